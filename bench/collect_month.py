@@ -24,9 +24,9 @@ import zstandard
 
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 
 KEY, CORPUS = "2022-12", "posts"
 NOW = datetime(2023, 2, 5, tzinfo=UTC)

@@ -20,16 +20,16 @@ from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.label import Price, RemoteLabeller
-from pipelines.config.params import load
-from pipelines.config.settings import Endpoint
+from pipelines.core.config.label import Price, RemoteLabeller
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
-from pipelines.storage.answers import AnswerStore
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 
 AT_ONCE = 32
 LATENCY = 0.05

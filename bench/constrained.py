@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import task_of
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import conversation, instruction, read
 from pipelines.train.sft.sft import fit

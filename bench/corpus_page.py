@@ -30,10 +30,10 @@ NOW = datetime.now(UTC)
 def corpus(home: Path) -> None:
     """Make a home whose stores have the number of records."""
     from crisis_corpus.versions import NAMES
-    from pipelines.config.settings import Settings
+    from pipelines.core.config.settings import Settings
     from pipelines.registry.journal import Journal
-    from pipelines.vault.database import records
-    from pipelines.vault.vault import Vault
+    from pipelines.store.vault.database import records
+    from pipelines.store.vault.vault import Vault
     from pipelines.workspace.git import git
 
     work, settings = home / "work", Settings.from_env()
@@ -134,9 +134,9 @@ def main() -> None:
             "AIRFLOW__API_AUTH__JWT_SECRET": "s" * 64,
         }
         sys.path.insert(0, str(ROOT / "plugins"))
-        from pipelines import status
-        from pipelines.config.settings import Settings
-        from pipelines.summary import written
+        from pipelines.core.config.settings import Settings
+        from pipelines.operate import status
+        from pipelines.operate.summary import written
 
         corpus(home)
         written.write(Settings.from_env())

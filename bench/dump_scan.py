@@ -26,7 +26,7 @@ import zstandard
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 
 WANTED = "SuicideMeme"
 KEY = "2022-12"

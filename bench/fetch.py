@@ -25,8 +25,8 @@ from PIL import Image as Pillow
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.collect.image_fetch import fetch_images
-from pipelines.config.params import load
-from pipelines.extract.decode import DecodedPicture, Decoder
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.core.config.params import load
 
 PICTURES = 200
 LATENCY = 0.02

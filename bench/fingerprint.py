@@ -16,7 +16,7 @@ import imagehash
 import numpy as np
 from PIL import Image
 
-from pipelines.extract.fingerprint import fingerprint
+from pipelines.collect.read.fingerprint import fingerprint
 
 
 def pictures(count: int) -> list[bytes]:

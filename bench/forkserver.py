@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from pipelines import forkserver
+from pipelines.core import forkserver
 
 ROUNDS = 5
 # `python -m pipelines` in a folder whose package only imports: what the stages of the demo have in common
-MAIN = "from pipelines.forkserver import delegate\ndelegate()\nimport torch, transformers.modeling_utils\n"
+MAIN = "from pipelines.core.forkserver import delegate\ndelegate()\nimport torch, transformers.modeling_utils\n"
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 

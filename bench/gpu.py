@@ -47,16 +47,16 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.base_sizes import base_sizes
-from pipelines.config.models import FusionModel, ImageModel, SftModel, TextModel
-from pipelines.config.params import load
+from pipelines.core.config.base_sizes import base_sizes
+from pipelines.core.config.models import FusionModel, ImageModel, SftModel, TextModel
+from pipelines.core.config.params import load
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models import build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import Loop, weigh
 from pipelines.train.predictors import instruct

@@ -19,12 +19,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import model_scores, reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.bootstrap import percentile
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 SETS, RESAMPLES = 1_000, 1_000
 TASK = task_of(load("figsim"), "severity")

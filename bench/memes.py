@@ -18,13 +18,13 @@ from itertools import combinations
 import numpy as np
 
 from bench.second_world import fonts, world
-from pipelines.config.params import Params, load
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.collect.read.fingerprint import PictureHashes, fingerprints
+from pipelines.collect.read.language import CaptionReader, LanguageGate, LanguageVerdict
+from pipelines.collect.read.ocr import OcrFailed, OcrReading, open_engine
+from pipelines.collect.read.words import words
+from pipelines.core.config.params import Params, load
 from pipelines.curate.dedupe.image_pairs import Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.fingerprint import PictureHashes, fingerprints
-from pipelines.extract.language import CaptionReader, LanguageGate, LanguageVerdict
-from pipelines.extract.ocr import OcrFailed, OcrReading, open_engine
-from pipelines.extract.words import words
 
 SEED = 15
 REQUIRED = {"word_recall": 0.97, "duplicate_precision": 0.995, "duplicate_recall": 0.97, "english_excluded": 0.005}

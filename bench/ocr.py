@@ -21,8 +21,8 @@ from PIL import Image
 from bench.second_world import world
 from crisis_corpus_sandbox.reddit.captions import sentence
 from crisis_corpus_sandbox.reddit.draw import Meme, draw
-from pipelines.config.params import load
-from pipelines.extract.ocr.rapidocr import MODELS, RapidOcr
+from pipelines.collect.read.ocr.rapidocr import MODELS, RapidOcr
+from pipelines.core.config.params import load
 
 PICTURES = 24
 ROUNDS = 2

@@ -36,9 +36,12 @@ import transformers
 from crisis_corpus import integrity
 from crisis_corpus.integrity import TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.config.models import EncoderModel
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import EncoderModel
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.loader import FOLDER
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
@@ -50,10 +53,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.loader import FOLDER
-from pipelines.taxonomy.task import task_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5

@@ -40,11 +40,11 @@ import numpy as np
 from crisis_corpus_sandbox.reddit import scale
 from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import Workspace, workspace
 

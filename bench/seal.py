@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.storage import seal, tables
-from pipelines.vault.vault import Vault
+from pipelines.store import seal, tables
+from pipelines.store.vault.vault import Vault
 
 POSTS = 100_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)

@@ -27,7 +27,7 @@ from peft import get_peft_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.models import SftModel
+from pipelines.core.config.models import SftModel
 from pipelines.models.pretrained import tiny
 from pipelines.train.sft import packing, recipe
 from pipelines.train.sft.packing import TokenizedSample

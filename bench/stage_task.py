@@ -19,7 +19,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.scratch import step_environment

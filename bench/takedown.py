@@ -28,14 +28,14 @@ import pyarrow.parquet as pq
 import yaml
 from dvc.repo import Repo
 
-from pipelines.config.operate import Takedown
-from pipelines.config.settings import Settings
-from pipelines.storage import seal, tables
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.settings import Settings
+from pipelines.store import seal, tables
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
-from pipelines.vault.vault import Vault
 from pipelines.workspace import trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
@@ -50,7 +50,7 @@ STAGE = """
 import sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from pipelines.storage import tables
+from pipelines.store import tables
 stage, out = sys.argv[1], Path(sys.argv[2])
 ids = pa.concat_tables([pq.read_table(p, columns=["record_id"]) for p in Path("data").glob("*/*/posts.parquet")])
 ids = ids["record_id"].combine_chunks().sort()

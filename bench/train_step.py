@@ -25,11 +25,11 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.loss_and_optimizer import Loop, weigh
 
 GPU = torch.cuda.is_available()

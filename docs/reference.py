@@ -145,7 +145,7 @@ def type_name(kind: Any) -> str:
 
 def models_in(kind: Any) -> list[tuple[str, Any]]:
     """Return the models of a field's type, each with the step from the field's key to its own keys."""
-    from pipelines.config.base import Section
+    from pipelines.core.config.base import Section
 
     if isinstance(kind, type) and issubclass(kind, Section):
         return [("", kind)]
@@ -187,7 +187,7 @@ def sections() -> dict[str, str]:
 
 def parameter_page() -> str:
     """Return the page of the parameters: types from the models, values and comments from :data:`FILES`."""
-    from pipelines.config.params import Params
+    from pipelines.core.config.params import Params
 
     values = {key: section for name in FILES for key, section in yaml.safe_load((ROOT / name).read_text()).items()}
     texts = sections()
@@ -214,7 +214,7 @@ def unique(rows: list[list[Any]]) -> list[list[Any]]:
 
 def table_page() -> str:
     """Return the page of the typed tables."""
-    from pipelines.storage.tables import SCHEMAS, key_of, sealed_columns
+    from pipelines.store.tables import SCHEMAS, key_of, sealed_columns
 
     out = [
         "# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"
@@ -230,7 +230,7 @@ def table_page() -> str:
 def errors() -> dict[str, dict[str, Any]]:
     """Return family, cause, remedy and exit status by the code of each error, from the catalogue and the client."""
     from crisis_corpus import errors as client
-    from pipelines import errors as ours
+    from pipelines.core import errors as ours
 
     catalogue = tomllib.loads((Path(ours.__file__).with_name("errors.toml")).read_text())
     listed = {
@@ -266,7 +266,7 @@ def plain(text: str | None) -> str:
 
 def pages() -> dict[str, str]:
     """Return all pages and the JSON schema by file name."""
-    from pipelines.config.params import Params
+    from pipelines.core.config.params import Params
 
     return {
         "dags.md": dags(),

@@ -22,9 +22,9 @@ import requests
 from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
-from pipelines.config import logins
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import Airflow, Login
+from pipelines.core.config import logins
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services.airflow_api import Airflow, Login
 from pipelines.registry.journal import Journal
 
 IMAGES = Path(__file__).resolve().parent / "images"

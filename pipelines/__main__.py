@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 
 def run() -> None:
     """Run the command in ``sys.argv``; if the packages of an extra are missing, print which extra to install."""
-    from pipelines.process import hide_messages, report
+    from pipelines.core.process import hide_messages, report
 
     hide_messages()
     try:
         from pipelines.cli.main import main
-        from pipelines.config.settings import take_secret
+        from pipelines.core.config.settings import take_secret
 
         take_secret()
         main()
@@ -30,7 +30,7 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    from pipelines.forkserver import delegate
+    from pipelines.core.forkserver import delegate
 
     delegate()  # a command that is delegated imports nothing
     run()

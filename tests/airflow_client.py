@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
+from pipelines.operate.services.airflow_api import RUN_SECONDS, Airflow
 
 # A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
 POLL_SECONDS = 3.0

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.deployment import postgres
+from pipelines.operate.services import postgres
 from tests.built_once import built_once
 
 FILE = "airflow.db"

@@ -29,13 +29,13 @@ from typing import Any
 import psutil
 
 from crisis_corpus_sandbox.reddit.build import build
-from pipelines.config import logins
-from pipelines.config.collect import Sandbox
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED
-from pipelines.deployment.components import down, running
-from pipelines.deployment.services import LocalDeployment
+from pipelines.core.components import down, running
+from pipelines.core.config import logins
+from pipelines.core.config.collect import Sandbox
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services.airflow_api import ENDED
+from pipelines.operate.services.services import LocalDeployment
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient

@@ -117,7 +117,7 @@ def embedded_once(embeddings: dict[str, Any]) -> Iterator[None]:
     """Load the real embedding model once, and ask it once for each text: many tests use the same posts."""
     import numpy as np
 
-    from pipelines.extract.embedding import MiniLM
+    from pipelines.collect.read.embedding import MiniLM
 
     load, real = MiniLM.__init__, MiniLM.embed
 

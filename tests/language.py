@@ -19,11 +19,11 @@ ALLOWED = (
     "bench/second_world/words.toml",  # captions
     "docs/javascripts/",  # a licence
     "sandbox/crisis_corpus_sandbox/reddit/",
-    "pipelines/taxonomy/schemes/",
-    "pipelines/taxonomy/guideline.py",
+    "pipelines/core/taxonomy/schemes/",
+    "pipelines/core/taxonomy/guideline.py",
     "pipelines/label/memes/rationales.py",
     "pipelines/llm/prompting/templates.py",
-    "pipelines/deployment/postgres.py",
+    "pipelines/operate/services/postgres.py",
     "docs/dependencies.md",
     "tests/language.py",
     "tests/postgres.py",

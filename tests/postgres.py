@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from pipelines.deployment.postgres import AS_NOBODY, UNPRIVILEGED, program
+from pipelines.operate.services.postgres import AS_NOBODY, UNPRIVILEGED, program
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipelines.errors import CorpusError
+from pipelines.core.errors import CorpusError
 
 
 def refused(code: str, *, match: str | re.Pattern[str] | None = None) -> pytest.RaisesExc[CorpusError]:

@@ -14,11 +14,11 @@ from typing import Any, get_args
 
 import yaml
 
-from pipelines import taxonomy
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.imports import mapping
+from pipelines.core import taxonomy
+from pipelines.core.taxonomy.guideline import guideline
 from pipelines.llm.prompting.prompts import System, build
-from pipelines.taxonomy.guideline import guideline
 
 FILE = Path(__file__).with_name("reviewed.yaml")
 HEAD = "# Written by tests/reviewed.py after a person read each changed text. First 12 digits of a SHA-256.\n"
@@ -31,7 +31,7 @@ def digest(value: Any) -> str:
 
 def digests() -> dict[str, dict[str, str]]:
     """Return the digest of each part by file and place."""
-    found = {f"pipelines/taxonomy/schemes/{name}.yaml": of_scheme(name) for name in taxonomy.available()}
+    found = {f"pipelines/core/taxonomy/schemes/{name}.yaml": of_scheme(name) for name in taxonomy.available()}
     for name in mapping.available():
         values = mapping.read(name).model_dump(mode="json")
         found[f"pipelines/annotate/imports/mappings/{name}.yaml"] = {key: digest(v) for key, v in values.items()}

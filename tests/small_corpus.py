@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import yaml
 
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.taxonomy.loader import path_of
-from pipelines.vault.vault import Vault
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy.loader import path_of
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import trust
 from pipelines.workspace.git import git
 

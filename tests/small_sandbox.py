@@ -7,7 +7,7 @@ from pathlib import Path
 from crisis_corpus_sandbox.reddit.build import build
 from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
 from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS
 

@@ -415,7 +415,7 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
 
 def digests() -> dict[str, str]:
     """Return what the tip of the corpus branch holds: outs of stages, uncached metrics and pointers, by path."""
-    from pipelines.config.settings import Settings
+    from pipelines.core.config.settings import Settings
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.inventory import read_yaml
 
@@ -430,7 +430,7 @@ def digests() -> dict[str, str]:
 
 def broken_keys() -> int:
     """Return how many stored results cannot be read, or name objects that are not whole."""
-    from pipelines.config.settings import Settings
+    from pipelines.core.config.settings import Settings
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import objects_of
 
@@ -450,7 +450,7 @@ def broken_keys() -> int:
 
 def run_graph(world: World, *, seed: int | None, vault: Path | None = None) -> dict[str, Any]:
     """Run the whole graph in a new repository, with a copy of ``vault``, and return the figures of the run."""
-    from pipelines.config.settings import Settings
+    from pipelines.core.config.settings import Settings
     from pipelines.workspace import repository
 
     shutil.rmtree(world.home, ignore_errors=True)
@@ -535,7 +535,7 @@ def _code() -> str:
 def _machinery(code: str) -> Iterator[tuple[Path, Path, int]]:
     """Make the checkout and the sandbox once, and serve the sandbox."""
     from crisis_corpus_sandbox.reddit.build import build
-    from pipelines.config.params import load
+    from pipelines.core.config.params import load
     from tests.small_checkout import checkout
 
     folder = HOME / f"code-{code}"

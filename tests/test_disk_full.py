@@ -20,16 +20,16 @@ import pytest
 from pipelines.cli.main import disk_full
 from pipelines.collect import collect
 from pipelines.collect.month import Window
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError
 from pipelines.promotion.promote import promote
 from pipelines.release import removal
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
-from pipelines.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio_server import ensure_accounts
+from pipelines.annotate.backends.label_studio_server import ensure_accounts
+from pipelines.core.config.settings import Settings
 from tests.airflow.test_rounds_end_to_end import PEOPLE, sit, truth_of
 from tests.test_docs_commands import SHELL, Block, Place, environment_of, run_page, scratch
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from string import Formatter
 
-from pipelines import errors
+from pipelines.core import errors
 
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = tomllib.loads(Path(errors.__file__).with_name("errors.toml").read_text())

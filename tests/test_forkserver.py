@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import forkserver
+from pipelines.core import forkserver
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 SCRIPT = Path(forkserver.__file__)
 COMMAND = """
 import json, os, subprocess, sys, time
-from pipelines.forkserver import delegate
+from pipelines.core.forkserver import delegate
 delegate()
 what, *rest = sys.argv[1:]
 if what == "show":

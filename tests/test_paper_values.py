@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 
 ROOT = Path(__file__).resolve().parents[1]
 STATED = yaml.safe_load((Path(__file__).parent / "paper_values.yaml").read_text())

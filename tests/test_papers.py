@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import read_params
+from pipelines.core.config.params import read_params
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "papers.md"

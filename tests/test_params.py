@@ -13,10 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.collect import Source
-from pipelines.config.params import FILES, load, overlay, read_params
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, NoSecret, SourceError, SourceNotApproved
+from pipelines.core.config.collect import Source
+from pipelines.core.config.params import FILES, load, overlay, read_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, NoSecret, SourceError, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 OUTER = """
 import subprocess, sys, time
-from pipelines.timing import measured, phase
+from pipelines.core.timing import measured, phase
 with measured():
     with phase("clone"):
         time.sleep(0.2)
@@ -24,7 +24,7 @@ with measured():
     {}
     time.sleep(0.1)
 """
-INNER = "subprocess.run([sys.executable, '-c', 'from pipelines.timing import measured\\nwith measured(): pass'])"
+INNER = "subprocess.run([sys.executable, '-c', 'from pipelines.core.timing import measured\\nwith measured(): pass'])"
 
 
 def ran(code: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.progress import duration, reporter
+from pipelines.core.progress import duration, reporter
 
 
 def test_a_log_gets_some_lines_with_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import read_params, texts_below
-from pipelines.storage.tables import SCHEMAS
+from pipelines.core.config.params import read_params, texts_below
+from pipelines.store.tables import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
 # CORPUS_<PROVIDER>_KEY and _URL are described as a pattern; INTERNAL: set by one process of the project for another.
@@ -92,7 +92,7 @@ def test_every_error_is_listed_with_its_remedy(reference: dict[str, Any], pages:
 def test_every_variable_of_the_code_is_described() -> None:
     described = "".join((ROOT / "docs" / name).read_text() for name in ("configuration.md", "airflow.md"))
     described += " ".join(f"CORPUS_LABEL_STUDIO{end}" for end in ("_URL", "_KEY"))
-    used = set(re.findall(r'\benv\("([A-Z_]+)"', (ROOT / "pipelines/config/settings.py").read_text()))
+    used = set(re.findall(r'\benv\("([A-Z_]+)"', (ROOT / "pipelines/core/config/settings.py").read_text()))
     used = {f"CORPUS_{name}" for name in used}
     for folder in ("pipelines", "plugins", "dags"):
         for path in (ROOT / folder).rglob("*.py"):

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines import status
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
+from pipelines.operate import status
+from pipelines.operate.status import table, text_of
 from pipelines.registry import mlflow_pages
-from pipelines.status import table, text_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
 from tests import mlflow_database

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import telemetry
-from pipelines.config.params import FILES
-from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
+from pipelines.core import telemetry
+from pipelines.core.config.params import FILES
+from pipelines.store.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace
 from tests.otlp_receiver import Receiver, receiving

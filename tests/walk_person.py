@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.deployment.airflow_api import Login
+from pipelines.operate.services.airflow_api import Login
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.test_docs_commands import Block

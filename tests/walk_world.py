@@ -29,8 +29,8 @@ from pyarrow import parquet
 
 from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
-from pipelines.config.collect import Sandbox
-from pipelines.deployment.postgres import Postgres, program
+from pipelines.core.config.collect import Sandbox
+from pipelines.operate.services.postgres import Postgres, program
 from pipelines.workspace.git import git
 from tests.ports import free_port
 

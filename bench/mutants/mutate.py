@@ -25,8 +25,8 @@ from mutmut.mutation.mutators import mutation_operators
 GATE = ("comparison", "holdout", "looks", "scores", "superiority")
 # By area: how many mutants of 420 are drawn, the modules, and the tests that are tried first.
 AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
-    "vault": (55, ("pipelines/vault/*.py",), ("tests/privacy/test_vault.py", "tests/store/test_seal.py")),
-    "seal": (35, ("pipelines/storage/seal.py",), ("tests/store/test_seal.py",)),
+    "vault": (55, ("pipelines/store/vault/*.py",), ("tests/privacy/test_vault.py", "tests/store/test_seal.py")),
+    "seal": (35, ("pipelines/store/seal.py",), ("tests/store/test_seal.py",)),
     "fetch": (
         40,
         ("pipelines/collect/connection.py", "pipelines/collect/image_fetch.py"),
@@ -34,7 +34,7 @@ AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "decode": (
         45,
-        ("pipelines/extract/decode*.py", "pipelines/extract/confine*.py"),
+        ("pipelines/collect/read/decode*.py", "pipelines/collect/read/confine*.py"),
         ("tests/collect/test_decode.py", "tests/attacks/test_picture_child.py"),
     ),
     "hydrate": (

@@ -35,15 +35,15 @@ import pyarrow.compute as pc
 from pipelines.analysis import label_counts
 from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
 from pipelines.analysis.group_comparison import Floats, Json, Plan, compare
-from pipelines.config.params import Params
-from pipelines.errors import ConfigError
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import rounded, write_metrics
-from pipelines.storage.seal import open_columns, open_posts
-from pipelines.storage.tables import Item
-from pipelines.taxonomy import Scheme, load
-from pipelines.taxonomy.guideline import offered
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.core.taxonomy.guideline import offered
+from pipelines.store import tables
+from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.seal import open_columns, open_posts
+from pipelines.store.tables import Item
+from pipelines.store.vault.vault import Vault
 
 VISUAL = "visual"
 

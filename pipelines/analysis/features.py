@@ -26,8 +26,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.config.annotate import LexiconFile
-from pipelines.extract.words import words
+from pipelines.collect.read.words import words
+from pipelines.core.config.annotate import LexiconFile
 
 OURS = Path(__file__).with_name("default.dic")
 LIWC, NRC, DEFAULT = "liwc", "nrc", "default"

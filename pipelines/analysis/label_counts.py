@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from pipelines.analysis.group_comparison import Factor, Json
 from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
+from pipelines.core.taxonomy import Category, Scheme
+from pipelines.core.taxonomy.guideline import offered
 from pipelines.metrics.label_tables import Distribution, Layout
-from pipelines.storage.tables import Item
-from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy.guideline import offered
+from pipelines.store.tables import Item
 
 Gold = Mapping[Item, frozenset[str]]
 # Ours: upper ends of the classes of lengths in words

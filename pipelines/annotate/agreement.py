@@ -22,14 +22,14 @@ import numpy as np
 
 from pipelines.annotate.forms.manifest import RoundManifest, folder, opened
 from pipelines.annotate.response_validation import SKIPPED
-from pipelines.config.annotate import Agreement
-from pipelines.config.params import Params
+from pipelines.core.config.annotate import Agreement
+from pipelines.core.config.params import Params
+from pipelines.core.taxonomy import Category, Scheme, load
+from pipelines.core.taxonomy.guideline import offered
 from pipelines.metrics import agreement_coefficients as c
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.tables import Item
-from pipelines.taxonomy import Category, Scheme, load
-from pipelines.taxonomy.guideline import offered
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.tables import Item
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,18 +33,18 @@ from pipelines.annotate.response_validation import (
     roster,
     unfit,
 )
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import Scheme, load, tiers_of
 from pipelines.curate.items import load as linked_items
 from pipelines.curate.items import published_split
 from pipelines.curate.units import resolve, target_sizes
-from pipelines.errors import BadParams
-from pipelines.storage import tables
-from pipelines.storage.exclusions import write_exclusions
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.tracked import read_csv
-from pipelines.taxonomy import Scheme, load, tiers_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.exclusions import write_exclusions
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.tracked import read_csv
+from pipelines.store.vault.vault import Vault
 
 HEADER = ["record_id", "image", "category", "labels"]
 # Values of the column ``how``; within a round an adjudicator's decision overrides the annotators' agreement.

@@ -17,7 +17,7 @@ from pipelines.annotate.forms import form
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
-    from pipelines.taxonomy import Scheme
+    from pipelines.core.taxonomy import Scheme
 
 Row = Mapping[str, object]
 Question = tuple["Item", str]
@@ -32,7 +32,7 @@ AMBIGUOUS = "ambiguous"
 class ReadAnswers:
     """The annotators' answers of a round after validation.
 
-    ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
+    ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.store.seal.write_rows`: one for
     each answered category, or, for a skipped or unfit item, one for each category without labels. Only the first row of
     an answer has the note and the seconds, so that sums are correct. ``problems`` counts faults by pseudonym and by
     name (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.

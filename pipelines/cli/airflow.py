@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import emit, project_root
-from pipelines.config.params import load
-from pipelines.config.settings import Settings, with_secret
-from pipelines.errors import BadParams
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.errors import BadParams
 
 if TYPE_CHECKING:
-    from pipelines.deployment.airflow_api import Airflow
+    from pipelines.operate.services.airflow_api import Airflow
 
 app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
 
@@ -33,7 +33,7 @@ def setup(
     ] = False,
 ) -> None:
     """Create the pools and connections that the Dags need, through the API of Airflow at CORPUS_AIRFLOW_URL."""
-    from pipelines.deployment import airflow_setup
+    from pipelines.operate.services import airflow_setup
 
     folder = project_root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
@@ -58,7 +58,7 @@ def trigger(
     ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key (such as a month), through the API of Airflow at CORPUS_AIRFLOW_URL."""
-    from pipelines.deployment import airflow_setup
+    from pipelines.operate.services import airflow_setup
 
     airflow = _connect()
     dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
@@ -97,7 +97,7 @@ def refresh() -> None:
 
 def tell_airflow(settings: Settings) -> None:
     """Ask Airflow to parse the Dags again, and print on stderr when the changed Dags take effect."""
-    from pipelines.deployment.airflow_setup import parse_again
+    from pipelines.operate.services.airflow_setup import parse_again
 
     parsed = parse_again(settings.home, root=project_root(), environment=os.environ)
     typer.echo(
@@ -109,7 +109,7 @@ def tell_airflow(settings: Settings) -> None:
 
 
 def _connect() -> Airflow:
-    from pipelines.deployment.airflow_setup import address, connect
+    from pipelines.operate.services.airflow_setup import address, connect
 
     home = Settings.from_env().home
     if url := address(home):

@@ -21,9 +21,9 @@ from pipelines.cli.shared import (
     show_sheets,
     summarised,
 )
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 app = typer.Typer()
 
@@ -33,7 +33,7 @@ def annotate(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default: 8081")] = None,
 ) -> None:
     """Start the embedded Label Studio; print its address and the path of the file with the annotators' passwords."""
-    from pipelines.deployment import label_studio_server as server
+    from pipelines.annotate.backends import label_studio_server as server
 
     emit(server.serve(Settings.from_env(), params=load(), port=port))
 

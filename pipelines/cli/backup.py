@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import Yes, confirm, doing, emit, opened, records, require_mlflow, say
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
-from pipelines.process import now
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.core.process import now
 
 app = typer.Typer()
 
@@ -37,7 +37,7 @@ def backup(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the bytes of each part; write nothing")] = False,
 ) -> None:
     """Back up repository, data, databases, releases and MLflow's files; an interrupted backup resumes if repeated."""
-    from pipelines.backup import backup as stage
+    from pipelines.operate.backup import backup as stage
 
     settings = Settings.from_env()
     folder = to or settings.vault_backup
@@ -62,7 +62,7 @@ def restore(
     ] = None,
 ) -> None:
     """Restore a backup to empty places; records that were deleted after it stay deleted."""
-    from pipelines.backup import restore as stage
+    from pipelines.operate.backup import restore as stage
 
     os.environ["CORPUS_HOME"] = str(to.resolve())
     settings = Settings.from_env()
@@ -80,7 +80,7 @@ def housekeeping(
     ] = None,
 ) -> None:
     """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
-    from pipelines.housekeeping import housekeeping as stage
+    from pipelines.operate.housekeeping import housekeeping as stage
     from pipelines.workspace.clone import require_corpus
 
     settings = Settings.from_env()

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, opened, run_stage
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
-from pipelines.process import now
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.core.process import now
 
 app = typer.Typer()
 
@@ -104,7 +104,7 @@ def compile_kernels() -> None:
     from pipelines.workspace.scratch import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
-    from pipelines import forkserver
+    from pipelines.core import forkserver
 
     # Importing writes their bytecode: a quarter of what is installed, which each of the first processes would write
     # otherwise. torch and what imports it take half of the time.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, run_stage, show_sheets, suggested
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.doctor.doctor import Found
+    from pipelines.operate.doctor.doctor import Found
 
 app = typer.Typer()
 plan = typer.Typer(
@@ -38,7 +38,7 @@ def doctor(
     ] = 10,
 ) -> None:
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
-    from pipelines.doctor.doctor import examine
+    from pipelines.operate.doctor.doctor import examine
 
     findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in findings)
@@ -85,7 +85,7 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Estimate runs, requests, time, cost and disk space of a backfill, and list the Dags that it triggers."""
-    from pipelines import backfill as planned
+    from pipelines.operate import backfill as planned
 
     made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=project_root())
     if as_json:
@@ -131,7 +131,7 @@ def cost(
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
-    from pipelines.plan import cost as planned
+    from pipelines.operate.plan import cost as planned
 
     run_stage(planned.run, corpus, steps=step or ())
 
@@ -147,7 +147,7 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """List every row of a paper's table: what runs, what it needs, and what is missing, with the command for it."""
-    from pipelines.plan import profile as planned
+    from pipelines.operate.plan import profile as planned
 
     settings, root = Settings.from_env(), project_root()
     planned.paper_of(name)

@@ -26,12 +26,12 @@ from pipelines.cli.shared import (
     open_vault,
     opened,
 )
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 if TYPE_CHECKING:
     from pipelines.registry.journal import Journal
-    from pipelines.vault.vault import Vault
+    from pipelines.store.vault.vault import Vault
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +48,7 @@ Send = Annotated[
 @app.command("release")
 def release(name: ReleaseName, repo: Repo, to: To) -> None:
     """Write an approved release as a dataset folder: card, Croissant, a Parquet file for each split, its package."""
-    from pipelines.export import release_folder
+    from pipelines.release.export import release_folder
 
     with opened() as (settings, vault):
         emit(release_folder.run(name, repo=repo, to=to, settings=settings, vault=vault, now=now()))
@@ -57,7 +57,7 @@ def release(name: ReleaseName, repo: Repo, to: To) -> None:
 @app.command("model")
 def model(name: ModelName, version: Version, repo: Repo, to: To) -> None:
     """Write a registered model version as a model folder: card, safetensors, settings, tokenizer and licence."""
-    from pipelines.export import model_folder
+    from pipelines.release.export import model_folder
 
     with open_registry(Settings.from_env()) as context:
         emit(model_folder.run(name, version, repo=repo, to=to, context=context))
@@ -73,7 +73,7 @@ def push(
     yes: Yes = False,
 ) -> None:
     """Print which files of a folder would be sent to the Hub; with --send, replace the repository's content by them."""
-    from pipelines.export import hub as stage
+    from pipelines.release.export import hub as stage
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
@@ -100,7 +100,7 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Print which repository would be deleted from the Hub; with --send, delete it with its history."""
-    from pipelines.export import hub as stage
+    from pipelines.release.export import hub as stage
 
     if kind not in ("dataset", "model"):
         raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
@@ -119,7 +119,7 @@ def remove(
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the copies on the Hub, which of them are outdated, and the commands that replace or remove them."""
-    from pipelines.export import hub
+    from pipelines.release.export import hub
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import doing, emit
-from pipelines.config.settings import Settings, with_secret
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.config.new_profile import Choices
-    from pipelines.config.params import Params
+    from pipelines.core.config.new_profile import Choices
+    from pipelines.core.config.params import Params
 
 app = typer.Typer()
 
@@ -122,8 +122,8 @@ def init(
     ] = False,
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
-    from pipelines.config.new_profile import Choices
-    from pipelines.config.params import load
+    from pipelines.core.config.new_profile import Choices
+    from pipelines.core.config.params import load
 
     pass  # REMOVED
 
@@ -157,7 +157,7 @@ class Beginning:
 
     def ask(self, params: Params) -> Beginning:
         """Ask the person at the terminal for each value, and return the values; an empty answer keeps the default."""
-        from pipelines.config.new_profile import Choices
+        from pipelines.core.config.new_profile import Choices
         from pipelines.workspace.address import branches
 
         update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
@@ -198,7 +198,7 @@ class Beginning:
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
         """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
-        from pipelines.config import new_profile
+        from pipelines.core.config import new_profile
         from pipelines.workspace import repository
         from pipelines.workspace.address import shown
 
@@ -231,7 +231,7 @@ class Beginning:
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
-        from pipelines.config.new_profile import env_text
+        from pipelines.core.config.new_profile import env_text
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
         keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
@@ -295,7 +295,7 @@ def _check_env_file(path: Path, *, checkout: Path) -> None:
 
 
 def _written(path: Path, text: str) -> Path | None:
-    from pipelines.config.new_profile import write_profile
+    from pipelines.core.config.new_profile import write_profile
 
     new = not path.exists()
     write_profile(path, text)

@@ -19,8 +19,8 @@ from pipelines.cli.shared import (
     show_sheets,
     suggested,
 )
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
 LabellerName = Annotated[

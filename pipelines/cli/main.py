@@ -40,11 +40,11 @@ from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
-from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, StepFailed
-from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
-from pipelines.telemetry import sent
-from pipelines.timing import measured
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError, StepFailed
+from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
+from pipelines.core.telemetry import sent
+from pipelines.core.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
@@ -114,8 +114,8 @@ def corpus(
 @app.command(rich_help_panel="Repository")
 def track(corpus: CorpusName) -> None:
     """Log the numbers of `corpus status` to MLflow, in one run for each commit of the corpus branch."""
-    from pipelines import status as numbers
-    from pipelines.summary.written import quietly, write
+    from pipelines.operate import status as numbers
+    from pipelines.operate.summary.written import quietly, write
 
     settings = Settings.from_env()
     require_mlflow(settings)
@@ -132,10 +132,10 @@ def status(
     ] = False,
 ) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""
-    from pipelines import status as numbers
+    from pipelines.operate import status as numbers
 
     if write:
-        from pipelines.summary import written
+        from pipelines.operate.summary import written
 
         written.write(Settings.from_env())
         return

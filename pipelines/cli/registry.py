@@ -30,8 +30,8 @@ from pipelines.cli.shared import (
     run_stage,
     summarised,
 )
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict

@@ -24,9 +24,9 @@ from pipelines.cli.shared import (
     opened,
     summarised,
 )
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -13,9 +13,9 @@ import typer
 
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.shared import AsJson, Person, Reason, doing, emit, empty_folder
-from pipelines.config.params_text import Key
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CorpusError
+from pipelines.core.config.params_text import Key
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
     from pipelines.workspace.merge import Difference

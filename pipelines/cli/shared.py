@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.config.params import FILES, load, section_names, texts_below
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.core.config.params import FILES, load, section_names, texts_below
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.metrics.label_tables import Sheet
     from pipelines.registry.candidate import Context
-    from pipelines.vault.vault import Vault
+    from pipelines.store.vault.vault import Vault
 
 # Help panels of the commands that people rarely run; the others come before them.
 STAGES = "Stages of dvc.yaml, run by DVC and Airflow"
@@ -213,7 +213,7 @@ def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = Tr
 
 def open_vault(settings: Settings) -> Vault:
     """Open the existing vault; only `corpus init` creates a vault."""
-    from pipelines.vault.vault import Vault
+    from pipelines.store.vault.vault import Vault
 
     return Vault.existing(settings)
 
@@ -288,7 +288,7 @@ def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
 
 @contextmanager
 def summarised() -> Iterator[None]:
-    """Write the summary that the Corpus page of Airflow reads when a command ends, see :mod:`pipelines.summary`.
+    """Write the summary that the Corpus page of Airflow reads when a command ends (:mod:`pipelines.operate.summary`).
 
     A command that fails may have done a part of its work, so it renews a summary that exists. No command fails because
     of the summary.
@@ -298,7 +298,7 @@ def summarised() -> Iterator[None]:
         yield
         failed = False
     finally:
-        from pipelines.summary.written import quietly, renew, write
+        from pipelines.operate.summary.written import quietly, renew, write
 
         quietly(renew if failed else write)
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, opened, records, say, summarised
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.config.operate import Takedown
+    from pipelines.core.config.operate import Takedown
     from pipelines.registry.candidate import Context
+    from pipelines.store.vault.vault import Vault
     from pipelines.takedown.receipts import TakedownRequest
     from pipelines.takedown.selection import Criteria, Selection
-    from pipelines.vault.vault import Vault
 
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
@@ -220,8 +220,8 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
     An altered journal is left to `corpus doctor`, because the records are deleted by now.
     """
     from crisis_corpus.journal import JournalBroken
-    from pipelines.export import hub
     from pipelines.registry.journal import Journal
+    from pipelines.release.export import hub
 
     with Journal.of(settings) as journal:
         try:

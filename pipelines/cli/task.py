@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.shared import CorpusName, Month, emit, open_vault, summarised
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
-from pipelines.process import now
-from pipelines.telemetry import outcome
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.core.process import now
+from pipelines.core.telemetry import outcome
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace

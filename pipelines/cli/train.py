@@ -22,8 +22,8 @@ from pipelines.cli.shared import (
     run_stage,
     suggested,
 )
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
 ModelName = Annotated[

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.collect.refresh_store import StoredPost
+from pipelines.collect.scrub.scrub import scrub
 from pipelines.collect.sources import DELETIONS
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params
-from pipelines.pii.scrub import scrub
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.store.vault.vault import Vault
 
 OTHER_MONTH = "other_month"
 

@@ -13,20 +13,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipelines import telemetry
 from pipelines.collect.admission import OTHER_MONTH, Admission, row, unfit
 from pipelines.collect.month import Window, hours
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
+from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.collect import MonthlySource
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
-from pipelines.extract.decode import require_sandbox
-from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.core import telemetry
+from pipelines.core.config.collect import MonthlySource
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.store.exclusions import CLOSED, WHOLE, write_exclusions
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 STEP, TOMBSTONED = "collect", "tombstoned"

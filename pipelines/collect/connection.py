@@ -19,7 +19,7 @@ from typing import Any
 
 import httpcore
 
-from pipelines.errors import SourceThrottled
+from pipelines.core.errors import SourceThrottled
 
 WINDOW_SECONDS = 2.0  # ours: the first window is a grace period; a slow response ends after at most two windows
 HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB

@@ -31,8 +31,8 @@ from pipelines.collect.connection import (
     retry_after,
     system_resolver,
 )
-from pipelines.config.collect import Fetch
-from pipelines.errors import BadParams
+from pipelines.core.config.collect import Fetch
+from pipelines.core.errors import BadParams
 
 BACKOFF_SECONDS = 0.5  # ours: 0.5, 1, 2 ... between tries, without jitter, as nothing here draws random numbers
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

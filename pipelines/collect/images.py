@@ -11,25 +11,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines import telemetry
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images, may_pass
 from pipelines.collect.month import Window, first_post
-from pipelines.config.collect import Fetch
-from pipelines.config.params import Params
-from pipelines.errors import SourceUnavailable
-from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
-from pipelines.extract.language import CaptionReader, LanguageGate
-from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
-from pipelines.extract.words import words
-from pipelines.pii.scrub import scrub
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.exclusions import write_exclusions
-from pipelines.storage.seal import open_columns, write_rows
-from pipelines.storage.tables import Item
-from pipelines.vault.vault import Vault
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.collect.read.fingerprint import FINGERPRINT_ID, fingerprints
+from pipelines.collect.read.language import CaptionReader, LanguageGate
+from pipelines.collect.read.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
+from pipelines.collect.read.words import words
+from pipelines.collect.scrub.scrub import scrub
+from pipelines.core import telemetry
+from pipelines.core.config.collect import Fetch
+from pipelines.core.config.params import Params
+from pipelines.core.errors import SourceUnavailable
+from pipelines.core.progress import reporter
+from pipelines.store import tables
+from pipelines.store.exclusions import write_exclusions
+from pipelines.store.seal import open_columns, write_rows
+from pipelines.store.tables import Item
+from pipelines.store.vault.vault import Vault
 
 STEP = "images"
 # Ours: pictures fetched ahead of OCR at most, enough to hide the network latency.

@@ -17,7 +17,7 @@ from pipelines.collect.admission import Admission
 from pipelines.collect.month import Interval
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.submission import created_of, parse
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
 
 SOURCE: Final = "reddit"
 # Ours: so many posts of the page before are tried as the cursor if the one at its end was deleted meanwhile.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 
 # Shards of the n-th addition to a published month are numbered from n times this on.
 ADDITION = 100_000

@@ -24,10 +24,10 @@ from pipelines.collect.month import ADDITION, Interval, Window, hours
 from pipelines.collect.refresh import GapFiller, read_listings, remaining, seconds_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources.service import SubredditClosed
-from pipelines.config.settings import Settings
-from pipelines.errors import SourceError
-from pipelines.storage import tables
-from pipelines.storage.exclusions import CLOSED
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceError
+from pipelines.store import tables
+from pipelines.store.exclusions import CLOSED
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.pointer import read_pointer
 

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, DataError
-from pipelines.storage import tables
-from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.store import tables
+from pipelines.store.exclusions import WHOLE, by_reason, exclusion_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 STEP = "partition"

@@ -16,16 +16,16 @@ from typing import Any
 from pipelines.collect.admission import Admission
 from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
+from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped
-from pipelines.config.collect import MonthlySource
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.extract.decode import require_sandbox
-from pipelines.vault.vault import Vault
+from pipelines.core.config.collect import MonthlySource
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.store.vault.vault import Vault
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ import orjson
 import sqlalchemy as sa
 
 from pipelines.collect.month import Gaps, Interval, minus, union
-from pipelines.errors import DataError
-from pipelines.storage import seal
-from pipelines.vault.engine import Engine, Store, chunks, database_file
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import DataError
+from pipelines.store import seal
+from pipelines.store.vault.engine import Engine, Store, chunks, database_file
+from pipelines.store.vault.vault import Vault
 
 # Any constant other than the vault's and the answers'.
 WRITER_LOCK = 0x0C0_4B5_EF5

@@ -7,15 +7,15 @@ from typing import Any
 
 from pipelines.collect.collect import work
 from pipelines.collect.month import Window, first_post
-from pipelines.config.params import Params
-from pipelines.extract.language import LanguageGate
-from pipelines.extract.shingles import signature
-from pipelines.extract.words import words
-from pipelines.storage import tables
-from pipelines.storage.exclusions import WHOLE, write_exclusions
-from pipelines.storage.seal import open_posts, write_rows
-from pipelines.storage.tables import Item
-from pipelines.vault.vault import Vault
+from pipelines.collect.read.language import LanguageGate
+from pipelines.collect.read.shingles import signature
+from pipelines.collect.read.words import words
+from pipelines.core.config.params import Params
+from pipelines.store import tables
+from pipelines.store.exclusions import WHOLE, write_exclusions
+from pipelines.store.seal import open_posts, write_rows
+from pipelines.store.tables import Item
+from pipelines.store.vault.vault import Vault
 
 STEP = "texts"
 

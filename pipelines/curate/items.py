@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.config.curate import Split
-from pipelines.config.params import Params
-from pipelines.errors import BadParams, DataError
-from pipelines.storage import tables
-from pipelines.storage.exclusions import WHOLE
-from pipelines.storage.tables import Item, items_of
-from pipelines.storage.tracked import read_csv
-from pipelines.vault.vault import Vault
+from pipelines.core.config.curate import Split
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, DataError
+from pipelines.store import tables
+from pipelines.store.exclusions import WHOLE
+from pipelines.store.tables import Item, items_of
+from pipelines.store.tracked import read_csv
+from pipelines.store.vault.vault import Vault
 
 Ints = NDArray[np.int64]
 ITEM = ["record_id", "image"]

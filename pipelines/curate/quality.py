@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.collect.read.words import words
+from pipelines.collect.scrub.scrub import scrub
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 from pipelines.curate.items import read_items
-from pipelines.extract.words import words
-from pipelines.pii.scrub import scrub
-from pipelines.storage import tables
-from pipelines.storage.exclusions import CLOSED
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column
-from pipelines.storage.tables import Item, items_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.exclusions import CLOSED
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.seal import open_column
+from pipelines.store.tables import Item, items_of
+from pipelines.store.vault.vault import Vault
 
 Pair = frozenset[Item]
 

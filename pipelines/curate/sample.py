@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
 from pipelines.curate.items import kept_items, split_members
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.tables import Item
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.tables import Item
+from pipelines.store.vault.vault import Vault
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:

@@ -17,8 +17,11 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from pipelines.config.curate import Dedupe, Split
-from pipelines.config.params import Params
+from pipelines.collect.read.shingles import alike, shingles
+from pipelines.collect.read.words import words
+from pipelines.core.config.curate import Dedupe, Split
+from pipelines.core.config.params import Params
+from pipelines.core.errors import DataError
 from pipelines.curate.balance import Balance
 from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
@@ -39,14 +42,11 @@ from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
 from pipelines.curate.units import leakage, resolve, separated_pairs
-from pipelines.errors import DataError
-from pipelines.extract.shingles import alike, shingles
-from pipelines.extract.words import words
-from pipelines.storage import tables
-from pipelines.storage.exclusions import write_exclusions
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.tables import Item, items_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.exclusions import write_exclusions
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.tables import Item, items_of
+from pipelines.store.vault.vault import Vault
 
 # The random items with which kernels are compiled.
 ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3

@@ -15,8 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import ConfigError, DataError
-from pipelines.taxonomy.task import Task
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.taxonomy.task import Task
 
 Item = tuple[str, int]
 """A record id and the number of an image."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import Item
-from pipelines.errors import ConfigError
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 
 HEADS = ("cause_effect", "figurative", "mental_state")
 

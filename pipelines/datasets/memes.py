@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import SPLITS, Example, Item, Material, NoGold, groups_apart, material
-from pipelines.errors import BadParams, DataError
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy.task import Task
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:

@@ -17,8 +17,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pipelines.config.label import Prompts
-from pipelines.config.params import Params
+from pipelines.core.config.label import Prompts
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, ConfigError, DataError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import (
     TEST,
     TRAIN,
@@ -32,13 +36,9 @@ from pipelines.datasets.example import (
     material,
 )
 from pipelines.datasets.post import Post
-from pipelines.errors import BadParams, ConfigError, DataError
-from pipelines.storage import tables
-from pipelines.storage.seal import open_posts
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_posts
+from pipelines.store.vault.vault import Vault
 
 GOLD = "gold"
 # CRADLE 5.1: the agreement that a silver label needs; unanimous records are part of the consensus

@@ -52,10 +52,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.taxonomy import Category
 from pipelines.evaluate.label_errors import Rates, TaskAnswers, gather
 from pipelines.evaluate.model_scores import MISSING, VOTE, Board, Json, Run
 from pipelines.metrics import label_sets
-from pipelines.taxonomy import Category
 
 Bools = npt.NDArray[np.bool_]
 TYPE, TIME = "type", "time"

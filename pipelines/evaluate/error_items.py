@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.rounds import material
-from pipelines.config.params import Params
-from pipelines.config.private_file import write_private
+from pipelines.core.config.params import Params
+from pipelines.core.config.private_file import write_private
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy import Category
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import NoGold
-from pipelines.errors import DataError
 from pipelines.evaluate.inputs import TEST, EvaluationGold, read_predictions, runs_of
 from pipelines.evaluate.model_scores import Item
-from pipelines.taxonomy import Category
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import task_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 TYPE, LEVEL = "type", "level"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}

@@ -77,9 +77,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.models import PromptedModel
-from pipelines.config.params import Params
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import PromptedModel
+from pipelines.core.config.params import Params
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.core.taxonomy.guideline import offered
+from pipelines.core.taxonomy.task import TASKS, Task, task_of
 from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores, paired, reliability
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
@@ -88,10 +91,7 @@ from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Scheme, load
-from pipelines.taxonomy.guideline import offered
-from pipelines.taxonomy.task import TASKS, Task, task_of
+from pipelines.store.metrics_file import write_metrics
 
 OUTPUT_TOKENS = 128  # FigSIM T10
 

@@ -27,12 +27,12 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import folder as round_folder
 from pipelines.annotate.forms.manifest import opened
-from pipelines.config.params import Params
-from pipelines.errors import BadParams, DataError
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
-from pipelines.storage import tables
-from pipelines.taxonomy.task import Task
+from pipelines.store import tables
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]

@@ -26,11 +26,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.taxonomy.task import Task
 from pipelines.metrics import label_sets
 from pipelines.metrics.agreement_coefficients import defined_mean, ratio
 from pipelines.metrics.bootstrap import BLOCK, bca, cluster_sums, percentile
 from pipelines.metrics.label_sets import Floats, LabelSet, Tally
-from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
 Json: TypeAlias = dict[str, Any]
@@ -214,9 +214,9 @@ def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
     """Compute all scores from summed rows of :func:`counted`; a label's scores are named ``label/part``.
 
     Macro-F1 is the mean F1 over the task's labels; weighted-F1 weighs each label by its support. Severity-weighted
-    recall weighs gold labels by the scheme's severities (ours: pipelines/taxonomy/schemes), so that a missed plan to
-    die costs more than a missed past event. It is computed if the scheme has severities, and is NaN if no gold label
-    has one. Without any record, all figures are NaN.
+    recall weighs gold labels by the severities of the scheme (ours), so that a missed plan to die costs more than a missed
+    past event. It is computed if the scheme has severities, and is NaN if no gold label has one. Without any record, all
+    figures are NaN.
     """
     size = 3 + 3 * len(task.labels)
     tally = Tally.of_flat(sums[..., :size])

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from pipelines.annotate.forms import manifest
 from pipelines.annotate.response_validation import answered
-from pipelines.config.params import Params
-from pipelines.errors import DataError
+from pipelines.core.config.params import Params
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy import load
 from pipelines.llm.prompting.prompts import DEV, choose
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import load
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.progress import reporter
+from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
@@ -29,11 +31,9 @@ from pipelines.label.silver.silver import refused_of
 from pipelines.label.votes import open_labeller
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Category
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 
 Labels = Mapping[str, frozenset[str] | None]
 

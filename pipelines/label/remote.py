@@ -12,9 +12,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.label import Consent, Provider, RemoteLabeller, VotesParams
-from pipelines.config.params import Params
-from pipelines.config.settings import Endpoint, Settings
+from pipelines.core.config.label import Consent, Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Endpoint, Settings
+from pipelines.core.process import now
+from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.asking import Asking
 from pipelines.llm.capabilities import capabilities, price
@@ -25,10 +27,8 @@ from pipelines.llm.response_parser import interpret
 from pipelines.llm.retirements import require_served
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
-from pipelines.process import now
-from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
-from pipelines.taxonomy import Scheme
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
+from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client

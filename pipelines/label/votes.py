@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pipelines.config.label import OfflineLabeller, RemoteLabeller
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.progress import reporter
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
@@ -24,11 +25,10 @@ from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
 from pipelines.llm.prompting.post_prompt import prompt_for
 from pipelines.llm.prompting.prompts import DEV, register
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 
 
 class Labeller(Protocol):

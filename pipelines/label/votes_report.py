@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.label.silver.statistics import AGREEMENTS
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import UNDEFINED, Distribution, Layout, Sheet, percent
@@ -101,7 +101,7 @@ def confidence(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
-    from pipelines.taxonomy import load
+    from pipelines.core.taxonomy import load
 
     scheme = load(found["scheme"], root=root)
     layout = Layout.of(scheme, category=scheme.category())
@@ -244,7 +244,7 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
     The dictionary ``gathered`` is changed and returned.
     """
-    from pipelines.storage.answers import AnswerStore
+    from pipelines.store.answers import AnswerStore
 
     if "votes" in gathered:
         with AnswerStore.open(settings.answers_url) as answers:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.config.label import Consent, on_this_machine
-from pipelines.config.settings import Endpoint
-from pipelines.process import now
+from pipelines.core.config.label import Consent, on_this_machine
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.process import now
 
 # the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
 ADDRESSES = {

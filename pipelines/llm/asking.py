@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.config.label import Consent, Price, Provider, on_this_machine
-from pipelines.config.settings import Endpoint
+from pipelines.core.config.label import Consent, Price, Provider, on_this_machine
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import BudgetSpent
+from pipelines.core.process import now
 from pipelines.datasets.post import Post
-from pipelines.errors import BudgetSpent
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
 from pipelines.llm.traces import Trace
-from pipelines.process import now
-from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.store.vault.vault import Vault
 
 HERE = "this machine"
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pipelines.errors import ConfigError, CorpusError, LabellerRefused
+from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused
 from pipelines.llm.outcome import Passing, Raw, Throttled
 
 if TYPE_CHECKING:

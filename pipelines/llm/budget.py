@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, Self
 
-from pipelines.errors import BudgetSpent
-from pipelines.storage.answers import NANO, AnswerStore, LedgerChange
+from pipelines.core.errors import BudgetSpent
+from pipelines.store.answers import NANO, AnswerStore, LedgerChange
 
 
 def nano(usd: float) -> int:

@@ -15,8 +15,8 @@ import yaml
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from pipelines.config.label import Api, Price
-from pipelines.errors import ConfigError
+from pipelines.core.config.label import Api, Price
+from pipelines.core.errors import ConfigError
 
 TABLE = Path(__file__).with_name("capabilities.yaml")
 # selects the newest listed price, so that the price does not depend on the hour of a run

@@ -20,14 +20,14 @@ from openai.resources.chat import AsyncChat
 from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion
 
-from pipelines.config.label import Consent, Provider, RemoteLabeller, VotesParams
-from pipelines.config.settings import Endpoint
-from pipelines.errors import ConfigError, LabellingError
+from pipelines.core.config.label import Consent, Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import ConfigError, LabellingError
+from pipelines.core.process import now
 from pipelines.llm.addresses import ADDRESSES, admit
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
 from pipelines.llm.retirements import require_served
-from pipelines.process import now
 
 if TYPE_CHECKING:
     import httpx2

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.label import Price
+from pipelines.core.config.label import Price
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting.prompts import Prompt
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import LabellingError
+from pipelines.core.errors import LabellingError
 
 if TYPE_CHECKING:
     pass

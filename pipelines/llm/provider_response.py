@@ -22,8 +22,8 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelResponse, TextPart
 
-from pipelines.config.label import Api
-from pipelines.errors import LabellerRefused
+from pipelines.core.config.label import Api
+from pipelines.core.errors import LabellerRefused
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Answer, Outcome, Raw
 
 if TYPE_CHECKING:
+    from pipelines.core.taxonomy.scheme import Category, Scheme
     from pipelines.llm.prompting.prompts import Prompt
-    from pipelines.taxonomy.scheme import Category, Scheme
 
 FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
 THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
@@ -81,7 +81,7 @@ def _labels(
     value: Any, *, category: Category, mode: Literal["paper", "improved"]
 ) -> tuple[Outcome, str, tuple[str, ...], tuple[str, ...]]:
     """Return the outcome, reason, labels and rule repairs of one category's value."""
-    from pipelines.taxonomy import tiers_of
+    from pipelines.core.taxonomy import tiers_of
 
     if category.kind == "single":
         value = [value] if isinstance(value, str) else None

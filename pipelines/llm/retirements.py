@@ -17,8 +17,8 @@ import yaml
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from pipelines.config.label import Api
-from pipelines.errors import LabellingError
+from pipelines.core.config.label import Api
+from pipelines.core.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
 
 TABLE = Path(__file__).with_name("retirements.yaml")

@@ -13,16 +13,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from pipelines import telemetry
-from pipelines.config.label import Price, Provider
-from pipelines.errors import LabellerRefused
+from pipelines.core import telemetry
+from pipelines.core.config.label import Price, Provider
+from pipelines.core.errors import LabellerRefused
+from pipelines.core.process import now
 from pipelines.llm import batch
 from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
-from pipelines.process import now
-from pipelines.storage.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
+from pipelines.store.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pipelines.process import now
-from pipelines.telemetry import ADDRESSES
+from pipelines.core.process import now
+from pipelines.core.telemetry import ADDRESSES
 
 # Spans of a trace; further requests are counted in its figures only. Ours: MLflow's page shows a trace as a whole.
 MOST = 500

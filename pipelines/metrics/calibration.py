@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import VALIDATION, Example, only, targets
-from pipelines.errors import DataError
-from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
 Values = npt.NDArray[np.float64]

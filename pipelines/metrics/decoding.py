@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import VALIDATION, Example, only, targets
-from pipelines.errors import DataError
-from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
-    from pipelines.taxonomy import Category
+    from pipelines.core.taxonomy import Category
 
 Floats = npt.NDArray[np.float64]
 MIDDLE = 0.5

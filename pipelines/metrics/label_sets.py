@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.taxonomy import Category
-from pipelines.taxonomy.scheme import TIERS
+from pipelines.core.taxonomy import Category
+from pipelines.core.taxonomy.scheme import TIERS
 
 Floats = npt.NDArray[np.float64]
 LabelSet = frozenset[str]

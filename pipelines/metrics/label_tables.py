@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pipelines.taxonomy import Category, Scheme
+    from pipelines.core.taxonomy import Category, Scheme
 
 UNDEFINED = "–"
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy import labels_of_all
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import VALIDATION, Example, only, targets
-from pipelines.errors import BadParams, DataError
 from pipelines.metrics import calibration
 from pipelines.metrics.alerts import Alert, alert
 from pipelines.metrics.decoding import checked, decode
-from pipelines.taxonomy import labels_of_all
-from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]

@@ -6,9 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.models import Model
-from pipelines.errors import BadParams
-from pipelines.taxonomy.task import Task
+from pipelines.core.config.models import Model
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy.task import Task
 
 if TYPE_CHECKING:
     from pipelines.models.pretrained.backbones import Built

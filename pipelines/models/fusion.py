@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
-from pipelines.config.models import FusionModel
-from pipelines.errors import ConfigError
+from pipelines.core.config.models import FusionModel
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy.task import Task
 from pipelines.models.pretrained.backbones import (
     Batch,
     Built,
@@ -23,7 +24,6 @@ from pipelines.models.pretrained.backbones import (
     recordable,
     weights,
 )
-from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

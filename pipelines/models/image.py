@@ -6,9 +6,9 @@ from pathlib import Path
 
 from transformers import AutoModelForImageClassification
 
-from pipelines.config.models import ImageModel
+from pipelines.core.config.models import ImageModel
+from pipelines.core.taxonomy.task import Task
 from pipelines.models.pretrained.backbones import Built, Headed, Pixels, opened, recordable
-from pipelines.taxonomy.task import Task
 
 
 def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:

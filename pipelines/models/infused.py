@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from pipelines.config.models import InfusedModel
+from pipelines.core.config.models import InfusedModel
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.features import HEADS, Cues, by_labeller
-from pipelines.errors import ConfigError
 from pipelines.models.fusion import DROPOUT, both, scaled, two_layers, two_towers
 from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened
 from pipelines.models.yadav import only_severity
-from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

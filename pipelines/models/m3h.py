@@ -49,13 +49,13 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from pipelines.config.models import M3hModel
+from pipelines.core.config.models import M3hModel
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, Item, only
 from pipelines.datasets.features import HEADS, Cues, Remarks, by_labeller
-from pipelines.errors import ConfigError
 from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, weights
 from pipelines.models.yadav import only_severity
-from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
 Embed = Callable[[str], Floats]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.models import TextModel
+from pipelines.core.config.models import TextModel
+from pipelines.core.taxonomy.task import Task
 from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, recordable
-from pipelines.taxonomy.task import Task
 
 
 def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:

@@ -29,11 +29,11 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from pipelines.config.models import YadavModel
-from pipelines.errors import BadParams
+from pipelines.core.config.models import YadavModel
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy.task import Task
 from pipelines.models.fusion import both, two_layers
 from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
-from pipelines.taxonomy.task import Task
 
 TASK = "severity"
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.

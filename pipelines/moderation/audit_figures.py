@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.analysis.small_counts import of_units, shown, shown_table
-from pipelines.config.label import Moderation
+from pipelines.core.config.label import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
 from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums, percentile

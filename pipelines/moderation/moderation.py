@@ -13,18 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.progress import reporter
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
 from pipelines.moderation.systems import AuditedItems, Judged, System, read
 from pipelines.moderation.wires import AzureWire, OpenAIWire
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 
 SCALES = {wire.kind: wire.scale for wire in (OpenAIWire, AzureWire)}
 

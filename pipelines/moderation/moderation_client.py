@@ -13,13 +13,13 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.label import Consent, Provider
-from pipelines.config.settings import Endpoint
-from pipelines.errors import LabellerRefused
+from pipelines.core.config.label import Consent, Provider
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import LabellerRefused
+from pipelines.core.process import now
 from pipelines.llm.addresses import ADDRESSES, admit
 from pipelines.llm.outcome import UNREADABLE, Passing, Raw, Throttled
 from pipelines.moderation.wires import Wire
-from pipelines.process import now
 
 if TYPE_CHECKING:
     import httpx2

@@ -17,9 +17,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from pipelines.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import Category, Scheme
+from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
 from pipelines.datasets.memes import opened
 from pipelines.datasets.post import BOILERPLATE, Post
@@ -39,12 +41,10 @@ from pipelines.moderation.wires import (
     combined,
     malformed,
 )
-from pipelines.storage import tables
-from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
-from pipelines.storage.seal import open_posts
-from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy import load as scheme_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.store.seal import open_posts
+from pipelines.store.vault.vault import Vault
 
 STEP = "moderation"
 PARTS = {"text": (True, False), "image": (False, True), "both": (True, True)}

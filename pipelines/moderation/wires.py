@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pipelines.config.label import AzureModerator, GuardModerator, OpenAIModerator, Price
+from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator, Price
 from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
 

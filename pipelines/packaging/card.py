@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.integrity import CARD, PAGE
+from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.packaging.model_described import OF_POSTS, Described
-from pipelines.templates import render
 
 Json = Mapping[str, Any]
 

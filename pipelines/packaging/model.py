@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
-from pipelines.config.models import SftModel
-from pipelines.errors import ConfigError, RegistryError
+from pipelines.core.config.models import SftModel
+from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.packaging.model_described import OF_POSTS, Described
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ OURS = {"pipelines": "", "crisis_corpus": "crisis_corpus"}
 LOCK = "requirements.lock"
 MENTIONED = re.compile(rf"\b({'|'.join(OURS)})(?=\.\w|\s+import\b)")
 # Libraries and modules that no consumer should need.
-SETTINGS = "pipelines.config.params"
+SETTINGS = "pipelines.core.config.params"
 UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", SETTINGS})
 
 
@@ -285,10 +285,10 @@ def _checked(pack: Path) -> Described:
 def _roots(described: Described) -> list[str]:
     roots = ["pipelines.packaging.model_pyfunc", f"pipelines.packaging.{OPENERS[described.kind]}"]
     if described.kind not in OF_POSTS:
-        roots += [f"pipelines.models.{described.kind}", "pipelines.extract.decode_child"]
+        roots += [f"pipelines.models.{described.kind}", "pipelines.collect.read.decode_child"]
     if described.ocr is not None:
-        roots.append(f"pipelines.extract.ocr.{described.ocr.engine}")
-        roots += ["pipelines.extract.ocr.confined_engine", "pipelines.extract.ocr.ocr_child"]
+        roots.append(f"pipelines.collect.read.ocr.{described.ocr.engine}")
+        roots += ["pipelines.collect.read.ocr.confined_engine", "pipelines.collect.read.ocr.ocr_child"]
     return roots
 
 

@@ -8,12 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from crisis_corpus.integrity import TrainedWeights
-from pipelines.config.base import Section
-from pipelines.config.collect import Decode, Ocr
-from pipelines.config.models import Model
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy.loader import load_file
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.core.config.base import Section
+from pipelines.core.config.collect import Decode, Ocr
+from pipelines.core.config.models import Model
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy.loader import load_file
+from pipelines.core.taxonomy.task import Task, task_of
 
 FILE, SCHEME = "model.json", "scheme.yaml"
 # The weights of the head, which the library does not save with the base.

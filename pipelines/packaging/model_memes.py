@@ -13,16 +13,16 @@ import pandas as pd
 from safetensors.torch import load_file
 
 from crisis_corpus.model_opening import opening
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.collect.read.ocr import OcrEngine, OcrFailed, open_engine
+from pipelines.collect.scrub.scrub import scrub
+from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TEST, Example
-from pipelines.errors import ConfigError
-from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.ocr import OcrEngine, OcrFailed, open_engine
 from pipelines.metrics.decoding import decide
 from pipelines.models import build
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
-from pipelines.pii.scrub import scrub
 
 HEAD = "head."
 START_OF_SCAN = b"\xff\xda"

@@ -19,10 +19,10 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
+from pipelines.collect.scrub.scrub import scrub
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.post import Post
 from pipelines.packaging.model_described import Described
-from pipelines.pii.scrub import scrub
-from pipelines.taxonomy.task import Task
 
 
 @dataclass(frozen=True)

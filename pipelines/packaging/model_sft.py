@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.config.models import SftModel
+from pipelines.core.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered, asker
 from pipelines.train.predictors.generate import Generator

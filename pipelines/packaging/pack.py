@@ -23,22 +23,22 @@ import pyarrow.parquet as pq
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing, sha256
 from crisis_corpus.versions import UnknownVersion, missing
-from pipelines.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.loader import path_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.posts import GOLD, split_digest
-from pipelines.errors import ConfigError
 from pipelines.packaging.model_described import REST, SCHEME, Described, TrainingSet
 from pipelines.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
 from pipelines.registry.versions import Registry, subject
-from pipelines.storage import tables
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.loader import path_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors import finetuned, training_records
 from pipelines.train.predictors.inference import AT_ONCE
-from pipelines.vault.vault import Vault
 
 HEAD = "head."
 SCORE = "validation_macro_f1"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.integrity import TrainedWeights, different
-from pipelines.errors import ConfigError, DataError
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.store.vault import removals
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.training_records import TrainingRecords, trained_on
-from pipelines.vault import removals
-from pipelines.vault.vault import Vault
 
 
 def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
-from pipelines.errors import RegistryError
+from pipelines.core.errors import RegistryError
+from pipelines.core.progress import silent
 from pipelines.packaging import card, evaluation_table
-from pipelines.progress import silent
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import JournalMoved, signed
 from pipelines.registry.versions import subject
 from pipelines.train import tracking
 
 if TYPE_CHECKING:
-    from pipelines.config.models import Chosen
+    from pipelines.core.config.models import Chosen
 
 # Tag of runs and versions: the SHA-256 of the pack's files.json.
 PACK = "pack"

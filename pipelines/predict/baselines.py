@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.models import (
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import (
     EnsembleModel,
     LocalModel,
     Model,
@@ -24,13 +24,17 @@ from pipelines.config.models import (
     SavedModel,
     VotesModel,
 )
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.progress import reporter
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import posts
 from pipelines.datasets.example import LabelSet
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import Posts, SplitPosts
-from pipelines.errors import BadParams, ConfigError
 from pipelines.label.remote import LEAST_SHARE, Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures
@@ -39,16 +43,12 @@ from pipelines.llm.prompting.prompts import DEV, Prompt, register
 from pipelines.llm.response_parser import interpret
 from pipelines.predict import external_predictions
 from pipelines.predict.predict_finetuned import Spent, ask, counted, rows_of, write
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import VOTE, Prediction, Predictor
-from pipelines.vault.vault import Vault
 
 STEP = "baselines"
 TEST = "test"
@@ -96,7 +96,7 @@ class PromptedPosts:
 
     def local(self, spec: LocalModel, *, seed: int) -> Predictor:
         """Return a model in this process that is asked with the labellers' prompt, and shortens posts as they do."""
-        from pipelines.taxonomy.task import task_of
+        from pipelines.core.taxonomy.task import task_of
         from pipelines.train.predictors.generate import Generator
 
         task = task_of(self.material.scheme, self.material.scheme.category().key)

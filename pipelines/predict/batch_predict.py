@@ -22,22 +22,22 @@ import pyarrow.parquet as pq
 from crisis_corpus import client, trusted
 from crisis_corpus import journal as journals
 from crisis_corpus.integrity import sha256
-from pipelines.config.models import Drift
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, CorpusError, RegistryError
+from pipelines.core.config.models import Drift
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, CorpusError, RegistryError
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.predict import pins
 from pipelines.predict.pins import Pin
 from pipelines.predict.registered import BadAnswer, read_answers
 from pipelines.registry import drift
 from pipelines.registry.versions import Registry, subject
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.prediction import VOTE
-from pipelines.vault.vault import Vault
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import Watch
 from pipelines.workspace.clone import workspace

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pipelines.annotate.imports.published_files import FORMATS, UnreadableFile, first, list_of, read_file
 from pipelines.annotate.imports.published_files import FileRow as Line
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy import tiers_of
+from pipelines.core.taxonomy.task import Task
 from pipelines.llm.outcome import Outcome
-from pipelines.taxonomy import tiers_of
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors.prediction import Prediction
 
 JOIN = "|"

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from crisis_corpus import trusted
 from crisis_corpus.versions import NAMES
-from pipelines.config.base import Positive, Section
-from pipelines.config.params import Params
-from pipelines.errors import ConfigError
+from pipelines.core.config.base import Positive, Section
+from pipelines.core.config.params import Params
+from pipelines.core.errors import ConfigError
 from pipelines.registry import drift
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.storage.metrics_file import write_metrics
+from pipelines.store.metrics_file import write_metrics
 
 
 class Pin(Section):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from crisis_corpus.versions import CHAMPION
-from pipelines.errors import DataError, RegistryError
+from pipelines.core.errors import DataError, RegistryError
 
 MODELS = "models:/"
 # Ours: inputs per call of the model, so that not all pictures are in memory together.
@@ -58,7 +58,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 def load(reference: str) -> PredictionInput:
     """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`."""
     from crisis_corpus import client
-    from pipelines.config.settings import Settings
+    from pipelines.core.config.settings import Settings
 
     if Path(reference).is_dir():
         from mlflow import pyfunc

@@ -11,20 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.models import EncoderModel, SftModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import EncoderModel, SftModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
+from pipelines.core.progress import reporter
+from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets import posts
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.datasets.posts import Posts
-from pipelines.errors import DataError
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import load as scheme_of
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction, Predictor
-from pipelines.vault.vault import Vault
 
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
 MICROSECONDS = 6  # digits of a time

@@ -17,26 +17,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.models import PromptedModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import PromptedModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.progress import reporter
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, Example, Item, only
 from pipelines.datasets.memes import load
-from pipelines.errors import ConfigError
 from pipelines.label.memes import meme_examples
 from pipelines.label.memes.meme_labels import MemeLabeller, MemePost, described, meme
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompting import own_prompts
 from pipelines.llm.prompting.prompts import Prompt, build, register
-from pipelines.progress import reporter
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 
 NO_PICTURE = "no_picture"
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.config.settings import Settings
-from pipelines.errors import RegistryError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import RegistryError
+from pipelines.core.taxonomy.task import Task
 from pipelines.llm.outcome import Outcome
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors.prediction import VOTE, Prediction
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 from pipelines.predict import predict_finetuned
-from pipelines.storage.metrics_file import write_metrics
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 from pipelines.train import finetune
-from pipelines.vault.vault import Vault
 
 
 def run(

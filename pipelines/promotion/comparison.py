@@ -11,8 +11,8 @@ from typing import Any
 from crisis_corpus import integrity
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import Standing
+from pipelines.core.errors import BadParams
 from pipelines.datasets.posts import digest_of
-from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Json, Run
 from pipelines.promotion import holdout, looks, scores
 from pipelines.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
@@ -20,7 +20,7 @@ from pipelines.promotion.looks import DividedTest, RecordedLook
 from pipelines.promotion.superiority import Superiority, compared
 from pipelines.registry.candidate import Candidate, Context
 from pipelines.registry.journal import Journal
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crisis_corpus.state import standing
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
+from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
 from pipelines.promotion.comparison import JUDGED, GateCase, GateComparison, last_verdict
@@ -39,7 +40,6 @@ from pipelines.promotion.looks import divide, gate_sets, require_part
 from pipelines.promotion.scores import undecided
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
-from pipelines.templates import render
 
 WHO = "corpus gate"
 TEMPLATE = Path(__file__).with_name("summary.md.jinja")

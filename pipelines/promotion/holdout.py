@@ -23,18 +23,18 @@ import numpy as np
 from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
 from crisis_corpus.integrity import TrainedWeights
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
+from pipelines.core.errors import CorpusError, RegistryError
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.posts import digest_of, split_digest
-from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.inputs import COLUMNS as PREDICTED
 from pipelines.evaluate.inputs import EvaluationGold, runs_of
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Json, Run, Sampling, counted, figures
 from pipelines.registry import drift
 from pipelines.registry.candidate import Pack
-from pipelines.storage import tables
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,9 +32,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from crisis_corpus.journal import Event, JournalRow
-from pipelines.config.models import Promote
+from pipelines.core.config.models import Promote
+from pipelines.core.errors import BadParams
 from pipelines.datasets.posts import digest_of
-from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Board
 from pipelines.registry.journal import Journal, JournalMoved
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, Standing, standing
-from pipelines.errors import ConfigError, RegistryError
-from pipelines.progress import silent
+from pipelines.core.errors import ConfigError, RegistryError
+from pipelines.core.progress import silent
 from pipelines.promotion import gate
 from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry import anchors, transitions

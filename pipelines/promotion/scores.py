@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.config.models import Promote
-from pipelines.errors import BadParams
+from pipelines.core.config.models import Promote
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import ABSTAINED, Board, Item, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE
 from pipelines.evaluate.reliability import found_groups
@@ -29,7 +30,6 @@ from pipelines.metrics import alerts
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.promotion.holdout import macro_f1
 from pipelines.promotion.superiority import SLACK, Superiority
-from pipelines.taxonomy.task import Task
 
 INFERIOR, NOT_INFERIOR, UNDECIDED = "inferior", "not_inferior", "undecided"
 Answers = Mapping[Item, LabelSet]

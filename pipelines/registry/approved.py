@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
-from pipelines.errors import RegistryError
+from pipelines.core.errors import RegistryError
 from pipelines.registry.journal import ANONYMOUS, signed
-from pipelines.vault.keyring import derive
+from pipelines.store.vault.keyring import derive
 
 # The person of a rejection because of a question that was not answered in time.
 NO_ANSWER = "no answer"

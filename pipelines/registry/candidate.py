@@ -16,13 +16,13 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import MODEL, RECORDS, NoPack, PackManifest, digest, place, read_manifest
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.versions import Version
-from pipelines.config.models import Promote
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.models import Promote
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 

@@ -26,11 +26,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipelines.config.base import Section
-from pipelines.config.models import Drift
+from pipelines.core.config.base import Section
+from pipelines.core.config.models import Drift
+from pipelines.core.taxonomy.task import Task
 from pipelines.registry.journal import Journal
-from pipelines.storage.tables import Item, items_of
-from pipelines.taxonomy.task import Task
+from pipelines.store.tables import Item, items_of
 
 # Ours: classes of length in words, by powers of two.
 WORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

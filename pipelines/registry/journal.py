@@ -33,11 +33,11 @@ from crisis_corpus.journal import (
     signed_by,
     to_sign,
 )
-from pipelines.config.private_file import create_private
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, NoSecret
-from pipelines.vault.engine import Engine
-from pipelines.vault.signing import Signer
+from pipelines.core.config.private_file import create_private
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, NoSecret
+from pipelines.store.vault.engine import Engine
+from pipelines.store.vault.signing import Signer
 
 # Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707

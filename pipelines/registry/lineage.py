@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crisis_corpus.integrity import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest
 from crisis_corpus.versions import NAMES, Version
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.registry.candidate import read_records, scratch
 from pipelines.registry.versions import Registry
 

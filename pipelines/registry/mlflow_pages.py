@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from crisis_corpus.versions import translated
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 
 # Tag of a run with the numbers of a commit, and the file of the report among its artifacts.
 COMMIT, REPORT = "data_commit", "report/report.html"

@@ -15,7 +15,7 @@ from rich.text import Text
 from crisis_corpus.journal import JournalBroken, JournalRow
 from crisis_corpus.state import Standing, of_rows
 from crisis_corpus.versions import NAMES, Version, checked
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, standing
 from crisis_corpus.versions import CHAMPION, RECORDED
-from pipelines.errors import RegistryError
+from pipelines.core.errors import RegistryError
 from pipelines.registry.journal import Journal, JournalMoved
 from pipelines.registry.versions import CHALLENGER, Registry
 

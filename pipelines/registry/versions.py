@@ -24,8 +24,8 @@ from crisis_corpus.versions import (
     of_mlflow,
     translated,
 )
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 
 CHALLENGER = "challenger"
 ALIASES = (CHAMPION, CHALLENGER)

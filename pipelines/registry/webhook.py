@@ -32,7 +32,7 @@ from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.errors import BadParams, ConfigError
 from pipelines.registry.journal import Clock, Journal, utc_now
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the

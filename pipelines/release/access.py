@@ -14,8 +14,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, DataError
 from pipelines.registry.journal import signed
 from pipelines.release.release_store import APPROVED, ReleaseEntry, dumped, entries, locked, write
 

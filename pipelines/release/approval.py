@@ -6,8 +6,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
 from pipelines.registry.journal import signed
 from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
@@ -19,7 +19,7 @@ from pipelines.release.release_store import (
     entries,
     locked,
 )
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 SHOWN = ("release", "corpus", "status", "who", "approved")
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.release import METADATA, Release
-from pipelines.templates import render
+from pipelines.core.config.release import METADATA, Release
+from pipelines.core.templates import render
 
 HERE = Path(__file__).parent
 LEFT_OUT = {

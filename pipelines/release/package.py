@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import Params
-from pipelines.config.release import Release, Shape
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, ConfigError, DataError
+from pipelines.core.config.params import Params
+from pipelines.core.config.release import Release, Shape
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.release import anonymity, datasheet, release_tables
 from pipelines.release.anonymity import Person, coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
@@ -37,7 +37,7 @@ from pipelines.release.release_store import (
     write,
 )
 from pipelines.release.release_tables import Released, ReleasedPost, categories, files, labelled, written
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 
 

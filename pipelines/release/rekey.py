@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crisis_corpus import hydrate
-from pipelines.errors import BadParams
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import BadParams
+from pipelines.store.vault.vault import Vault
 
 # Ours: valid as a folder name on every file system and as an id domain.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus import hydrate
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, DataError
 from pipelines.release.rekey import checked_name, own_key
-from pipelines.vault.locks import alone
+from pipelines.store.vault.locks import alone
 
 # A release that is retired is not handed out any more; its removal list continues.
 DRAFT, APPROVED, RETIRED = "DRAFT", "APPROVED", "RETIRED"

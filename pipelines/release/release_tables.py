@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crisis_corpus.hydrate import FULLNAME, joined
-from pipelines.config.params import Params
-from pipelines.config.release import AGREEMENT, METADATA, Shape
-from pipelines.errors import BadParams, DataError
+from pipelines.core.config.params import Params
+from pipelines.core.config.release import AGREEMENT, METADATA, Shape
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy import Category, load
 from pipelines.release.anonymity import Person
 from pipelines.release.rekey import Content
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy import Category, load
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 
 COLUMNS = ("author_id", "subreddit", "created")
 SEALED = ("title", "body", "media")

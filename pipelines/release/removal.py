@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
-from pipelines.config.settings import Settings
-from pipelines.progress import silent
+from pipelines.core.config.settings import Settings
+from pipelines.core.progress import silent
 from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
     DRAFT,
@@ -27,7 +27,7 @@ from pipelines.release.release_store import (
     write,
 )
 from pipelines.release.release_tables import without
-from pipelines.vault.vault import Tombstone, Vault
+from pipelines.store.vault.vault import Tombstone, Vault
 
 # Tests kill the process after these steps.
 Step = Literal["listed", "noted", "rewritten"]

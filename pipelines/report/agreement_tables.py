@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.scheme import normal
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import papers
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.scheme import normal
 from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]

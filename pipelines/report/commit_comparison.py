@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from pipelines.core.taxonomy.task import TASKS
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts, parts
@@ -19,7 +20,6 @@ from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Block, Drawing, Folded, Notice, Page, Points
 from pipelines.report.parts import interval, noun_of, title_of
 from pipelines.report.sections import section
-from pipelines.taxonomy.task import TASKS
 
 Item = tuple[str, int]
 TestItems = Mapping[str, Mapping[Item, frozenset[str]]]

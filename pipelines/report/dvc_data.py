@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import ALL_CORPORA
+from pipelines.core.config.params import ALL_CORPORA
 from pipelines.evaluate.model_scores import Json
 from pipelines.report import parts
 

@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from typing import Any
 
+from pipelines.core.taxonomy import load
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
@@ -24,7 +25,6 @@ from pipelines.report.papers import printed
 from pipelines.report.parts import best_of, interval
 from pipelines.report.prompt_notes import beside
 from pipelines.report.sections import section
-from pipelines.taxonomy import load
 
 PAPER = "figsim"
 published = partial(printed, PAPER)

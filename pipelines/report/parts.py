@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pipelines.core.taxonomy.task import TASKS
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts
 from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Drawing, Heat
-from pipelines.taxonomy.task import TASKS
 
 TITLES = {
     "figurative": "Figurative phenomenon",

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
-from pipelines.config.params import Params
+from pipelines.core.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
+from pipelines.core.config.params import Params
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 

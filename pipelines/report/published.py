@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, DataError
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError, DataError
 from pipelines.evaluate.inputs import TEST, EvaluationGold
 from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page

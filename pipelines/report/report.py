@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.collect import Corpus
-from pipelines.config.params import Params
-from pipelines.errors import DataError
+from pipelines.core.config.collect import Corpus
+from pipelines.core.config.params import Params
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
 from pipelines.report import analysis_parts, dvc_data, export, figsim, methods, moderation_tables, prompt_notes
 from pipelines.report import page as report_page
@@ -26,7 +27,6 @@ from pipelines.report.page import Block, Notice, Page
 from pipelines.report.papers import stands_for
 from pipelines.report.parts import best_of, noun_of
 from pipelines.report.sections import section
-from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
 FORM = "The paper's numbers beside them show the format and are not for comparison."

@@ -25,13 +25,13 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
-from pipelines.config.operate import Takedown
+from pipelines.core.config.operate import Takedown
 from pipelines.promotion import promote
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.versions import TAKEN_DOWN
+from pipelines.store.vault import removals
 from pipelines.takedown.redaction import Gone
-from pipelines.vault import removals
 
 
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:

@@ -21,21 +21,21 @@ from typing import Any
 
 from crisis_corpus.state import standing
 from crisis_corpus.versions import Version
-from pipelines.config.operate import Takedown
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, DataError
-from pipelines.progress import silent
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.progress import silent
 from pipelines.promotion import promote
 from pipelines.promotion.promote import NotPromoted
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
+from pipelines.store.vault import removals
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.pointers import LOCK, Pointers
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.train.predictors import finetuned, training_records
-from pipelines.vault import removals
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import TREE
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from pipelines.collect.month import Window
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped, parse
-from pipelines.config.operate import Band, Sweep
-from pipelines.errors import DataError
-from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known
+from pipelines.core.config.operate import Band, Sweep
+from pipelines.core.errors import DataError
+from pipelines.store.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known
 
 # Reddit accepts a hundred names per request; one of them is the control.
 BATCH = 99

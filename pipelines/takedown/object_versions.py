@@ -22,8 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.settings import Settings
-from pipelines.errors import DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
 from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, GitFailed
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, GitFailed
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace

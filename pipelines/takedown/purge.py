@@ -22,13 +22,13 @@ from pipelines.annotate.backends.backend import Backend, Queue
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config.settings import Settings
-from pipelines.storage import answers
+from pipelines.core.config.settings import Settings
+from pipelines.store import answers
+from pipelines.store.vault import locks, vault_metadata
+from pipelines.store.vault.engine import Engine, chunks, database_file
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import DIGEST, write_whole
 from pipelines.takedown.redaction import Gone, is_table
-from pipelines.vault import locks, vault_metadata
-from pipelines.vault.engine import Engine, chunks, database_file
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.objects import TREE
 from pipelines.workspace.scratch import in_use

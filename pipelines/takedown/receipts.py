@@ -16,12 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, DataError
+from pipelines.store.vault import locks
+from pipelines.store.vault.vault import Tombstone, Vault
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.selection import Selection
-from pipelines.vault import locks
-from pipelines.vault.vault import Tombstone, Vault
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
 OTHERS = frozenset({TOMBSTONES, "objects.json"})

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.takedown.redaction import TOKEN, ids_in
-from pipelines.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.workspace.objects import file_digest
 
 # Raise it when `redaction.ids_in` finds other ids in the same bytes: entries of another format are unknown.

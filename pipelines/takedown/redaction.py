@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.core.errors import DataError
 from pipelines.datasets.example import TRAIN
-from pipelines.errors import DataError
-from pipelines.storage import table_files, tables
+from pipelines.store import table_files, tables
 from pipelines.train.predictors.training_records import trained_on
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config.collect import Source
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
-from pipelines.vault import checks
-from pipelines.vault.vault import Vault
+from pipelines.core.config.collect import Source
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.store import tables
+from pipelines.store.vault import checks
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 
 

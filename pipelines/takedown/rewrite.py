@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend
 from pipelines.takedown.redaction import Gone, Left

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config.params import Params
-from pipelines.errors import BadParams
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
-from pipelines.vault.vault import Vault
 from pipelines.workspace.objects import TREE
 
 FULLNAME = re.compile(r"(?:t3_)?([0-9a-z]{1,13})")
@@ -191,8 +191,8 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         if SHA256.fullmatch(image):
             digests.add(image)
             continue
-        from pipelines.extract.decode import Decoder
-        from pipelines.extract.fingerprint import fingerprints
+        from pipelines.collect.read.decode import Decoder
+        from pipelines.collect.read.fingerprint import fingerprints
 
         try:
             data = Path(image).read_bytes()

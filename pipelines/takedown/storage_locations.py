@@ -14,7 +14,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace.address import local_path
 
 Holds = Literal["content", "ids", "nothing"]
@@ -72,12 +72,11 @@ SINKS = (
         writers=(
             "annotate/agreement", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
-            "curate/dedupe/dedupe", "curate/sample", "curate/split", "doctor/stores", "label/few_shot",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split", "operate/doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/seal",
-            "storage/table_files", "storage/tables", "takedown/object_versions",
-            "takedown/redaction", "train/classifiers/train", "train/predictors/knn",
+            "report/report", "store/exclusions", "store/seal", "store/table_files", "store/tables",
+            "takedown/object_versions", "takedown/redaction", "train/classifiers/train", "train/predictors/knn",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
     ),
@@ -103,9 +102,9 @@ SINKS = (
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
+            "annotate/agreement", "annotate/forms/manifest", "core/config/added_corpora", "core/config/new_profile",
             "analysis/analysis", "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins",
-            "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone",
+            "store/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone",
             "workspace/parameters", "workspace/repository",
         ),
     ),
@@ -117,7 +116,7 @@ SINKS = (
         "how many ids each list of training records lost, by its digest",
         paths=_database("vault_url"),
         settings=("vault_url",),
-        writers=("vault/database",),
+        writers=("store/vault/database",),
     ),
     Sink(
         "takedowns",
@@ -148,7 +147,7 @@ SINKS = (
         "rows are deleted, the record is removed from pending batches, the file is rewritten (`purge`)",
         paths=_database("answers_url"),
         settings=("answers_url",),
-        writers=("storage/answers", "takedown/purge"),
+        writers=("store/answers", "takedown/purge"),
     ),
     Sink(
         "annotation",
@@ -157,8 +156,8 @@ SINKS = (
         paths=lambda settings: [settings.annotation_files, settings.label_studio],
         settings=("annotation_files", "label_studio"),
         writers=(
-            "annotate/backends/files", "annotate/backends/label_studio", "deployment/label_studio_server",
-            "deployment/label_studio_script", "llm/pictures",
+            "annotate/backends/files", "annotate/backends/label_studio", "annotate/backends/label_studio_server",
+            "annotate/backends/label_studio_script", "llm/pictures",
         ),
     ),
     Sink(
@@ -201,8 +200,8 @@ SINKS = (
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
         writers=(
-            "doctor/deployment", "extract/ocr/confined_engine", "models/pretrained/backbones", "registry/candidate",
-            "train/architecture", "workspace/scratch",
+            "operate/doctor/deployment", "collect/read/ocr/confined_engine", "models/pretrained/backbones",
+            "registry/candidate", "train/architecture", "workspace/scratch",
         ),
     ),
     Sink(
@@ -221,9 +220,8 @@ SINKS = (
         paths=_home("mlflow", "mlflow.sqlite*"),
         settings=("mlflow_tracking_uri",),
         writers=(
-            "packaging/card", "packaging/model", "packaging/model_described",
-            "packaging/pack", "packaging/register", "registry/versions",
-            "takedown/affected_models", "train/tracking",
+            "packaging/card", "packaging/model", "packaging/model_described", "packaging/pack",
+            "packaging/register", "registry/versions", "takedown/affected_models", "train/tracking",
         ),
     ),
     Sink(
@@ -252,8 +250,8 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "extract/language", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
-            "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/draw",
+            "collect/read/language", "collect/read/decode", "collect/read/decode_child",
+            "collect/read/ocr/ocr_child", "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/draw",
             "crisis_corpus_sandbox/reddit/image_host", "crisis_corpus_sandbox/reddit/listing",
             "crisis_corpus_sandbox/vendors/vendors",
         ),
@@ -271,7 +269,10 @@ SINKS = (
         keeps="the vault's keys and the earlier tables, until `corpus backup --keep-days` deletes the backup; the "
         "tombstones beside the backups keep them from coming back: see the rules in docs/privacy.md",
         settings=("vault_backup",),
-        writers=("backup/backup", "backup/database_copies", "backup/pool", "backup/restore"),
+        writers=(
+            "operate/backup/backup", "operate/backup/database_copies", "operate/backup/pool",
+            "operate/backup/restore",
+        ),
     ),
     Sink(
         "clones and opened items of people",
@@ -289,7 +290,7 @@ SINKS = (
         "command that `corpus export list` and the takedown's output print; folders of `corpus export`, which belong "
         "to the person who wrote them, and copies that others downloaded",
         settings=("hub_url",),
-        writers=("export/folder", "export/model_folder", "export/release_folder"),
+        writers=("release/export/folder", "release/export/model_folder", "release/export/release_folder"),
     ),
     Sink(
         "Airflow and logs",
@@ -299,9 +300,11 @@ SINKS = (
             "airflow", "airflow.dump", "graph", "logs", "run", "ports.json", "services.env", "summary", "dvc-airflow*",
         ),
         writers=(
-            "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
-            "forkserver", "housekeeping/airflow_rows", "housekeeping/housekeeping",
-            "crisis_corpus_sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
+            "cli/airflow", "operate/services/airflow_setup", "operate/services/postgres",
+            "operate/services/services", "operate/doctor/servers", "core/forkserver",
+            "operate/housekeeping/airflow_rows", "operate/housekeeping/housekeeping",
+            "crisis_corpus_sandbox/demo/promotions", "operate/summary/written", "core/timing",
+            "workspace/dag_graph",
         ),
     ),
     Sink(
@@ -310,6 +313,9 @@ SINKS = (
         "",
         paths=_home("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=("config/private_file", "config/settings", "takedown/purge", "vault/engine", "vault/locks"),
+        writers=(
+            "core/config/private_file", "core/config/settings", "takedown/purge", "store/vault/engine",
+            "store/vault/locks",
+        ),
     ),
 )  # fmt: skip

@@ -14,16 +14,16 @@ from datetime import date, datetime
 from typing import Any
 
 from pipelines.collect.submission import FULLNAME
-from pipelines.config.operate import Sweep
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import SourceUnavailable
-from pipelines.progress import silent
+from pipelines.core.config.operate import Sweep
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceUnavailable
+from pipelines.core.progress import silent
+from pipelines.store.vault import checks
+from pipelines.store.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import liveness
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
-from pipelines.vault import checks
-from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
-from pipelines.vault.vault import Vault
 
 # Ours: after this many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
 FAILURES = 3

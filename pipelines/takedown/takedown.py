@@ -16,19 +16,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from pipelines.config.operate import Takedown
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CorpusError, DataError
-from pipelines.progress import silent
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, CorpusError, DataError
+from pipelines.core.progress import silent
 from pipelines.registry.candidate import Context, opened
+from pipelines.store.vault import removals
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
 from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.selection import Selection
-from pipelines.vault import removals
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 Say = Callable[[str], None]

@@ -17,7 +17,7 @@ import yaml
 from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.models.pretrained.backbones import had, opened
 from pipelines.models.pretrained.base_files import on_hub
 

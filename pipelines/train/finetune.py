@@ -17,21 +17,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.models import EncoderModel, KnnModel, SftModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import posts
 from pipelines.datasets.posts import GOLD, Posts
-from pipelines.errors import ConfigError, DataError
-from pipelines.storage.metrics_file import rounded, write_metrics
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.vault.vault import Vault
 from pipelines.train import tracking
 from pipelines.train.predictors import finetuned, training_records
 from pipelines.train.predictors.finetuned import Card
 from pipelines.train.predictors.training_records import TrainingRecords
-from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ def _prompt(tuning: FinetuneRun) -> dict[str, Any]:
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     """Return the name of a model's base model; for a kNN model, that of its sentence-embedding model."""
-    from pipelines.extract import embedding
+    from pipelines.collect.read import embedding
 
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 

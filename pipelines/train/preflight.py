@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.models import SftModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
+from pipelines.core.config.models import SftModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 from pipelines.train.architecture import Architecture
 
 # float32; Micikevicius et al. 2018 for master weights beside products in bfloat16.

@@ -25,8 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import RegistryError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import RegistryError
 from pipelines.train.predictors.training_records import digests, trained_on
 
 if TYPE_CHECKING:

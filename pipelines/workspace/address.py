@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.errors import BadParams, ConfigError
 
 
 def local_path(repo: str) -> Path | None:

@@ -17,9 +17,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, ConfigError, GitFailed, StepFailed
-from pipelines.timing import phase
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
+from pipelines.core.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git

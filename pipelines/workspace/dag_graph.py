@@ -20,11 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.added_corpora import complete
-from pipelines.config.collect import Refresh
-from pipelines.config.params import FILES, by_file, load, overlay, parse, parse_all
-from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, name_of
+from pipelines.core.config.added_corpora import complete
+from pipelines.core.config.collect import Refresh
+from pipelines.core.config.params import FILES, by_file, load, overlay, parse, parse_all
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError, name_of
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 

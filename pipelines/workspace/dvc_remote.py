@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.private_file import write_private
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, DataError
+from pipelines.core.config.private_file import write_private
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, DataError
 
 # Ours: a tenth of it is long for a distant store, and a command must fail within half a minute.
 DEADLINE_SECONDS = 15

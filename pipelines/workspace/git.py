@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.errors import GitFailed
-from pipelines.process import now
+from pipelines.core.errors import GitFailed
+from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.vault.signing import Signer
+    from pipelines.store.vault.signing import Signer
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Crisis Corpus",

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
 from pipelines.workspace.objects import TREE, ObjectStore, digest_of, tree_digest
 
 SHARD = re.compile(r"outs:\n- md5: ([0-9a-f]{32})\n  size: (\d{1,15})\n  hash: md5\n  path: ([\w-]+\.parquet)\n")

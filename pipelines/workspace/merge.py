@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from typing import Any
 
-from pipelines.config.params_text import Key, dotted
-from pipelines.errors import ConfigError
+from pipelines.core.config.params_text import Key, dotted
+from pipelines.core.errors import ConfigError
 
 # Only a person changes these, with `corpus params set`.
 PROTECTED = (

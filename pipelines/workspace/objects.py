@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
 from pipelines.workspace.dvc_remote import storage
 
 TREE = ".dir"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import params_text
-from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import (
+from pipelines.core.config import params_text
+from pipelines.core.config.added_corpora import complete, create_folders
+from pipelines.core.config.params import (
     FILES,
     load,
     parse,
@@ -19,9 +19,9 @@ from pipelines.config.params import (
     texts_below,
     validate,
 )
-from pipelines.config.params_text import Key, dotted
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.config.params_text import Key, dotted
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, ConfigError
 from pipelines.workspace import dag_graph
 from pipelines.workspace import profile as profiles
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, workspace

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 
-from pipelines.errors import DataError
-from pipelines.vault.keyring import derive
+from pipelines.core.errors import DataError
+from pipelines.store.vault.keyring import derive
 from pipelines.workspace.inventory import Out, read_outs
 
 # Ours: enough for four lines of text with a path.

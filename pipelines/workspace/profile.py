@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.added_corpora import complete
-from pipelines.config.params import FILES, overlay, parse, parse_all, validate
-from pipelines.errors import ConfigError
+from pipelines.core.config.added_corpora import complete
+from pipelines.core.config.params import FILES, overlay, parse, parse_all, validate
+from pipelines.core.errors import ConfigError
 from pipelines.workspace.git import git
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

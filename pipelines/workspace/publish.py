@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
 from pipelines.workspace.clone import BRANCH, Workspace, history, require_corpus, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.pointer import check_handed_over

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config.added_corpora import complete
-from pipelines.config.params import FILES, load, read_params, validate
-from pipelines.config.settings import HOME_FILE, Settings
-from pipelines.errors import ConfigError, GitFailed, NoSecret
-from pipelines.process import private_home
-from pipelines.vault.vault import Vault
+from pipelines.core.config.added_corpora import complete
+from pipelines.core.config.params import FILES, load, read_params, validate
+from pipelines.core.config.settings import HOME_FILE, Settings
+from pipelines.core.errors import ConfigError, GitFailed, NoSecret
+from pipelines.core.process import private_home
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
 
 FOLDER = "results"
 DIGEST = re.compile(rb'"([0-9a-f]{32}(?:\.dir)?)"')

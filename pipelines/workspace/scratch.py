@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.config.settings import Settings, with_secret
-from pipelines.process import DIES_WITH_PARENT
+from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.process import DIES_WITH_PARENT
 
 
 @contextmanager

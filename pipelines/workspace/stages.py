@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import DataError
-from pipelines.timing import phase
+from pipelines.core.errors import DataError
+from pipelines.core.timing import phase
 from pipelines.workspace.inventory import Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token

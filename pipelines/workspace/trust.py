@@ -12,9 +12,9 @@ import hashlib
 from importlib.machinery import all_suffixes
 from pathlib import Path
 
-from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError
-from pipelines.vault.signing import Signer
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.store.vault.signing import Signer
 from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
 from pipelines.workspace.pointer import pointed
 

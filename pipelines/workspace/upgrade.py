@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config.params import FILES, texts_below
-from pipelines.errors import DataError
+from pipelines.core.config.params import FILES, texts_below
+from pipelines.core.errors import DataError
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order

@@ -104,7 +104,7 @@ def _commits(content: Mapping[str, Any], *, used: Collection[str]) -> list[dict[
     return [{**commit, "run_href": sources.commit(commit["commit"]).run_href} for commit in latest]
 
 
-# That of `pipelines.summary.written`.
+# That of `pipelines.operate.summary.written`.
 VERSION = 1
 # A summary is some 100 bytes for a month and 200 for a row of the journal; a larger file is not one.
 LARGEST = 32 * 1024 * 1024

@@ -24,7 +24,7 @@ from dvc_airflow import settings
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# sysexits.h, as pipelines/errors.py uses them: bad arguments, bad data, refused, bad configuration
+# sysexits.h, as pipelines/core/errors.py uses them: bad arguments, bad data, refused, bad configuration
 HOPELESS = frozenset({64, 65, 77, 78})
 # Seconds between SIGTERM and SIGKILL, in which a child can remove its scratch clone.
 GRACE = 10.0

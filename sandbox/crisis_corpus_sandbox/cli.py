@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import emit
-from pipelines.config.collect import Sandbox
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.collect import Sandbox
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 
 app = typer.Typer(
     name="sandbox",
@@ -51,7 +51,7 @@ def serve(profile: Profile = "sandbox") -> None:
 @app.command("up")
 def up(profile: Profile = "sandbox") -> None:
     """Start the simulated Reddit, MLflow and Airflow's four components on loopback, in the background."""
-    from pipelines.deployment import services
+    from pipelines.operate.services import services
 
     settings = Settings.from_env()
     port = _sandbox(profile, settings=settings).port
@@ -63,7 +63,7 @@ def up(profile: Profile = "sandbox") -> None:
 @app.command("down")
 def down() -> None:
     """Stop the services that `corpus sandbox up` started."""
-    from pipelines.deployment import components
+    from pipelines.core import components
 
     for name in components.down(Settings.from_env()):
         typer.echo(f"stopped {name}")

@@ -25,7 +25,7 @@ import orjson
 from crisis_corpus_sandbox.reddit.api import Catalogue
 from crisis_corpus_sandbox.reddit.image_host import ImageHost, send
 from crisis_corpus_sandbox.vendors.vendors import Vendors
-from pipelines.deployment.guard import local
+from pipelines.operate.services.guard import local
 
 # The credentials of the demo's client; there is nothing to protect.
 CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105

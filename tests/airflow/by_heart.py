@@ -15,11 +15,11 @@ import pytest
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.packaging import register
 from pipelines.promotion import holdout
 from pipelines.registry.candidate import Context, opened
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.airflow.heart_model import digest
 
 NAME, DAG, SCORING = "crisis-posts", "promote", "posts_scoring"

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from crisis_corpus_sandbox.reddit.build import build
-from pipelines.config import logins
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.deployment.components import down
-from pipelines.deployment.label_studio_server import start
-from pipelines.deployment.services import LocalDeployment
+from pipelines.annotate.backends.label_studio_server import start
+from pipelines.core.components import down
+from pipelines.core.config import logins
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services.services import LocalDeployment
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.airflow.by_heart import DAG, NAME, SCORING, WHY, Decided, context_of, put

@@ -15,9 +15,9 @@ import pytest
 import requests
 import yaml
 
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 pytestmark = pytest.mark.airflow

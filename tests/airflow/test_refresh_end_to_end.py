@@ -20,8 +20,8 @@ import requests
 from crisis_corpus_sandbox.reddit.api import Catalogue
 from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.airflow.conftest import World, deployed
 from tests.airflow.kills import runner_of

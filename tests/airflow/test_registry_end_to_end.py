@@ -9,7 +9,7 @@ import pytest
 
 from crisis_corpus.journal import JournalRow
 from pipelines.registry.journal import Journal
-from pipelines.storage import tables
+from pipelines.store import tables
 from pipelines.workspace.clone import workspace
 from tests.airflow.by_heart import DAG, NAME, WHY, Decided, context_of
 

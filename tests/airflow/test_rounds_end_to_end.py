@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
+from pipelines.annotate.backends.label_studio_server import Account, address, ensure_accounts
 from pipelines.annotate.forms.form import Form, build_form
-from pipelines.deployment.label_studio_server import Account, address, ensure_accounts
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy import Scheme, load
-from pipelines.vault.vault import Vault
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.annotate import annotators
 from tests.annotate.annotators import Habits

@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.registry.journal import Journal
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault import database
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import sweep, takedown
 from pipelines.takedown.receipts import read_tombstones, receipts
 from pipelines.takedown.storage_locations import SINKS
-from pipelines.vault import database
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.airflow.conftest import MONTHS
 from tests.privacy.place_search import counted

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.analysis import analysis
-from pipelines.config.params import Params
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.store.vault.vault import Vault
 from tests.analysis import sandbox_items
 from tests.refusals import refused
 from tests.small_corpus import NOW

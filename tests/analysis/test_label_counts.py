@@ -8,7 +8,7 @@ import pytest
 
 from crisis_corpus_sandbox.reddit import label_quotas
 from pipelines.analysis import label_counts
-from pipelines.taxonomy import load
+from pipelines.core.taxonomy import load
 
 FIGSIM, CRADLE = load("figsim"), load("cradle")
 Gold = dict[tuple[str, int], frozenset[str]]

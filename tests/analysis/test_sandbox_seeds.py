@@ -14,8 +14,8 @@ import pytest
 
 from pipelines.analysis import analysis
 from pipelines.analysis.features import VisualFeatures
-from pipelines.config.params import load as load_params
-from pipelines.taxonomy import load
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
 from tests.analysis import sandbox_items
 from tests.small_corpus import ROOT
 

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from pipelines.analysis import label_counts
 from pipelines.analysis.small_counts import shown, shown_table
-from pipelines.taxonomy import load
+from pipelines.core.taxonomy import load
 
 TABLES = arrays.arrays(np.int64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 12))
 

@@ -19,7 +19,7 @@ import httpx
 from crisis_corpus_sandbox.reddit import seeded
 from pipelines.annotate.backends.labelling_config import CONTENT, NOTE
 from pipelines.annotate.forms.form import Form, FormQuestion, read_values
-from pipelines.taxonomy import Category, Scheme
+from pipelines.core.taxonomy import Category, Scheme
 
 Item = tuple[str, int]
 Values = dict[str, tuple[str, ...]]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.settings import Settings
-from pipelines.deployment.components import down
-from pipelines.deployment.label_studio_server import Account, ensure_accounts, start
+from pipelines.annotate.backends.label_studio_server import Account, ensure_accounts, start
+from pipelines.core.components import down
+from pipelines.core.config.settings import Settings
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

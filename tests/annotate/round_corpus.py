@@ -12,11 +12,11 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from pipelines.config.params import by_file, read_params
-from pipelines.config.settings import Settings
-from pipelines.taxonomy import Scheme, load
-from pipelines.taxonomy.guideline import offered
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import by_file, read_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.core.taxonomy.guideline import offered
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.small_corpus import NOW, ROOT, SECRET, full, write_table

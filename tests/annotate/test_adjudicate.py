@@ -19,10 +19,10 @@ from pipelines.annotate.rounds.adjudicate import (
     review_cases,
     unvoted,
 )
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.core.taxonomy import load
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import manifest_of
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)

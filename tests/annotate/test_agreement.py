@@ -16,11 +16,11 @@ from sklearn.metrics import cohen_kappa_score
 from pipelines.annotate import agreement
 from pipelines.annotate.forms import manifest
 from pipelines.annotate.forms.manifest import RoundManifest
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.scheme import normal
 from pipelines.report import agreement_tables
-from pipelines.storage import tables
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.scheme import normal
+from pipelines.store import tables
 from tests.annotate.round_manifest import manifest_of
 
 ROOT = Path(__file__).parents[2]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.scheme import normal
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables as report
 from pipelines.report.agreement_tables import paper_tables, published
-from pipelines.taxonomy import load
-from pipelines.taxonomy.scheme import normal
 from tests.refusals import refused
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["cradle_table10"]

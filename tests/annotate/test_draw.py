@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.rounds.opening import Assignment, assign, draw
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))
 NAMES = ["ada", "ben", "cem", "dia"]

@@ -12,8 +12,8 @@ import pytest
 
 from pipelines.annotate.backends.backend import Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files, open_files
-from pipelines.config.settings import Settings
-from pipelines.process import now
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 from tests.annotate import backend_contract as contract
 from tests.refusals import refused
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import taxonomy
 from pipelines.annotate.backends.backend import PROBLEMS
 from pipelines.annotate.forms.form import UNFIT, Form, build_form, problem, read_values
-from pipelines.taxonomy.guideline import guideline, offered
+from pipelines.core import taxonomy
+from pipelines.core.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
 CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]

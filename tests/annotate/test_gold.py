@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from pipelines.annotate import gold
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.taxonomy import load as schemes
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load as schemes
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]

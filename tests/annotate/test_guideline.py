@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines import taxonomy
-from pipelines.taxonomy.guideline import Content, digest, guideline, how_many, offered
+from pipelines.core import taxonomy
+from pipelines.core.taxonomy.guideline import Content, digest, guideline, how_many, offered
 
 SCHEMES: list[tuple[str, Content]] = [("figsim", "images"), ("cradle", "texts")]
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import taxonomy
 from pipelines.annotate.imports import mapping
 from pipelines.annotate.imports.published_files import (
     UnreadableFile,
@@ -23,6 +22,7 @@ from pipelines.annotate.imports.published_files import (
     read_file,
 )
 from pipelines.annotate.imports.rows import GatheredEntries, gather
+from pipelines.core import taxonomy
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 

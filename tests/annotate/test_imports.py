@@ -18,14 +18,14 @@ from rich.console import Console
 from pipelines.annotate import gold
 from pipelines.annotate.imports import imports
 from pipelines.annotate.imports.published_files import UnreadableFile
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.curate.items import published_split
-from pipelines.errors import BadParams
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
-from pipelines.storage.tracked import read_tracked
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.tracked import read_tracked
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.publish import publish_partition
@@ -165,7 +165,7 @@ def test_a_stage_reads_a_split_behind_its_pointer(run, tmp_path, settings):
     """DVC holds locks while it runs a stage, and the stage asks it for the file."""
     sets.figsim(tmp_path / "figsim.csv")
     run("memes", "figsim", tmp_path / "figsim.csv")
-    imports = "from pathlib import Path; from pipelines.storage.tracked import read_tracked"
+    imports = "from pathlib import Path; from pipelines.store.tracked import read_tracked"
     reads = "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd())"
     code = f"{imports}; Path('read').write_text({reads})"
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}

@@ -15,12 +15,12 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.label_studio import LabelStudio, open_label_studio, title
+from pipelines.annotate.backends.label_studio_server import Account, address, ensure_accounts, serve, start
 from pipelines.annotate.backends.labelling_config import CONTENT, NOTE
 from pipelines.annotate.forms.form import build_form, read_values
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio_server import Account, address, ensure_accounts, serve, start
-from pipelines.taxonomy import load
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load
 from tests.annotate import annotators
 from tests.annotate import backend_contract as contract
 from tests.annotate.annotators import Habits, ShownTask

@@ -12,7 +12,7 @@ import pytest
 from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.backends.labelling_config import CONTENT, NOTE, SIDES, config, shown
 from pipelines.annotate.forms.form import Form, build_form
-from pipelines.taxonomy import load
+from pipelines.core.taxonomy import load
 from tests.annotate import backend_contract as contract
 
 VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for them

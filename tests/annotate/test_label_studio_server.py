@@ -13,9 +13,9 @@ import pytest
 
 from pipelines.annotate.backends.backend import Queue
 from pipelines.annotate.backends.label_studio import LONGEST_TITLE, open_label_studio, title
-from pipelines.config.settings import Settings
-from pipelines.deployment.components import ServiceFailed, down
-from pipelines.deployment.label_studio_server import DATABASE, address, environment, start
+from pipelines.annotate.backends.label_studio_server import DATABASE, address, environment, start
+from pipelines.core.components import ServiceFailed, down
+from pipelines.core.config.settings import Settings
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]

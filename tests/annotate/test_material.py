@@ -10,11 +10,11 @@ import pytest
 
 from pipelines.annotate.rounds import material
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
-from pipelines.config.params import load
-from pipelines.errors import SealBroken
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load
+from pipelines.core.errors import SealBroken
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 
 PARAMS = load(Path(__file__).resolve().parents[2])
 NOW = datetime(2023, 1, 2, tzinfo=UTC)

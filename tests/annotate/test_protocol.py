@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import taxonomy
 from pipelines.annotate.forms import protocol
-from pipelines.config.params import load as load_params
+from pipelines.core import taxonomy
+from pipelines.core.config.params import load as load_params
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]

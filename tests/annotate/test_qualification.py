@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds.qualification import eligible, hard, scores, settled
-from pipelines.taxonomy import load
+from pipelines.core.taxonomy import load
 from tests.annotate.round_manifest import write_manifest
 from tests.refusals import refused
 

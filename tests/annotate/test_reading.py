@@ -13,10 +13,10 @@ import pytest
 from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
 from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
 from pipelines.annotate.response_validation import ReadAnswers, answered, marked, read
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.core.taxonomy import load
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import manifest_of
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)

@@ -24,13 +24,13 @@ from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.annotate import rounds as app
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import AnnotationError, CommitLost
-from pipelines.storage import tables
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault import locks
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError, CommitLost
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store import tables
+from pipelines.store.vault import locks
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small

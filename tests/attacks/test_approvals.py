@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipelines.cli.shared import Decider
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.registry.approved import ApprovalRecord
 from pipelines.registry.journal import signed
 from tests.refusals import refused

@@ -12,11 +12,11 @@ import pytest
 
 from crisis_corpus import journal as reading
 from crisis_corpus.journal import KEY_FILE, JournalBroken, JournalUnsigned, canonical, opened, sealed
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.registry import anchors
 from pipelines.registry.journal import CannotSign, Journal
-from pipelines.vault.signing import Signer
+from pipelines.store.vault.signing import Signer
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.small_corpus import begin, code_of

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import requests
 
-from pipelines.config import logins
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import Airflow, Login
-from pipelines.deployment.airflow_setup import connect
-from pipelines.deployment.components import down, running
-from pipelines.deployment.services import LocalDeployment
+from pipelines.core.components import down, running
+from pipelines.core.config import logins
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services.airflow_api import Airflow, Login
+from pipelines.operate.services.airflow_setup import connect
+from pipelines.operate.services.services import LocalDeployment
 from tests import airflow_database, mlflow_database
 from tests.attacks.other_user import asked, attack, needs_another_user, reachable_folder
 from tests.ports import free_port
@@ -179,7 +179,7 @@ def test_commands_find_the_login_of_the_embedded_airflow(servers: Servers) -> No
 def test_mlflows_own_client_logs_in(servers: Servers, tmp_path: Path) -> None:
     """A command in a shell without variables: the home has the address and the password."""
     script = """
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from mlflow import MlflowClient
 client = MlflowClient(Settings.from_env().mlflow_tracking_uri)
 run = client.create_run(client.create_experiment("ours"))

@@ -26,13 +26,13 @@ import PIL
 import pytest
 from PIL import Image
 
-from pipelines.config.collect import Decode, Ocr
-from pipelines.extract import confine, confined_child
-from pipelines.extract.confined_child import ChildCrashed, ConfinedChild
-from pipelines.extract.decode import REPLY, DecodedPicture, Decoder
-from pipelines.extract.ocr import OcrFailed, open_engine
-from pipelines.extract.ocr.confined_engine import ConfinedEngine
-from pipelines.extract.ocr.ocr_child import READING
+from pipelines.collect.read import confine, confined_child
+from pipelines.collect.read.confined_child import ChildCrashed, ConfinedChild
+from pipelines.collect.read.decode import REPLY, DecodedPicture, Decoder
+from pipelines.collect.read.ocr import OcrFailed, open_engine
+from pipelines.collect.read.ocr.confined_engine import ConfinedEngine
+from pipelines.collect.read.ocr.ocr_child import READING
+from pipelines.core.config.collect import Decode, Ocr
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ child.answer = answer
 child.main(sys.argv[3:])
 """.replace("{libraries!r}", repr(str(Path(PIL.__file__).parents[1])))
 # What the child does on a system without Landlock and seccomp.
-LOOSENED = """from pipelines.extract import confine
+LOOSENED = """from pipelines.collect.read import confine
 confine.allow_only = lambda *_, **__: False
 confine._filter = lambda **_: False
 """
@@ -298,7 +298,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_decoder_that_was_taken_over_cannot_give_more_than_pixels(kind: str) -> None:
     start = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pipelines.extract import decode_child as c;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from pipelines.collect.read import decode_child as c;"
         f"c.answer = lambda data, **_: [{HOSTILE[kind]!r}]; c.main(sys.argv[3:])"
     )
     decoder = Decoder(PARAMS.model_copy(update={"timeout_seconds": 2.0}))
@@ -309,7 +309,7 @@ def test_a_decoder_that_was_taken_over_cannot_give_more_than_pixels(kind: str) -
 
 def test_the_stored_file_is_made_of_the_pixels_by_the_parent() -> None:
     start = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from pipelines.extract import decode_child as c;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from pipelines.collect.read import decode_child as c;"
         "c.answer = lambda data, **_: [c.REPLY.pack(b'', 8, 8, 1, 192), b'planted!' * 24]; c.main(sys.argv[3:])"
     )
     decoder = Decoder(PARAMS)
@@ -399,7 +399,7 @@ def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(
 NAMED_PATHS = """
 import sys
 from pathlib import Path
-from pipelines.extract import confine
+from pipelines.collect.read import confine
 readable, writable = ["folder", "file"], ["other folder", "other file", "missing"]
 assert confine.allow_only(readable, writable=writable)
 def possible(act):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import BadParams
-from pipelines.process import private_home, umask
+from pipelines.core.errors import BadParams
+from pipelines.core.process import private_home, umask
 from tests.attacks.other_user import attack, needs_another_user, reachable_folder
 from tests.small_corpus import BASIC, code_of
 

@@ -16,10 +16,10 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pipelines.config.settings import Settings
-from pipelines.errors import StepFailed
-from pipelines.vault.signing import Signer
-from pipelines.vault.vault import Vault
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import StepFailed
+from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
@@ -77,7 +77,7 @@ def link(name: str, to: str) -> Callable[[Path], object]:
     "change",
     [
         write("pipelines/__main__.py", "import pathlib\npathlib.Path('pwned').touch()\n"),
-        write("pipelines/taxonomy/scheme.yaml", "name: other\n"),
+        write("pipelines/core/taxonomy/scheme.yaml", "name: other\n"),
         # the folder of a command is the first in which Python looks for any module
         write("subprocess.py", "raise SystemExit\n"),
         write("data/__init__.py", ""),

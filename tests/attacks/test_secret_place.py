@@ -17,10 +17,10 @@ from pipelines.collect import refresh
 from pipelines.collect.admission import Admission
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, NoSecret
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, NoSecret
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.small_corpus import BASIC, code_of
 
@@ -178,7 +178,7 @@ def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, mo
 
     script = """
 import os
-from pipelines.config.settings import Settings, take_secret
+from pipelines.core.config.settings import Settings, take_secret
 from pipelines.workspace.scratch import step_environment
 take_secret()
 settings = Settings.from_env()

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipelines.backup import backup, restore
-from pipelines.backup.pool import Pool
 from pipelines.cli.main import app
-from pipelines.config.operate import Takedown
-from pipelines.config.params import FILES
-from pipelines.config.settings import Settings
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import FILES
+from pipelines.core.config.settings import Settings
+from pipelines.operate.backup import backup, restore
+from pipelines.operate.backup.pool import Pool
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used

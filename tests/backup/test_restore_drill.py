@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.backup import database_copies
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
+from pipelines.core.config.settings import Settings
+from pipelines.operate.backup import database_copies
+from pipelines.store import tables
 from pipelines.workspace.clone import workspace
 from tests import stress
 from tests.postgres import database, postgres
@@ -105,7 +105,7 @@ def test_a_restored_corpus_backfills_to_the_data_of_one_that_was_never_lost(tmp_
 
 @pytest.mark.faults  # PostgreSQL
 def test_a_database_in_postgresql_is_dumped_and_restored(postgres: Path, tmp_path: Path) -> None:
-    from pipelines.vault.vault import Vault
+    from pipelines.store.vault.vault import Vault
 
     url, new = database(postgres, "vault_old"), database(postgres, "vault_new")
     with Vault.open(url, secret=bytes(range(64))) as vault:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.config.settings import Settings
-from pipelines.errors import NoSecret
-from pipelines.vault.vault import Vault
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import NoSecret
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.refusals import refused

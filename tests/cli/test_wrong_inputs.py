@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.main import main
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 

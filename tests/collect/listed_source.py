@@ -13,9 +13,9 @@ from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore, StoredPost
 from pipelines.collect.sources.reddit import RedditSource
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import collect, month_ledger, partition, refresh, texts
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import SourceError
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceError
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS, BUSY, QUIET = "posts", "Busy", "Quiet"

@@ -17,15 +17,15 @@ import pytest
 from crisis_corpus_sandbox.server import SandboxServer
 from pipelines.collect import collect, partition
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.collect.read import confined_child
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceError
 from pipelines.curate import quality
-from pipelines.errors import SourceError
-from pipelines.extract import confined_child
-from pipelines.storage import tables
-from pipelines.storage.exclusions import write_exclusions
-from pipelines.storage.seal import open_column
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.exclusions import write_exclusions
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository
 from tests import small_sandbox
 from tests.refusals import refused

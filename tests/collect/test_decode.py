@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
-from pipelines.config.collect import Decode
-from pipelines.extract.decode import DecodedPicture, Decoder
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.core.config.collect import Decode
 
 PARAMS = Decode(
     formats=("JPEG", "PNG", "WEBP", "GIF"),
@@ -331,11 +331,18 @@ def test_the_child_has_limits_and_knows_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_child_loads_pillow_and_what_confines_it() -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import pipelines.extract.decode_child; print(*sys.modules)"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import pipelines.collect.read.decode_child; print(*sys.modules)"
+    )
     root = Path(__file__).resolve().parents[2]
     run = subprocess.run([sys.executable, "-I", "-c", code, str(root)], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     ours = {name for name in loaded if name.partition(".")[0] in ("pipelines", "crisis_corpus")}
-    assert ours == {"pipelines", "pipelines.extract", "pipelines.extract.confine", "pipelines.extract.decode_child"}
+    assert ours == {
+        "pipelines",
+        "pipelines.collect.read",
+        "pipelines.collect.read.confine",
+        "pipelines.collect.read.decode_child",
+    }
     assert "PIL" in loaded
     assert not set(loaded) & {"numpy", "pydantic", "yaml", "httpx", "asyncio", "sqlalchemy"}

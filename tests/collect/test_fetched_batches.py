@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, _read, _require_hosts, batch_size
-from pipelines.config.params import Params, load
-from pipelines.errors import SourceUnavailable
-from pipelines.extract.decode import DecodedPicture, Decoder
+from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.core.config.params import Params, load
+from pipelines.core.errors import SourceUnavailable
 
 MIB = 2**20
 PICTURE = bytes(MIB)

@@ -24,8 +24,8 @@ READ = """
 import json, sys
 from pathlib import Path
 from pipelines.collect.images import ImageJob, _PictureReader, _read
-from pipelines.config.params import load
-from pipelines.extract.decode import Decoder
+from pipelines.core.config.params import load
+from pipelines.collect.read.decode import Decoder
 port, count, limit = sys.argv[1:]
 params = load(Path(), profile="sandbox")
 fetch = params.images.fetch.model_copy(update={"timeout_seconds": float(limit), "retries": 0})

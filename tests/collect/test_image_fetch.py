@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from pipelines.collect import image_fetch
 from pipelines.collect.image_fetch import fetch_images
-from pipelines.config.collect import Fetch
-from pipelines.errors import BadParams, SourceThrottled
+from pipelines.core.config.collect import Fetch
+from pipelines.core.errors import BadParams, SourceThrottled
 
 PICTURE = b"\x89PNG" + b"picture" * 200
 REMOVED = b"\x89PNG" + b"if you can read this, it is gone"
@@ -569,7 +569,7 @@ def test_known_and_own_placeholders_count_together() -> None:
 
 
 def test_the_placeholder_of_imgur_is_known_in_every_profile() -> None:
-    from pipelines.config.params import load
+    from pipelines.core.config.params import load
 
     root = Path(__file__).resolve().parents[2]
     imgur = "9b5936f4006146e4e1e9025b474c02863c0b5614132ad40db4b925a10e8bfbb9"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines.collect import connection
 from pipelines.collect.connection import HostGate, Meter, Refused, retry_after
-from pipelines.errors import SourceThrottled
+from pipelines.core.errors import SourceThrottled
 
 NOON = "Sat, 03 Dec 2022 12:00:00 GMT"
 

@@ -23,9 +23,9 @@ from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
-from pipelines.config.collect import Corpus, Refresh
-from pipelines.config.params import overlay, parse, read_params
-from pipelines.errors import SourceUnavailable
+from pipelines.core.config.collect import Corpus, Refresh
+from pipelines.core.config.params import overlay, parse, read_params
+from pipelines.core.errors import SourceUnavailable
 from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.retention import waiting

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from crisis_corpus_sandbox.server import SandboxServer
-from pipelines import status
 from pipelines.cli import task as command
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
+from pipelines.core.config.settings import Settings
+from pipelines.operate import status
+from pipelines.store import tables
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.collect.partition import shared_pictures, shared_pictures_of
-from pipelines.config.params import texts_below
-from pipelines.config.settings import Settings
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import texts_below
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.refusals import refused

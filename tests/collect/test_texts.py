@@ -14,12 +14,12 @@ import pytest
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
 from pipelines.curate import quality, sample, split
 from pipelines.curate.dedupe import dedupe
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests import small_sandbox
 from tests.refusals import refused
 

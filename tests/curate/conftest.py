@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 
 @pytest.fixture

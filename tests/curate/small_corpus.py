@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.params import Params, load
-from pipelines.storage import tables
+from pipelines.core.config.params import Params, load
+from pipelines.store import tables
 
 REPO = Path(__file__).parents[2]
 

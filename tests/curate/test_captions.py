@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.collect.read.words import words
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.extract.words import words
 
 VOCABULARY = words("when the morning comes and nobody said hello to my tired little window plant again today")
 CAPTION = st.lists(st.sampled_from(VOCABULARY), max_size=14)

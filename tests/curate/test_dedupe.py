@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
 from pipelines.curate.dedupe.dedupe import run
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 NOW = datetime(2023, 1, 2, tzinfo=UTC)

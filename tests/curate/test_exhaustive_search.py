@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import Params, load
+from pipelines.collect.read.shingles import signature
+from pipelines.core.config.params import Params, load
 from pipelines.curate import sample, split
-from pipelines.extract.shingles import signature
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import NOW, full
 

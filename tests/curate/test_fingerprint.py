@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageOps
 
-from pipelines.errors import DataError
-from pipelines.extract.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprints
+from pipelines.collect.read.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprints
+from pipelines.core.errors import DataError
 
 LEAST = 2.0
 

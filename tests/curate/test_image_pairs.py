@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.curate import Dedupe
+from pipelines.collect.read.words import words
+from pipelines.core.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.hamming_search import components
 from pipelines.curate.dedupe.image_pairs import MIRROR, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.extract.words import words
 
 PARAMS = Dedupe(
     radius=10,

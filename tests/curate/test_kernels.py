@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace.scratch import step_environment
 from tests.curate.small_corpus import REPO
 

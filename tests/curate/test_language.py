@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.collect import Language
-from pipelines.extract.language import LanguageGate, LanguageVerdict
+from pipelines.collect.read.language import LanguageGate, LanguageVerdict
+from pipelines.core.config.collect import Language
 
 PARAMS = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
 

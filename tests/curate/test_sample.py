@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.curate import sample
 from pipelines.curate.items import kept_items
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.curate import small_corpus as corpus
 

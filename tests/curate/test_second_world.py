@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image
 
 from bench.second_world import world
+from pipelines.collect.read.fingerprint import fingerprint
+from pipelines.collect.read.language import mirrored
 from pipelines.curate.dedupe.image_pairs import MIRROR, bits_apart
-from pipelines.extract.fingerprint import fingerprint
-from pipelines.extract.language import mirrored
 
 
 def build(seed: int) -> list[world.Picture]:

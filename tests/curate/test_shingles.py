@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from pipelines.config.params import load
+from pipelines.collect.read.shingles import alike, shingles, signature, similarity
+from pipelines.core.config.params import load
 from pipelines.curate.dedupe.text_pairs import bands, first_copies, least_agreeing, similar_pairs
-from pipelines.extract.shingles import alike, shingles, signature, similarity
 
 PARAMS = load(Path(__file__).resolve().parents[2]).texts
 WORDS = [f"word{i}" for i in range(400)]

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.annotate.gold import asked_of
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams
 from pipelines.curate import sample, split
-from pipelines.errors import BadParams
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests.curate import small_corpus as corpus
 from tests.refusals import refused
 

@@ -21,12 +21,12 @@ from bench.split import SIZES, figsim
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.imports import imports
-from pipelines.config.params import FILES, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import FILES, load
+from pipelines.core.config.settings import Settings
 from pipelines.curate import split
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
 from tests import small_corpus

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.params import Params, load
+from pipelines.collect.read.shingles import shingles, signature, similarity
+from pipelines.collect.read.words import words
+from pipelines.core.config.params import Params, load
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.dedupe.dedupe import run
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
-from pipelines.extract.shingles import shingles, signature, similarity
-from pipelines.extract.words import words
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import NOW, full
 

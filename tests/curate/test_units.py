@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 from pipelines.curate.balance import Balance, BalanceColumns
 from pipelines.curate.items import Links
 from pipelines.curate.units import leakage, resolve

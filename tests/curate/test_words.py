@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.extract.words import normalise, words
+from pipelines.collect.read.words import normalise, words
 
 
 @pytest.mark.parametrize(

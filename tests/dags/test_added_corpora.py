@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.added_corpora import complete
-from pipelines.config.params import load, read_params, validate
-from pipelines.errors import BadParams
+from pipelines.core.config.added_corpora import complete
+from pipelines.core.config.params import load, read_params, validate
+from pipelines.core.errors import BadParams
 from tests.dags.test_dags import ROOT, parse
 
 FORUM = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.backfill import CONSUMERS
+from pipelines.operate.backfill import CONSUMERS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = {
@@ -196,12 +196,12 @@ def test_the_plan_of_a_backfill_knows_who_wakes_whom(dags: dict[str, Any]) -> No
         for asset in sorted({*re.findall(r'"name": "([^"]+)"', json.dumps(dag["serialized"]["dag"]["timetable"]))}):
             wakes.setdefault(asset, {})[dag_id] = emitted[dag_id]
     for asset, consumers in CONSUMERS.items():
-        assert wakes[asset].keys() == consumers.keys(), "correct CONSUMERS in pipelines/backfill.py"
+        assert wakes[asset].keys() == consumers.keys(), "correct CONSUMERS in pipelines/operate/backfill.py"
         for dag_id, out in consumers.items():
             assert out is None or out in emitted[dag_id]
     known = {out for consumers in CONSUMERS.values() for out in consumers.values()}
     outs = {out for consumers in CONSUMERS.values() for dag_id in consumers for out in emitted[dag_id] if out in wakes}
-    assert outs <= known, "CONSUMERS in pipelines/backfill.py lacks an asset that wakes a Dag"
+    assert outs <= known, "CONSUMERS in pipelines/operate/backfill.py lacks an asset that wakes a Dag"
 
 
 def test_nothing_is_decided_by_silence(dags: dict[str, Any]) -> None:

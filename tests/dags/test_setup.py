@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from pipelines.deployment.airflow_api import Airflow, Login
+from pipelines.operate.services.airflow_api import Airflow, Login
 from tests import airflow_database
 from tests.ports import free_port
 

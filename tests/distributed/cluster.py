@@ -25,12 +25,12 @@ from typing import Any
 import psutil
 import yaml
 
-from pipelines.config import logins
-from pipelines.config.settings import Settings
-from pipelines.deployment import mlflow_app
-from pipelines.deployment.airflow_api import Login
-from pipelines.deployment.components import answers
-from pipelines.deployment.postgres import AS_NOBODY, UNPRIVILEGED
+from pipelines.core.components import answers
+from pipelines.core.config import logins
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services import mlflow_app
+from pipelines.operate.services.airflow_api import Login
+from pipelines.operate.services.postgres import AS_NOBODY, UNPRIVILEGED
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.ports import free_port

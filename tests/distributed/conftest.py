@@ -18,12 +18,12 @@ from crisis_corpus_sandbox.reddit.build import build
 from dvc_airflow import command
 from dvc_airflow import settings as of_plugin
 from dvc_airflow.graph import closure, graph
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.registry.journal import Journal
 from pipelines.release.release_store import ReleaseEntry
-from pipelines.vault.database import marks, records
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.database import marks, records
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from tests import mlflow_database, mlflow_server, stress

@@ -17,7 +17,7 @@ import airflow
 import pytest
 import yaml
 
-from pipelines.telemetry import METRICS as OURS
+from pipelines.core.telemetry import METRICS as OURS
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docker" / "grafana" / "dashboard.json").read_text())

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.deployment.services import sandbox_variables
+from pipelines.operate.services.services import sandbox_variables
 from tests import test_docs_commands as printed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.config.params import by_file, parse_all
-from pipelines.config.settings import Settings
-from pipelines.doctor import machine
-from pipelines.doctor.doctor import examine
-from pipelines.doctor.finding import Finding, ok
-from pipelines.errors import BadParams
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import by_file, parse_all
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.operate.doctor import machine
+from pipelines.operate.doctor.doctor import examine
+from pipelines.operate.doctor.finding import Finding, ok
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.git import git
 from pipelines.workspace.profile import texts_at

@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
-from pipelines import backfill
-from pipelines.backfill import plan, woken
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
+from pipelines.operate import backfill
+from pipelines.operate.backfill import plan, woken
 from tests.doctor.place import Place
 from tests.refusals import refused
 from tests.small_corpus import own_scheme

@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
-from pipelines.config.settings import Settings
-from pipelines.doctor.deployment import opened
-from pipelines.doctor.doctor import checks
-from pipelines.doctor.finding import Check, ok, run
+from pipelines.core.config.settings import Settings
+from pipelines.operate.doctor.deployment import opened
+from pipelines.operate.doctor.doctor import checks
+from pipelines.operate.doctor.finding import Check, ok, run
 from pipelines.registry.journal import Journal
-from pipelines.storage.answers import AnswerStore, LedgerChange
+from pipelines.store.answers import AnswerStore, LedgerChange
+from pipelines.store.vault import checks as sweeps
 from pipelines.takedown import receipts
 from pipelines.takedown.selection import Selection
-from pipelines.vault import checks as sweeps
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.doctor import machine
-from pipelines.doctor.deployment import Deployment
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.operate.doctor import machine
+from pipelines.operate.doctor.deployment import Deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipelines.core.taxonomy import load
 from pipelines.report import figsim
-from pipelines.storage import tables
-from pipelines.taxonomy import load
+from pipelines.store import tables
 from tests.small_corpus import write_examples
 
 SCHEME = load("figsim")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.storage import tables
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
+from pipelines.store import tables
 from tests.small_corpus import write_examples
 
 TASK = task_of(load("cradle"), "labels")

@@ -11,11 +11,11 @@ import pytest
 
 from pipelines.analysis import analysis, features
 from pipelines.analysis.analysis import AnalysedItems
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
 from pipelines.report import analysis_parts, charts, methods
 from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Drawing, Heat, Notice, Page, PageSection, html
-from pipelines.taxonomy import load
 from tests.small_corpus import ROOT
 
 SEVERITIES = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning")

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Sampling
@@ -20,8 +22,6 @@ from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts
 from pipelines.report.cradle import parts as cradle_parts
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
 

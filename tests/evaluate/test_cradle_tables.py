@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from scipy.stats import binomtest
 
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import label_tables
@@ -19,7 +20,6 @@ from pipelines.metrics.label_tables import SCORES, Sheet
 from pipelines.report import sections
 from pipelines.report.cradle import crisis_parts, parts, recomputed_figures
 from pipelines.report.cradle import tables as cradle_tables
-from pipelines.taxonomy import load
 from tests.evaluate import cradle_runs
 from tests.evaluate.posts_runs import write_gold, write_run
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import crisis_errors
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics import label_sets
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("cradle"), "labels")
 AO, AP = "suicideideation_active_ongoing", "suicideideation_active_past"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
 from pipelines.datasets.example import NoGold
 from pipelines.evaluate import error_items
 from pipelines.evaluate.error_items import kinds_of
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.evaluate import posts_runs as posts
 from tests.refusals import refused

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import parts
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.annotate.round_manifest import write_manifest
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
 from tests.refusals import refused

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
-from pipelines.errors import BadParams
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.refusals import refused
 from tests.small_corpus import write_examples

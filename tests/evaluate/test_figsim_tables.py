@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import figsim
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.evaluate.figsim_runs import BEST, best_runs, paper_gold, seen, write_gold, write_run
 
 ROOT = Path(__file__).resolve().parents[2]

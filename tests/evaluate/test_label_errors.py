@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 SCHEME = load("figsim")
 SEVERITY, FIGURATIVE = task_of(SCHEME, "severity"), task_of(SCHEME, "figurative")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score, f1_score, mean_absolute_error, precision_score, recall_score
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.evaluate import model_scores
 from pipelines.evaluate.evaluate import baselines
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 
 SCHEME = load("figsim")
 FIGURATIVE, SEVERITY = task_of(SCHEME, "figurative"), task_of(SCHEME, "severity")

@@ -21,12 +21,12 @@ import pytest
 
 from pipelines.analysis import analysis, features
 from pipelines.analysis.analysis import AnalysedItems
-from pipelines.config.params import load
+from pipelines.core.config.params import load
+from pipelines.core.taxonomy import load as scheme_of
 from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page
 from pipelines.report.commit_comparison import ReportedCommit
 from pipelines.report.page import Page
-from pipelines.taxonomy import load as scheme_of
 from tests.evaluate import test_analysis_report, test_cradle_report, test_report
 from tests.moderation import test_figures as moderation
 from tests.small_corpus import ROOT

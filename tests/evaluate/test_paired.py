@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import model_scores, paired
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.evaluate.paired import Entrant
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 SEVERITY = task_of(load("figsim"), "severity")
 

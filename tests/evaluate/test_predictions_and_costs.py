@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 from pipelines.evaluate import inputs
 from tests.evaluate.posts_runs import gold_of, write_run
 

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load, texts_below
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load, texts_below
+from pipelines.core.config.settings import Settings
 from pipelines.report import commit_comparison, dvc_data, published, report
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, jaccard_score, precision_recall_fscore_support, recall_score
 
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
@@ -18,8 +20,6 @@ from pipelines.models import SOURCE_NOTES
 from pipelines.report import figsim
 from pipelines.report.cradle import tables as cradle_tables
 from pipelines.report.papers import printed
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.evaluate import figsim_runs, posts_runs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.promotion.scores import floor_of
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("cradle"), "labels")
 A, B = TASK.labels[0], TASK.labels[4]

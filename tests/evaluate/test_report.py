@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from scipy.stats import fisher_exact
 
-from pipelines.config import params as params_module
-from pipelines.config.params import Params
+from pipelines.core.config import params as params_module
+from pipelines.core.config.params import Params
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import TASKS, task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Item, Sampling
@@ -23,8 +25,6 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables, figsim, parts, report, sections
 from pipelines.report import page as report_page
 from pipelines.report.page import Heat, Page, PageSection, Points, Prose
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import TASKS, task_of
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import page as report_page

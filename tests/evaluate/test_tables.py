@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipelines.core.taxonomy import load
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import Distribution, Layout
-from pipelines.taxonomy import load
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
 LABELS = tuple(KNOWN["table11"])

@@ -11,8 +11,8 @@ import torch
 import yaml
 from peft import PeftModel
 
-from pipelines.export import model_folder
 from pipelines.packaging.register import put
+from pipelines.release.export import model_folder
 from tests.registry import small_registry
 from tests.registry.packs import NAME
 from tests.registry.test_adapter_served import REVISION, Adapted, made, plain

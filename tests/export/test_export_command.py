@@ -11,10 +11,10 @@ import pytest
 import typer
 
 from pipelines.cli.main import app
-from pipelines.config.settings import Settings
-from pipelines.export.folder import NotExportable
+from pipelines.core.config.settings import Settings
 from pipelines.packaging.register import put
 from pipelines.release import approval
+from pipelines.release.export.folder import NotExportable
 from pipelines.workspace import repository
 from tests.export.hub_server import TOKEN, HubServer
 from tests.refusals import refused

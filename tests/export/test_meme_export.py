@@ -21,11 +21,11 @@ from transformers import (
     AutoTokenizer,
 )
 
-from pipelines.export import model_folder
-from pipelines.export.folder import NotExportable
 from pipelines.packaging import model
 from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
+from pipelines.release.export import model_folder
+from pipelines.release.export.folder import NotExportable
 from tests.registry.test_pack_memes import NAME, Lab, lab
 
 pytestmark = pytest.mark.faults

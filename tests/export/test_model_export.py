@@ -19,13 +19,13 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 
 from crisis_corpus import integrity
 from crisis_corpus.versions import UnknownVersion
-from pipelines.errors import BadParams
-from pipelines.export import model_folder
-from pipelines.export.folder import NotExportable, read
+from pipelines.core.errors import BadParams
 from pipelines.metrics.calibration import Calibration
 from pipelines.packaging.register import put
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
+from pipelines.release.export import model_folder
+from pipelines.release.export.folder import NotExportable, read
 from tests.registry import packs, small_registry
 from tests.registry.packs import NAME, Made
 

@@ -14,14 +14,14 @@ import pytest
 from pydantic import SecretStr
 
 from pipelines.cli.takedown import _on_hub
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
-from pipelines.export import hub as copies
-from pipelines.export import release_folder
-from pipelines.export.folder import NotExportable, RemovalsDue
-from pipelines.export.hub import HubRefused, HubUnavailable
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal
 from pipelines.release import approval, removal
+from pipelines.release.export import hub as copies
+from pipelines.release.export import release_folder
+from pipelines.release.export.folder import NotExportable, RemovalsDue
+from pipelines.release.export.hub import HubRefused, HubUnavailable
 from tests.export.hub_server import TOKEN, HubServer, Repository
 from tests.refusals import refused
 from tests.release.small_release import NOW, SECRET, World

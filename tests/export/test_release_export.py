@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.errors import BadParams
-from pipelines.export import release_folder
-from pipelines.export.folder import NotExportable, RemovalsDue, read
+from pipelines.core.errors import BadParams
 from pipelines.release import approval, removal
+from pipelines.release.export import release_folder
+from pipelines.release.export.folder import NotExportable, RemovalsDue, read
 from pipelines.release.release_store import NoSuchRelease, PackageAltered
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.refusals import refused
 from tests.release.small_release import NOW, World, table
 from tests.small_corpus import write_table

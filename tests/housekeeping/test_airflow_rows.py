@@ -16,12 +16,12 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from pipelines.backup import database_copies
 from pipelines.cli.main import app
-from pipelines.config.params import FILES
-from pipelines.config.settings import Settings
-from pipelines.deployment import postgres
-from pipelines.housekeeping import airflow_rows
+from pipelines.core.config.params import FILES
+from pipelines.core.config.settings import Settings
+from pipelines.operate.backup import database_copies
+from pipelines.operate.housekeeping import airflow_rows
+from pipelines.operate.services import postgres
 from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests.privacy import used_corpus as used

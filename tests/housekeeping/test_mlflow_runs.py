@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import FILES
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import FILES
+from pipelines.core.config.settings import Settings
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry

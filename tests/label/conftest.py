@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.mind import Temper
 from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
-from pipelines.config.settings import Endpoint
+from pipelines.core.config.settings import Endpoint
 
 BELOW = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 CALM = Temper(

@@ -27,15 +27,15 @@ import pydantic_ai.models.openai
 import pydantic_ai.providers.openai  # noqa: F401 - before the fork
 from pydantic import SecretStr
 
-from pipelines.config.label import Price, Provider, RemoteLabeller, VotesParams
-from pipelines.config.settings import Endpoint
+from pipelines.core.config.label import Price, Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.prompting.prompts import build
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 
 FORK = multiprocessing.get_context("fork")
 SECRET = bytes(range(32))

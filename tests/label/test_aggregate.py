@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.taxonomy import load
 from pipelines.label.silver import aggregate, statistics
 from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
 from pipelines.label.silver.ballots import valid, valid_scores
-from pipelines.storage import tables
-from pipelines.taxonomy import load
+from pipelines.store import tables
 from tests.refusals import refused
 
 # crowd-kit asks pandas 3 for what pandas 4 will not have

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crisis_corpus_sandbox.vendors.mind import reading
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import pytest
 
-from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.errors import LabellerRefused
+from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret
-from pipelines.taxonomy import load
 
 APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")
 MODELS = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-20250514", "google": "gemini-2.5-pro"}

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import BudgetSpent
+from pipelines.core.errors import BudgetSpent
 from pipelines.llm.budget import LabellingBudget, nano
-from pipelines.storage.answers import NANO, AnswerStore
+from pipelines.store.answers import NANO, AnswerStore
 
 ANSWER = ("k", "0" * 32, b"sealed")
 

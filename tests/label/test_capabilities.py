@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.label import Price
+from pipelines.core.config.label import Price
 from pipelines.llm.capabilities import TABLE, PriceUnknown, capabilities, price
 
 

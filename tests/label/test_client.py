@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from pipelines.config.label import Provider, RemoteLabeller, VotesParams
-from pipelines.config.settings import Endpoint
-from pipelines.errors import LabellerRefused
+from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled

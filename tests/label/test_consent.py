@@ -14,18 +14,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config.collect import Ocr
-from pipelines.config.label import Consent, ProviderNotConsented, on_this_machine
-from pipelines.config.params import Params, load, overlay, read_params
-from pipelines.config.settings import Settings
-from pipelines.extract.ocr import open_engine
+from pipelines.collect.read.ocr import open_engine
+from pipelines.core.config.collect import Ocr
+from pipelines.core.config.label import Consent, ProviderNotConsented, on_this_machine
+from pipelines.core.config.params import Params, load, overlay, read_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as scheme
 from pipelines.label.memes.meme_labels import MemeLabeller
 from pipelines.label.memes.rationales import Explainer
 from pipelines.label.remote import Remote
 from pipelines.llm.prompting.prompts import build
-from pipelines.storage.answers import AnswerStore
-from pipelines.taxonomy import load as scheme
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.merge import merge
 from tests.label.small_vendor import SECRET, posts
 

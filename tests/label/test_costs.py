@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.label import Price
+from pipelines.core.config.label import Price
+from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
 from pipelines.llm.prompting.prompts import build
-from pipelines.taxonomy import load
 
 PROMPT = build(load("cradle"), keys=["labels"], system="commercial")
 PRICE = Price(input=1.0, output=10.0)

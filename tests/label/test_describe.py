@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pipelines.core.taxonomy import load
 from pipelines.label.silver import statistics
 from pipelines.label.silver.aggregate import Decision, Panel
-from pipelines.taxonomy import load
 
 CATEGORY = load("cradle").category()
 PAST, BOTH = frozenset({"rape_past"}), frozenset({"rape_past", "rape_ongoing"})

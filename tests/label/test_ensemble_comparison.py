@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from pipelines.core.taxonomy import load
 from pipelines.label.silver import aggregate, silver
 from pipelines.label.silver.aggregate import Panel
-from pipelines.taxonomy import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 

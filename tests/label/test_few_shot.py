@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.annotate.forms import manifest as manifests
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
 from pipelines.label import few_shot
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests import small_corpus
 from tests.refusals import refused
 

@@ -20,18 +20,18 @@ import pytest
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BudgetSpent
 from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
 from pipelines.datasets.example import NoGold
 from pipelines.datasets.posts import SplitPosts
-from pipelines.errors import BudgetSpent
 from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
-from pipelines.plan import cost
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.operate.plan import cost
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests import small_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]

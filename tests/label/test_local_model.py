@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import load
-from pipelines.config.settings import Endpoint
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, build, delimiter
 from pipelines.llm.response_parser import interpret
-from pipelines.taxonomy import load as load_scheme
 from tests.label import tiny_model
 
 REPO = Path(__file__).resolve().parents[2]

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.label.memes import meme_examples
 from pipelines.label.memes.meme_labels import MemeLabeller, described, meme, shown
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.pictures import SIDE
 from pipelines.llm.prompting.prompts import Prompt, build, delimiter
-from pipelines.storage import answers as store
-from pipelines.storage.answers import AnswerStore
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store import answers as store
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.taxonomy import load, tiers_of
 from pipelines.metrics.decoding import decode
-from pipelines.taxonomy import load, tiers_of
 
 CATEGORY = load("cradle").category()
 NAMES = CATEGORY.names

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.label import OfflineLabeller
-from pipelines.config.params import load
+from pipelines.core.config.label import OfflineLabeller
+from pipelines.core.config.params import load
+from pipelines.core.taxonomy import Category, tiers_of
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
 from pipelines.label.offline.fit import Offline, fit
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.decoding import decode
-from pipelines.taxonomy import Category, tiers_of
-from pipelines.taxonomy import load as load_scheme
 from tests.label.offline_posts import Gold, pairs, written
 from tests.refusals import refused
 

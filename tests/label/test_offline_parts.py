@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.extract import embedding
-from pipelines.extract.embedding import MiniLM, outer, verify
+from pipelines.collect.read import embedding
+from pipelines.collect.read.embedding import MiniLM, outer, verify
 from pipelines.label.offline.fit import deal
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from tests.refusals import refused

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret, parse
-from pipelines.storage import tables
-from pipelines.taxonomy import load
+from pipelines.store import tables
 
 CRADLE = load("cradle")
 FIGSIM = load("figsim")

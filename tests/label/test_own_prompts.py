@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.label import Prompts
+from pipelines.core.config.label import Prompts
+from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting import own_prompts
 from pipelines.llm.prompting.prompts import PromptExample, build
-from pipelines.taxonomy import load
 from pipelines.train.predictors import instruct
 from tests.refusals import refused
 

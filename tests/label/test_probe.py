@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 from pipelines.label.injection_test import flips
 
 CATEGORY = taxonomy.load("cradle").category()

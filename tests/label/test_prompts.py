@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import attacks
 from pipelines.llm.prompting.prompts import RESERVED, PromptExample, build, choose, clean, delimiter, register

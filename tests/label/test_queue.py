@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.taxonomy import load
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Decision, Panel
-from pipelines.storage import seal
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.store import seal
+from pipelines.store.vault.vault import Vault
 
 CATEGORY = load("cradle").category()
 MEMBERS = ("gpt", "claude", "gemini")

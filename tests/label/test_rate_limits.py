@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from pipelines.config.label import Provider
+from pipelines.core.config.label import Provider
 from pipelines.llm.sender import Gate, Pace
 
 

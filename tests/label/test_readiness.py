@@ -12,7 +12,7 @@ from typing import ClassVar
 import httpx2
 import pytest
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 from pipelines.llm import client
 from pipelines.llm.client import ready
 from tests.refusals import refused

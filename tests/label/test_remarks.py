@@ -16,22 +16,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.models import InfusedModel, Model, TextModel
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import InfusedModel, Model, TextModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BudgetSpent
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import features
 from pipelines.datasets.example import Example
 from pipelines.datasets.features import HEADS, Cues
-from pipelines.errors import BudgetSpent
 from pipelines.label.memes import rationales
 from pipelines.label.memes.rationales import RationaleQuery, ask
 from pipelines.llm.outcome import Outcome, Raw
-from pipelines.storage import tables
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train
-from pipelines.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.refusals import refused
 from tests.train.small_memes import NOW, REPO, SmallMemes, write

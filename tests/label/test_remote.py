@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import BudgetSpent, LabellerRefused
+from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.sender import WORKERS_PER_SLOT
-from pipelines.storage.answers import AnswerStore
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 from tests.label import small_vendor as small
 
 COUNT = 120

@@ -11,10 +11,10 @@ import yaml
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from pydantic import SecretStr
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Endpoint
-from pipelines.errors import LabellingError
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.client import Client
 from pipelines.llm.retirements import TABLE, require_served, retirement

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.config.params import Params, load
-from pipelines.errors import BadParams
+from pipelines.core.config.params import Params, load
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load as scheme
 from pipelines.label import votes_report
 from pipelines.label.silver import silver
-from pipelines.storage import tables
-from pipelines.taxonomy import load as scheme
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")

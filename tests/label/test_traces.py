@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.telemetry import ADDRESSES
 from pipelines.llm.traces import EXPERIMENT, Trace
-from pipelines.storage.answers import AnswerStore
-from pipelines.telemetry import ADDRESSES
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import AnswerStore
+from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
 from tests.label import small_vendor as small
 from tests.otlp_receiver import Receiver, receiving

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
 from pipelines.moderation import moderation
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.train import small_memes as small
 

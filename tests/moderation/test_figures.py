@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.config.label import Moderation
+from pipelines.core.config.label import Moderation
+from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
 from pipelines.moderation.systems import AuditedItem, AuditedItems, drawn
@@ -18,7 +19,6 @@ from pipelines.moderation.wires import Verdict, combined
 from pipelines.report import moderation_tables, page
 from pipelines.report.page import Page
 from pipelines.report.papers import printed
-from pipelines.taxonomy import load
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
 LEAST = 5

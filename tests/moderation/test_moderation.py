@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.label import ProviderNotConsented
-from pipelines.errors import BudgetSpent, LabellerRefused
+from pipelines.core.config.label import ProviderNotConsented
+from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation.systems import AuditedItem, System
-from pipelines.plan import cost
-from pipelines.storage.answers import AnswerStore
+from pipelines.operate.plan import cost
+from pipelines.store.answers import AnswerStore
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SIZES, SYSTEMS, Audit, asked, audit, digest
 from tests.refusals import refused

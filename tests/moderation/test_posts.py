@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.moderation import moderation, systems
-from pipelines.plan import cost
+from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SECRET
 from tests.train import small_posts as small

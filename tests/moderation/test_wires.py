@@ -14,7 +14,7 @@ import pytest
 import requests
 from PIL import Image
 
-from pipelines.config.label import AzureModerator, GuardModerator, OpenAIModerator
+from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.moderation_client import retry_after
 from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire

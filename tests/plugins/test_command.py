@@ -18,7 +18,7 @@ from dvc_airflow import command, settings
 
 CHILD = """
 import json, pathlib, signal, subprocess, sys, time
-from pipelines.process import die_with_parent
+from pipelines.core.process import die_with_parent
 what = sys.argv[1]
 if what == "answer":
     print("chatter"); print(json.dumps({"kept": 3}))

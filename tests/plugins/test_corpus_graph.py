@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph
 from pipelines.cli.main import app
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_setup import parse_again
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services.airflow_setup import parse_again
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.clone import workspace
 from tests.doctor.small_airflow import small_airflow

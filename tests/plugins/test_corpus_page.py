@@ -15,9 +15,9 @@ from corpus_view import page_plugin, page_tables, page_view, runs_seen
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.page_view import Summary, SummaryFile
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
+from pipelines.operate.summary import written
 from pipelines.release.release_store import DRAFT
-from pipelines.summary import written
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 3, 15, 12, tzinfo=UTC)
@@ -27,7 +27,7 @@ ALL = frozenset(dag_ids(["memes", "posts"]))
 
 
 def summary(**changes: Any) -> dict[str, Any]:
-    """A summary with two corpora, as `pipelines.summary` writes it; months of memes: one collected, one with a gap."""
+    """A summary with two corpora, as commands write it; months of memes: one collected, one with a gap."""
     months = {
         "2022-11": {"published": True, "gap_hours": None, "records": 1200, "deleted": 3},
         "2022-12": {"published": True, "gap_hours": 30.5, "records": 80, "deleted": 0},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dvc_airflow import approval
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 from pipelines.release import datasheet
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"

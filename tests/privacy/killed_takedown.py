@@ -14,13 +14,13 @@ from pathlib import Path
 import dvc.repo
 
 from pipelines.annotate.backends import files, labelling_config
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 REPO = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.storage import tables
+from pipelines.store import tables
 
 PLAIN = {"subreddit": "SuicideMeme", "source": "reddit", "created": datetime(2023, 1, 2, tzinfo=UTC)}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.takedown.redaction import is_table
 from pipelines.takedown.storage_locations import SINKS, Sink
 

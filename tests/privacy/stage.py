@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.storage import tables
+from pipelines.store import tables
 
 
 def rows(pattern, *columns):

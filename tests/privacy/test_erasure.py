@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from pipelines.errors import VaultUnavailable
-from pipelines.vault import engine, remains, vault_metadata
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import VaultUnavailable
+from pipelines.store.vault import engine, remains, vault_metadata
+from pipelines.store.vault.vault import Vault
 
 SECRET = bytes(range(32))
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
@@ -178,8 +178,8 @@ def test_a_process_killed_right_after_the_deletion_leaves_the_rest_to_the_next_o
     script = f"""
 import os, signal
 from datetime import UTC, datetime
-from pipelines.vault.database import Database
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.database import Database
+from pipelines.store.vault.vault import Vault
 Database.may_hold = lambda self, values: os.kill(os.getpid(), signal.SIGKILL)
 vault = Vault.open({url!r}, secret=bytes(range(32)))
 vault.destroy({ids[:20]!r}, reason="takedown", now=datetime(2023, 1, 5, tzinfo=UTC))

@@ -15,15 +15,15 @@ from crisis_corpus import client
 from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
-from pipelines.config.operate import Takedown
+from pipelines.core.config.operate import Takedown
 from pipelines.packaging.refusals import refuse_deleted
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
 from pipelines.registry.webhook import Watch
+from pipelines.store.vault import removals
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
 from pipelines.train.predictors import finetuned, training_records
-from pipelines.vault import removals
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus
@@ -44,7 +44,7 @@ TERMS = Takedown(withdraw_share=0.01, weights_days=30)
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     """A used corpus in which two models were trained: on all records of posts, and on those of test."""
-    from pipelines.config.params import load
+    from pipelines.core.config.params import load
 
     settings = used.copy(tmp_path / "home")
     with workspace(settings) as clone:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.storage import tables
+from pipelines.store import tables
 from pipelines.takedown.redaction import BLANK, Gone, GoneRows, Left
 from pipelines.train.predictors.training_records import trained_on
 from tests.refusals import refused

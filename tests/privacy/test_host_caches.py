@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault import locks
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import purge, takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
-from pipelines.vault import locks
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.postgres import BOTH, address
 from tests.privacy import used_corpus as used

@@ -16,7 +16,7 @@ from crisis_corpus.integrity import digest
 from crisis_corpus.state import standing
 from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
-from pipelines.config.operate import Takedown
+from pipelines.core.config.operate import Takedown
 from pipelines.promotion import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context, enter, registration

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.takedown.retention import published
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select

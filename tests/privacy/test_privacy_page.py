@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.settings import Settings
-from pipelines.vault.vault import Vault
+from pipelines.core.config.settings import Settings
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from pipelines.config.operate import Takedown
-from pipelines.config.settings import Settings
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.settings import Settings
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.record_index import RecordIndex

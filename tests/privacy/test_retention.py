@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.params import Params, load
+from pipelines.core.config.params import Params, load
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import retention
-from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]

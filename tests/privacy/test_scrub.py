@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import BadParams
-from pipelines.pii.scrub import KINDS, scrub
+from pipelines.collect.scrub.scrub import KINDS, scrub
+from pipelines.core.errors import BadParams
 from tests.refusals import refused
 
 DETERMINISTIC = tuple(kind for kind in KINDS if kind != "names")

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
-from pipelines.errors import BadParams
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
+from pipelines.core.errors import BadParams
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, Selection, _near, select
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, NOW, fullname

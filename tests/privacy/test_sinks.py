@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.config.operate import Takedown
-from pipelines.config.settings import Settings
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.settings import Settings
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
@@ -153,7 +153,7 @@ def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
     with used.vault_of(settings) as vault:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            from pipelines.config.params import load
+            from pipelines.core.config.params import load
 
             selection = select(Criteria(authors=["author-1"]), vault=vault, objects=objects, params=load(REPO))
         given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}

@@ -19,15 +19,15 @@ from pydantic import ValidationError
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.sources.reddit import RedditSource
-from pipelines.config.operate import Sweep
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.progress import silent
+from pipelines.core.config.operate import Sweep
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.core.progress import silent
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown import sweep
 from pipelines.takedown.liveness import SweepImplausible
 from pipelines.takedown.retention import by_record
-from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]
@@ -428,12 +428,12 @@ SWEPT = """
 import os, signal, sys
 from datetime import datetime
 from pathlib import Path
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.progress import silent
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.progress import silent
 from pipelines.takedown import sweep
-from pipelines.config.operate import Sweep
-from pipelines.vault.vault import Vault
+from pipelines.core.config.operate import Sweep
+from pipelines.store.vault.vault import Vault
 root, url, secret, terms, now = sys.argv[1:]
 params, now = load(Path(root), profile="sandbox"), datetime.fromisoformat(now)
 with Vault.open(url, secret=bytes.fromhex(secret)) as vault:

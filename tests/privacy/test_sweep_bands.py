@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.operate import Band, Sweep
+from pipelines.core.config.operate import Band, Sweep
+from pipelines.store.vault.checks import MISSING, SEEN, Known
 from pipelines.takedown import liveness
-from pipelines.vault.checks import MISSING, SEEN, Known
 
 NOW = datetime(2023, 2, 1, 6, tzinfo=UTC)
 BANDS = (Band(until_days=7, every_days=1), Band(until_days=30, every_days=3), Band(until_days=None, every_days=60))

@@ -25,17 +25,17 @@ import yaml
 from pipelines.cli import takedown as commands
 from pipelines.collect import collect
 from pipelines.collect.month import Window
-from pipelines.config.operate import Takedown
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CommitLost
-from pipelines.storage import seal, tables
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, CommitLost
+from pipelines.store import seal, tables
+from pipelines.store.vault.vault import Tombstone, Vault
 from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.takedown.takedown import TakedownUnfinished
-from pipelines.vault.vault import Tombstone, Vault
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git

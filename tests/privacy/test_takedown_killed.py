@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
@@ -108,8 +108,8 @@ def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], t
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
-    from pipelines.config.operate import Takedown
-    from pipelines.config.params import load
+    from pipelines.core.config.operate import Takedown
+    from pipelines.core.config.params import load
     from pipelines.takedown import takedown
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import Criteria, select

@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import BadParams, SealBroken, VaultUnavailable
-from pipelines.vault import checks, engine, removals
-from pipelines.vault.database import records
-from pipelines.vault.keyring import Keyring
-from pipelines.vault.vault import Tombstone, Vault
+from pipelines.core.errors import BadParams, SealBroken, VaultUnavailable
+from pipelines.store.vault import checks, engine, removals
+from pipelines.store.vault.database import records
+from pipelines.store.vault.keyring import Keyring
+from pipelines.store.vault.vault import Tombstone, Vault
 from tests.refusals import refused
 
 SECRET = bytes(range(32))
@@ -340,7 +340,7 @@ def test_what_a_killed_sweep_counted_is_added() -> None:
 ADMIT = """
 import hashlib, sys
 from datetime import UTC, datetime
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
     for start in range(0, 600, 100):
         items = [(vault.record_id(f"t3_{n:x}"), f"t3_{n:x}") for n in range(start, start + 150)]
@@ -351,8 +351,8 @@ with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
 ASSIGN = """
 import sys
 from datetime import UTC, datetime
-from pipelines.errors import SplitConflict
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import SplitConflict
+from pipelines.store.vault.vault import Vault
 with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
     rows = {(f"{n:032x}", 0): f"split{sys.argv[2]}" for n in range(500)} | {(sys.argv[2] * 32, 0): "own"}
     try:

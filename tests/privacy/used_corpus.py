@@ -18,13 +18,13 @@ from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import build_form
 from pipelines.annotate.forms.manifest import RoundManifest
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
-from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
-from pipelines.storage.seal import write_rows
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store import tables
+from pipelines.store.answers import AnswerStore, BatchJob, LedgerChange, sealed
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.redaction import Gone
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.built_once import built_once

@@ -19,12 +19,12 @@ from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.annotate.imports import imports
-from pipelines.config.params import load, overlay, parse
-from pipelines.config.settings import Settings
-from pipelines.deployment.services import sandbox_variables
-from pipelines.plan.profile import CORPORA
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load, overlay, parse
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.operate.plan.profile import CORPORA
+from pipelines.operate.services.services import sandbox_variables
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.plan.profile import paper_rows
+from pipelines.operate.plan.profile import paper_rows
 from pipelines.report.papers import printed
 from pipelines.workspace.clone import workspace
 from tests.profiles import small_profile

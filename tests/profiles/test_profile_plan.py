@@ -12,20 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.base_sizes import base_sizes
-from pipelines.config.label import Consent
-from pipelines.config.models import SftModel
-from pipelines.config.params import Params, load, overlay, parse, read_params, validate
-from pipelines.config.params_text import leaves, rewrite
-from pipelines.config.settings import Settings
+from pipelines.core.config.base_sizes import base_sizes
+from pipelines.core.config.label import Consent
+from pipelines.core.config.models import SftModel
+from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
+from pipelines.core.config.params_text import leaves, rewrite
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
-from pipelines.plan import hardware
-from pipelines.plan import profile as profile_plan
-from pipelines.plan.profile import CORPORA, Planning, RowPlan, paper_rows
+from pipelines.operate.plan import hardware
+from pipelines.operate.plan import profile as profile_plan
+from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
-from pipelines.taxonomy import load as load_scheme
 from pipelines.train import preflight
 from tests.refusals import refused
 from tests.small_corpus import ROOT

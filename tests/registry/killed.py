@@ -23,16 +23,16 @@ from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
 from mlflow.utils import requirements_utils
 
-from pipelines.config.models import Promote
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import Promote
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.datasets import memes
 from pipelines.packaging.register import put
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 
 REPO = Path(__file__).resolve().parents[2]
 USED = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.models import Chosen
+from pipelines.core.config.models import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging import model

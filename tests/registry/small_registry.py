@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.versions import DIGEST, Version
-from pipelines.config.models import Promote
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import Promote
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
 from tests.train import small_memes
 
@@ -184,8 +184,8 @@ def saved(
 
 
 def _labels(context: Context) -> Sequence[str]:
-    from pipelines.taxonomy import load
-    from pipelines.taxonomy.task import task_of
+    from pipelines.core.taxonomy import load
+    from pipelines.core.taxonomy.task import task_of
 
     return task_of(load(context.params.corpora["memes"].scheme), TASK).labels
 

@@ -17,7 +17,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from crisis_corpus import integrity
-from pipelines.config.models import SftModel
+from pipelines.core.config.models import SftModel
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.base_files import files_of
 from pipelines.packaging import model

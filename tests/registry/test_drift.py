@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.params import load
+from pipelines.core.config.params import load
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import task_of
 from pipelines.registry import drift
 from pipelines.registry.drift import Counts
 from pipelines.registry.journal import Journal
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import task_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = load(ROOT).drift

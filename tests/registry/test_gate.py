@@ -22,7 +22,7 @@ from pipelines.promotion.promote import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, WHO, add, events, opened, trained
 from tests.small_corpus import own_scheme
 from tests.train import small_posts

@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateTable
 from crisis_corpus.journal import BEGINNING, JournalBroken, JournalRow, JournalUnavailable, canonical
 from crisis_corpus.journal import journal as rows_of_all
 from crisis_corpus.state import Standing, of_rows
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal, JournalMoved
 from tests.postgres import BOTH, address, postgres
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.config.models import Promote
-from pipelines.errors import BadParams
+from pipelines.core.config.models import Promote
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
 from pipelines.promotion import gate, looks, superiority
 from pipelines.promotion.gate import summary
@@ -24,8 +26,6 @@ from pipelines.promotion.scores import reported
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened
 
 GATE = GateSet("memes", "severity", 1, 2, 0)

@@ -269,7 +269,7 @@ def test_weights_beside_a_module_go_with_it_and_count_in_the_name(
 
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("TooMuchCode", match="sqlalchemy"):
-        model.write(["pipelines.vault.database"], to=tmp_path)
+        model.write(["pipelines.store.vault.database"], to=tmp_path)
     monkeypatch.setattr(model, "ROOT", tmp_path)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines/__init__.py").touch()

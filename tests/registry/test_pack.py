@@ -13,11 +13,11 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing
 from crisis_corpus.versions import UnknownModel
-from pipelines.config.models import Chosen
+from pipelines.core.config.models import Chosen
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.packaging.model_described import Described
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry.candidate import Pack
-from pipelines.taxonomy import load as load_scheme
 from pipelines.train.predictors import finetuned
 from tests.refusals import refused
 from tests.registry import packs

@@ -22,22 +22,22 @@ from PIL import Image, ImageDraw, ImageFont
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import NoRegistry
-from pipelines.config.models import Chosen, FusionModel, InfusedModel
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.collect.read import decode, decode_child
+from pipelines.collect.read.ocr import open_engine
+from pipelines.core.config.models import Chosen, FusionModel, InfusedModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.extract import decode, decode_child
-from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import pack
 from pipelines.registry.candidate import Pack
-from pipelines.storage import tables
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train as stage
 from pipelines.train.predictors import training_records
-from pipelines.vault.vault import Vault
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.train import small_memes

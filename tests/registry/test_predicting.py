@@ -25,14 +25,14 @@ from mlflow.pyfunc import scoring_server
 
 from crisis_corpus.versions import CHAMPION
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.packaging.register import put
 from pipelines.predict import predict
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests.ports import free_port
 from tests.refusals import refused
 from tests.registry import packs, small_registry

@@ -15,7 +15,7 @@ from crisis_corpus.journal import JournalBroken
 from crisis_corpus.state import standing
 from crisis_corpus.versions import CHAMPION
 from pipelines.cli.shared import login
-from pipelines.errors import BadParams, CorpusError, RegistryError
+from pipelines.core.errors import BadParams, CorpusError, RegistryError
 from pipelines.promotion import gate
 from pipelines.promotion.promote import NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions

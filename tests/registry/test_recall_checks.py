@@ -11,11 +11,11 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import Board
 from pipelines.promotion import scores
 from pipelines.promotion.scores import floor_of, paired_bounds, severe_of
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 
 TASK = task_of(load("figsim"), "severity")
 LABEL = TASK.labels[-1]

@@ -24,8 +24,8 @@ from crisis_corpus.client import load
 from crisis_corpus.integrity import digest, listing, sha256
 from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import DIGEST, UnknownModel, Version
-from pipelines.config.models import Chosen
-from pipelines.errors import BadParams
+from pipelines.core.config.models import Chosen
+from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging.register import PACK, PLACE, Unregistrable, put, register

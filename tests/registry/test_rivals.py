@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from crisis_corpus import integrity
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.promotion import gate, holdout
 from pipelines.promotion.gate import summary
 from pipelines.promotion.promote import promote
 from pipelines.registry.candidate import Context
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
 
 WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}

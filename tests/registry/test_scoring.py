@@ -15,14 +15,14 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
-from pipelines import status
+from pipelines.operate import status
 from pipelines.packaging.register import put
 from pipelines.predict import batch_predict, drift_notice, pins
 from pipelines.promotion.promote import promote, withdraw
 from pipelines.registry.candidate import Context
 from pipelines.registry.webhook import Watch
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
 from tests.refusals import refused
@@ -143,7 +143,7 @@ def counting(asked: list[int]) -> Any:
 
 def add_month(context: Context, *, count: int = 2) -> None:
     """Write one more month: memes with the words of others."""
-    from pipelines.storage.seal import write_rows
+    from pipelines.store.seal import write_rows
 
     month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(count)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]

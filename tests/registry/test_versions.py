@@ -20,8 +20,8 @@ from crisis_corpus.versions import (
     UnknownVersion,
     Version,
 )
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.registry.versions import CHALLENGER, Registry, subject
 from tests.registry.small_registry import NAME, REPO
 

@@ -25,7 +25,7 @@ from crisis_corpus.client import changed, token
 from crisis_corpus.journal import JournalBroken, JournalUnavailable
 from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import signature
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import DEAD, DELAYS, DELIVERED, WAITING, Watch, new_secret, subscribers
 from tests.postgres import BOTH, address, postgres

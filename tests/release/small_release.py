@@ -19,13 +19,13 @@ from PIL import Image
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.admission import row
 from pipelines.collect.submission import Submission, parse
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
-from pipelines.config.release import Release
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.release import Release
+from pipelines.core.config.settings import Settings
 from pipelines.release import approval, package
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 from tests import small_corpus
 from tests.built_once import one_at_a_time

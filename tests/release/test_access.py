@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.release import access
 from pipelines.release.release_store import APPROVED, DRAFT, NoSuchRelease, ReleaseEntry
 from tests.refusals import refused

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.release import approval, removal
 from pipelines.release.release_store import NoSuchRelease, PackageAltered, ReleaseEntry, summary
 from tests.refusals import refused

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config.release import Release, Shape
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.release import Release, Shape
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.release import package
 from pipelines.release.rekey import Content, own_key
 from pipelines.release.release_store import locked, manifest_of
 from pipelines.release.release_tables import ReleasedPost
-from pipelines.storage import tables
-from pipelines.vault import locks
+from pipelines.store import tables
+from pipelines.store.vault import locks
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.refusals import refused

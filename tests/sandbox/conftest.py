@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 from tests import small_sandbox
 
 

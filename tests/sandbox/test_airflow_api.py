@@ -173,7 +173,7 @@ def test_everything_is_read_in_pages(server: Server, airflow: AirflowClient) -> 
 def test_a_dag_that_never_appears_is_named(
     server: Server, airflow: AirflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.deployment.airflow_api.PARSE_SECONDS", 0.1)
+    monkeypatch.setattr("pipelines.operate.services.airflow_api.PARSE_SECONDS", 0.1)
     monkeypatch.setattr(airflow, "get", lambda _: {"import_errors": [{"stack_trace": "a\nValueError: bad\n"}]})
     with refused("RunFailed", match="unknown is not there: ValueError: bad"):
         airflow.unpause("unknown")

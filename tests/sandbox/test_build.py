@@ -14,7 +14,7 @@ from crisis_corpus_sandbox.reddit import captions
 from crisis_corpus_sandbox.reddit.build import build
 from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST, counts
 from crisis_corpus_sandbox.reddit.image_host import placeholder, placeholder_sha256
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 
 PROFILE = Path(__file__).parents[2]
 # Words that synthetic text must never contain; nothing here describes anything.

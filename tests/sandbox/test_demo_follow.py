@@ -15,7 +15,7 @@ from rich.console import Console
 from crisis_corpus_sandbox.demo import demo
 from crisis_corpus_sandbox.demo.plan import DemoPlan
 from crisis_corpus_sandbox.demo.runs import Failures, Look, tail
-from pipelines.deployment.airflow_api import Airflow
+from pipelines.operate.services.airflow_api import Airflow
 from tests.refusals import refused
 from tests.sandbox.small_airflow import SmallAirflow, serving
 

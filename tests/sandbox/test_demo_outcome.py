@@ -14,7 +14,7 @@ from rich.console import Console
 
 from crisis_corpus_sandbox.demo import demo, promotions
 from crisis_corpus_sandbox.demo.runs import Failures, Look
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from tests.refusals import refused
 
 TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}

@@ -9,7 +9,7 @@ import pytest
 
 from crisis_corpus_sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act
 from crisis_corpus_sandbox.demo.runs import Look
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.registry.journal import Journal
 
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}

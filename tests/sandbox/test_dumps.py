@@ -11,7 +11,7 @@ from crisis_corpus_sandbox.reddit.listing import frame
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission, parse
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 
 ROOT = Path(__file__).parents[2]
 

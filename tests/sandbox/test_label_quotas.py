@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.reddit import label_quotas
 from crisis_corpus_sandbox.reddit.captions import PHRASES, PICTOGRAMS, compose
 from crisis_corpus_sandbox.reddit.scenes import STROKES
-from pipelines.taxonomy import load
+from pipelines.core.taxonomy import load
 
 
 @pytest.mark.parametrize("count", [100, 459, 1049])

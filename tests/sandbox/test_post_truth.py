@@ -6,7 +6,7 @@ from itertools import combinations
 from crisis_corpus_sandbox.reddit import label_quotas
 from crisis_corpus_sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
 from crisis_corpus_sandbox.reddit.truth import post_truth
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 
 EXPECTED = {
     "kept", "deleted", "removed", "deleted_later", "not_text", "no_text", "too_short", "too_long", "not_english",

@@ -30,14 +30,14 @@ from crisis_corpus_sandbox.reddit.post_world import (
 from crisis_corpus_sandbox.reddit.world import World
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
+from pipelines.collect.read.language import LanguageGate
+from pipelines.collect.read.words import words
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
-from pipelines.config.collect import Sandbox
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.extract.language import LanguageGate
-from pipelines.extract.words import words
+from pipelines.core.config.collect import Sandbox
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]

@@ -8,13 +8,13 @@ import pytest
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES
 from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth, language, months
 from pipelines.collect.month import Window
+from pipelines.collect.read.language import LanguageGate
+from pipelines.collect.read.shingles import shingles, signature, similarity
+from pipelines.collect.read.words import words
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
-from pipelines.config.params import load
+from pipelines.core.config.params import load
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
-from pipelines.extract.language import LanguageGate
-from pipelines.extract.shingles import shingles, signature, similarity
-from pipelines.extract.words import words
 from tests.sandbox.test_build import FORBIDDEN
 
 PARAMS = load(Path(__file__).parents[2])

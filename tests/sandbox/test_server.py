@@ -20,9 +20,9 @@ from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Submission
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]

@@ -18,10 +18,10 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipelines.config.settings import Settings
-from pipelines.deployment import services
-from pipelines.deployment.components import Ports, ServiceFailed, down, end_left, running
-from pipelines.deployment.services import LocalDeployment
+from pipelines.core.components import Ports, ServiceFailed, down, end_left, running
+from pipelines.core.config.settings import Settings
+from pipelines.operate.services import services
+from pipelines.operate.services.services import LocalDeployment
 from tests.ports import free_port
 from tests.refusals import refused
 
@@ -219,8 +219,8 @@ def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
 
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: LocalDeployment) -> None:
     script = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.config.settings import Settings\n"
-        "from pipelines.deployment.services import LocalDeployment\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.core.config.settings import Settings\n"
+        "from pipelines.operate.services.services import LocalDeployment\n"
         f"d = LocalDeployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
         f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )

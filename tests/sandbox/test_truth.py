@@ -10,8 +10,8 @@ from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST
 from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
 from crisis_corpus_sandbox.reddit.truth import truth
 from crisis_corpus_sandbox.reddit.world import World
-from pipelines.config.collect import Sandbox
-from pipelines.extract.words import words
+from pipelines.collect.read.words import words
+from pipelines.core.config.collect import Sandbox
 
 # A picture of poor quality is not a copy of another.
 FIRST = ("original", "low_quality")

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import BadParams, SealBroken
-from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, LedgerChange, cache_key, sealed
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import BadParams, SealBroken
+from pipelines.store.answers import AnswerStore, AnswersUnavailable, BatchJob, LedgerChange, cache_key, sealed
+from pipelines.store.vault.vault import Vault
 from tests.postgres import BOTH, address, postgres
 from tests.refusals import refused
 
@@ -159,7 +159,7 @@ def test_ledger_adds_up_and_no_limit_is_passed(changes: list[LedgerChange]) -> N
 
 def test_processes_share_one_ledger(url: str) -> None:
     code = (
-        "import sys; from pipelines.storage.answers import AnswerStore, LedgerChange\n"
+        "import sys; from pipelines.store.answers import AnswerStore, LedgerChange\n"
         "a = AnswerStore.open(sys.argv[1])\n"
         "print(sum(a.write([LedgerChange(hold=1, limit=100)])[0] for _ in range(80)))"
     )

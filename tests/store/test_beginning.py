@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.workspace import publish, repository
 from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace

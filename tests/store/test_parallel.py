@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.errors import SealBroken
-from pipelines.parallel import in_parts
-from pipelines.storage import seal, tables
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import SealBroken
+from pipelines.core.parallel import in_parts
+from pipelines.store import seal, tables
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)

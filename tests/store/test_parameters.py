@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import FILES, load
-from pipelines.config.params_text import find, leaves, rewrite
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.config.params import FILES, load
+from pipelines.core.config.params_text import find, leaves, rewrite
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, ConfigError
 from pipelines.workspace import parameters, publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -252,7 +252,7 @@ def test_edits_of_all_that_an_upgrade_reads_are_found(checkout: Path) -> None:
         "dvc.yaml",
         "profiles/sandbox.yaml",
         "schemes/figsim.yaml",
-        "pipelines/config/params.py",
+        "pipelines/core/config/params.py",
     }
     for path in (*read, "README.md"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)

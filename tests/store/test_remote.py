@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.operate import Takedown
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CorpusError
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, CorpusError
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.refusals import refused

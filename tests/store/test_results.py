@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import SealBroken
-from pipelines.storage import seal, tables
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import SealBroken
+from pipelines.store import seal, tables
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)

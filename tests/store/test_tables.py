@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.storage import table_files, tables
+from pipelines.store import table_files, tables
 from tests.refusals import refused
 
 VALUES = {

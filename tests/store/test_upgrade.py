@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

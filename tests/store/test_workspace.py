@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from dvc.repo import Repo
 
-from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, StepFailed
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CommitLost, StepFailed
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
@@ -382,7 +382,7 @@ def test_clones_work_side_by_side(settings: Settings) -> None:
 
 PARALLEL = """
 import json, sys
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
 from pipelines.workspace.clone import workspace

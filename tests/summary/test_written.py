@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.shared import summarised
-from pipelines.config.params import FILES
-from pipelines.config.settings import Settings
-from pipelines.summary import written
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import FILES
+from pipelines.core.config.settings import Settings
+from pipelines.operate.summary import written
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting.prompts import PromptExample, build, choose
 from tests.refusals import refused

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 
 CRADLE = taxonomy.load("cradle").category()
 FIGSIM = taxonomy.load("figsim")

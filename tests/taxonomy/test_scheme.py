@@ -1,6 +1,6 @@
 """The two papers' schemes have the papers' strings and sizes."""
 
-from pipelines import taxonomy
+from pipelines.core import taxonomy
 from tests.refusals import refused
 
 CRADLE = taxonomy.load("cradle")

@@ -11,10 +11,10 @@ from random import Random
 import yaml
 
 from pipelines.annotate.imports import imports
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

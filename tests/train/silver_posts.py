@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from pipelines.config.models import Finetune
+from pipelines.core.config.models import Finetune
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, Example, LabelSet
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.label.offline_posts import written
 
 TASK = task_of(load("cradle"), "labels")

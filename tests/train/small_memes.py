@@ -14,13 +14,13 @@ from typing import Literal
 
 from PIL import Image, ImageDraw
 
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Item, Material
 from pipelines.datasets.memes import load as load_material
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, NOW, write_table
 from tests.small_corpus import ROOT as REPO

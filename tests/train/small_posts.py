@@ -12,12 +12,12 @@ from random import Random
 from typing import Any
 
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import posts
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS, NOW, write_table

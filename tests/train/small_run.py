@@ -18,11 +18,11 @@ from zlib import crc32
 
 import torch
 
-from pipelines.config.models import Train
+from pipelines.core.config.models import Train
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.loop import FittedClassifier, fit
 from pipelines.train.classifiers.loss_and_optimizer import weigh
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.models import EncoderModel, KnnModel, SftModel
-from pipelines.config.params import Params
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
 from pipelines.predict import predict_finetuned
-from pipelines.storage import tables
+from pipelines.store import tables
 from pipelines.train import finetune
 from pipelines.train.classifiers import checkpoint
 from tests.train import small_posts as small

@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pipelines.config.models import Finetune, SftModel
+from pipelines.core.config.models import Finetune, SftModel
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.predictors import instruct
 from pipelines.train.sft.sft import SftJob, SftResult, fit
 

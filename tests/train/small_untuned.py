@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.models import Model
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import Model
+from pipelines.core.config.settings import Settings
 from pipelines.predict import baselines
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.metrics.calibration import Calibration, brier, fit, log_loss
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 from tests.refusals import refused
 
 MULTI, SINGLE = task_of(load("figsim"), "figurative"), task_of(load("figsim"), "severity")

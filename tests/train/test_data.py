@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.core.errors import BadParams, SealBroken
 from pipelines.datasets import memes as data
 from pipelines.datasets.example import NoGold, only, targets
-from pipelines.errors import BadParams, SealBroken
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.train import small_memes as small
 from tests.train.small_memes import SmallMemes

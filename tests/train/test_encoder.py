@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.config.models import EncoderModel
+from pipelines.core.config.models import EncoderModel
+from pipelines.core.taxonomy import load, tiers_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import encoded
 from pipelines.models.pretrained.backbones import EncoderWords, opened
-from pipelines.taxonomy import load, tiers_of
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.encoder_training import fit
 from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 from tests.refusals import refused

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
-from pipelines.storage import tables
+from pipelines.core.config.settings import Settings
+from pipelines.store import tables
 from pipelines.train.predictors import training_records
 from tests.refusals import refused
 from tests.train import small_posts as small

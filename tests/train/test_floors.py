@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load, tiers_of
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
-from pipelines.errors import BadParams
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import alert
 from pipelines.metrics.decoding import decode
 from pipelines.metrics.recall_constraints import encoded, fit, raised
-from pipelines.taxonomy import load, tiers_of
-from pipelines.taxonomy.task import task_of
 from tests.refusals import refused
 
 CRISES = task_of(load("cradle"), "labels")

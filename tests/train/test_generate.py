@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwe
 from transformers.utils import logging
 
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.errors import BadParams
-from pipelines.taxonomy import Scheme, load
-from pipelines.taxonomy.task import task_of
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.train.predictors import posterior
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import completion, conversation, instruction

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import BadParams
-from pipelines.taxonomy import Label, load
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import Label, load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.train.predictors.instruct import completion, read
 from pipelines.train.predictors.posterior import Grammar, State
 from tests.refusals import refused

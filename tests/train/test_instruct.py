@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.pretrained import tiny
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.predictors import instruct
 from pipelines.train.predictors.instruct import DELIMITER, GAP, completion, conversation, instruction, read
 from tests.refusals import refused

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.models import KnnModel
+from pipelines.collect.read.embedding import MiniLM
+from pipelines.core.config.models import KnnModel
+from pipelines.core.errors import BadParams, SealBroken
+from pipelines.core.taxonomy import load, tiers_of
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
-from pipelines.errors import BadParams, SealBroken
-from pipelines.extract.embedding import MiniLM
 from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.recall_constraints import encoded
-from pipelines.storage import tables
-from pipelines.taxonomy import load, tiers_of
-from pipelines.taxonomy.task import task_of
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
-from pipelines.vault.vault import Vault
 from tests.refusals import refused
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 

@@ -18,8 +18,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.config.models import M3hModel
-from pipelines.config.params import load
+from pipelines.core.config.models import M3hModel
+from pipelines.core.config.params import load
 from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit

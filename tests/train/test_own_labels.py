@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.workspace.clone import workspace
 from tests.stages import run_commands
 from tests.train import own_labels as own

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.datasets.example import Example
-from pipelines.storage import tables
+from pipelines.store import tables
 from pipelines.train import finetune
 from pipelines.train.sft.packing import IGNORED, TokenizedSample
 from pipelines.train.sft.trainer import RowCollator

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.core.errors import BadParams, SealBroken
 from pipelines.datasets.example import NoGold, only, targets
-from pipelines.errors import BadParams, SealBroken
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import baselines, predict_finetuned
-from pipelines.storage import tables
+from pipelines.store import tables
 from pipelines.train import finetune
 from pipelines.train.predictors import finetuned
 from tests.refusals import refused

@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from pipelines.config.params import Params, load, validate
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.params import Params, load, validate
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.models.pretrained import tiny
 from pipelines.train import architecture, preflight
 from pipelines.train.sft import recipe, trainer

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.config.label import Price, RemoteLabeller
-from pipelines.config.models import PromptedModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import BudgetSpent
+from pipelines.core.config.label import Price, RemoteLabeller
+from pipelines.core.config.models import PromptedModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BudgetSpent
 from pipelines.predict import prompted
-from pipelines.storage import tables
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.train import small_memes as small
 

@@ -11,12 +11,12 @@ import pytest
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.mind import Temper
 from crisis_corpus_sandbox.vendors.vendors import Vendors
-from pipelines.config.models import LocalModel, Model, PromptedModel
-from pipelines.config.params import load as load_params
-from pipelines.config.settings import Settings
-from pipelines.deployment.services import sandbox_variables
-from pipelines.errors import BadParams
-from pipelines.plan import cost
+from pipelines.core.config.models import LocalModel, Model, PromptedModel
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.operate.plan import cost
+from pipelines.operate.services.services import sandbox_variables
 from pipelines.predict import baselines
 from pipelines.predict.baselines import PromptedPosts
 from tests.train import small_posts as small

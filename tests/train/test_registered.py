@@ -16,8 +16,8 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.trusted import FilesChanged, NotOnRecord
 from crisis_corpus.versions import DIGEST, NoRegistry
-from pipelines.config.models import RegisteredModel
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import RegisteredModel
+from pipelines.core.config.settings import Settings
 from pipelines.predict import registered as predictor
 from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.params import load as load_params
-from pipelines.config.params import validate
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.params import validate
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import repeats
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts

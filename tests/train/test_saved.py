@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.config.models import SavedModel
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import SavedModel
+from pipelines.core.config.settings import Settings
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_untuned

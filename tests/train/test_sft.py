@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.models.pretrained.backbones import opened
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.sft import recipe, sft

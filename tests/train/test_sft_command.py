@@ -22,7 +22,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from pipelines.config.params import overlay, read_params
+from pipelines.core.config.params import overlay, read_params
 from pipelines.train.sft import launch
 from pipelines.train.sft.trainer import WHOLE
 from tests.small_corpus import ROOT, SECRET

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 from pipelines.train.sft import launch, recipe
 from pipelines.train.sft.launch import Shards
 from tests.refusals import refused

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
 from pipelines.metrics.decoding import Floats, decide, tune
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from tests.refusals import refused
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))

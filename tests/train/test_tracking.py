@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.train import tracking
 from pipelines.train.classifiers.train import confusion
 from tests import mlflow_database
@@ -26,7 +26,7 @@ PARAMS = {"epochs": 2, "learning_rate": 0.01}
 CHILDREN = """
 import os, time
 from mlflow import MlflowClient
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 from pipelines.train import tracking
 key = "b" if os.fork() else "a"
 with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a": 1}, tags={}) as log:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.params import Params, load, overlay, read_params
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load, overlay, read_params
+from pipelines.core.config.settings import Settings
 from pipelines.datasets.features import packed, place
-from pipelines.storage import tables
-from pipelines.storage.seal import write_rows
+from pipelines.store import tables
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train as stage
-from pipelines.vault.vault import Vault
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_memes

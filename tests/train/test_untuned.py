@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.models import EnsembleModel, LocalModel, VotesModel
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams
+from pipelines.core.config.models import EnsembleModel, LocalModel, VotesModel
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.predict import baselines
-from pipelines.storage import tables
+from pipelines.store import tables
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_untuned

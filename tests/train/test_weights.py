@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import task_of
 from pipelines.train.classifiers.loss_and_optimizer import weigh
 from tests.refusals import refused
 

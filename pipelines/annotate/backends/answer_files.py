@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer, item_of
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
 
 _JOIN = "|"
 _FIELDS = ("note", "seconds", "answered", "skipped", "by")

@@ -20,9 +20,9 @@ from pathlib import Path
 from pipelines.annotate.backends import answer_files
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.forms.form import Form
-from pipelines.config.settings import Settings
-from pipelines.errors import AnnotationError, DataError
-from pipelines.process import now
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError, DataError
+from pipelines.core.process import now
 
 _PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

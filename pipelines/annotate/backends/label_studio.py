@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks, name_of
+from pipelines.annotate.backends.label_studio_server import address, ensure_accounts
 from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
-from pipelines.config.settings import Settings
-from pipelines.deployment.label_studio_server import address, ensure_accounts
-from pipelines.errors import AnnotationError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError
 
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio as Client

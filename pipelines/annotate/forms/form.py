@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.taxonomy import Category, Checked, Scheme, tiers_of
-from pipelines.taxonomy.guideline import guideline, how_many, offered
+from pipelines.core.taxonomy import Category, Checked, Scheme, tiers_of
+from pipelines.core.taxonomy.guideline import guideline, how_many, offered
 
 # Repairs that change only the spelling of a label, never which label is meant.
 SPELLING = frozenset({"alias", "duplicate"})

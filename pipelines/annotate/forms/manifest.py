@@ -14,8 +14,8 @@ import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
-from pipelines.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
-from pipelines.errors import AnnotationError, DataError
+from pipelines.core.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
+from pipelines.core.errors import AnnotationError, DataError
 
 FILE = "manifest.yaml"
 

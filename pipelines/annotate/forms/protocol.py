@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.base import Fraction, Positive, Section, read_section
-from pipelines.errors import AnnotationError, ConfigError
+from pipelines.core.config.base import Fraction, Positive, Section, read_section
+from pipelines.core.errors import AnnotationError, ConfigError
 
 FOLDER = Path(__file__).parents[1] / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"

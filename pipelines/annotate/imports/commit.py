@@ -18,14 +18,14 @@ from pipelines.annotate.imports.rows import ImportEntry, Text
 from pipelines.collect import admission, collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, DataError
-from pipelines.storage import tables
-from pipelines.storage.exclusions import WHOLE, write_exclusions
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import write_rows
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CommitLost, DataError
+from pipelines.store import tables
+from pipelines.store.exclusions import WHOLE, write_exclusions
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 

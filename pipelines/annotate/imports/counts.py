@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from pipelines.config.base import Section
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy.scheme import normal
+from pipelines.core.config.base import Section
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy.scheme import normal
 
 # one item's labels by category
 Answers = Mapping[str, frozenset[str]]

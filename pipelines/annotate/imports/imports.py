@@ -21,11 +21,11 @@ from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
 from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, ImportEntry, gather, missing_columns
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, DataError
-from pipelines.taxonomy import Scheme, load
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
     from rich.console import Console

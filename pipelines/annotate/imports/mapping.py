@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipelines.annotate.imports.counts import Expected, unknown_names
-from pipelines.config.base import Month, Positive, Section, read_section
-from pipelines.errors import ConfigError
-from pipelines.taxonomy import Scheme, load
-from pipelines.taxonomy.scheme import normal
+from pipelines.core.config.base import Month, Positive, Section, read_section
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme, load
+from pipelines.core.taxonomy.scheme import normal
 
 FOLDER = Path(__file__).parent / "mappings"
 Names = tuple[Annotated[str, Field(min_length=1)], ...]

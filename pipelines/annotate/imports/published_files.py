@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from crisis_corpus.hydrate import FULLNAME
-from pipelines.errors import DataError
-from pipelines.taxonomy.scheme import normal
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy.scheme import normal
 
 if TYPE_CHECKING:
     from pipelines.annotate.imports.mapping import Names

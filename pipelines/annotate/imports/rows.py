@@ -29,8 +29,8 @@ from pipelines.annotate.imports.published_files import (
     text_of,
 )
 from pipelines.collect.month import Window
-from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy.scheme import TIERS, normal
+from pipelines.core.taxonomy import Category, Scheme
+from pipelines.core.taxonomy.scheme import TIERS, normal
 
 # Repairs that do not change the meaning of an answer; other faults make the row invalid.
 HARMLESS = {"alias", "duplicate"}

@@ -30,7 +30,7 @@ from pipelines.annotate.response_validation import (
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
-    from pipelines.taxonomy import Scheme
+    from pipelines.core.taxonomy import Scheme
 
 Side = Mapping[str, tuple[str, ...]]
 

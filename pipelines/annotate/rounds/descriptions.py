@@ -19,10 +19,10 @@ from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.store import StoredRound
-from pipelines.config.private_file import write_private
-from pipelines.config.settings import Settings
-from pipelines.errors import AnnotationError
-from pipelines.vault.vault import Vault
+from pipelines.core.config.private_file import write_private
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round
 

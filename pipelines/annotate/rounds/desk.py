@@ -18,12 +18,12 @@ from pipelines.annotate.rounds import material, opening, queues, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
 from pipelines.annotate.rounds.queues import Wanted
 from pipelines.annotate.rounds.store import StoredRound
-from pipelines.config.settings import Settings
-from pipelines.errors import AnnotationError
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.guideline import digest, guideline
-from pipelines.vault.vault import Vault
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.guideline import digest, guideline
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 

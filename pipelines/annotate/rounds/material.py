@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from pipelines.annotate.backends.backend import AnnotationTask, Item
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
-from pipelines.config.params import Params
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, open_posts
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params
+from pipelines.store import tables
+from pipelines.store.seal import open_column, open_posts
+from pipelines.store.vault.vault import Vault
 
 # Formats that every browser shows, with the first bytes from their specifications.
 _MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}

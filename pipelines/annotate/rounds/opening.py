@@ -20,13 +20,13 @@ from pipelines.annotate.response_validation import item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
 from pipelines.annotate.rounds.qualification import eligible, hard
-from pipelines.config.params import Params, load
-from pipelines.errors import AnnotationError, BadParams
-from pipelines.storage import tables
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.guideline import digest, guideline
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.errors import AnnotationError, BadParams
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.guideline import digest, guideline
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 
 ITEM = ["record_id", "image"]

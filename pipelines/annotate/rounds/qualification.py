@@ -15,9 +15,9 @@ from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.protocol import Planned
 from pipelines.annotate.gold import settle
 from pipelines.annotate.response_validation import UNFIT, Question, Row, answered, item_of, marked
-from pipelines.errors import AnnotationError
-from pipelines.storage.tables import Item
-from pipelines.taxonomy import Scheme
+from pipelines.core.errors import AnnotationError
+from pipelines.core.taxonomy import Scheme
+from pipelines.store.tables import Item
 
 PHASE = "qualification"
 # Ours: who skipped more than half of the set is not measured by it.

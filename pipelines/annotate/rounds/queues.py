@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
 from pipelines.annotate.forms.form import Form
 from pipelines.annotate.forms.manifest import RoundManifest
-from pipelines.config.settings import Settings
+from pipelines.core.config.settings import Settings
 
 ADJUDICATION = "adjudication"
 

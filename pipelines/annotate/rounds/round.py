@@ -20,10 +20,10 @@ from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import StoredRound
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.taxonomy import load as load_scheme
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round
 

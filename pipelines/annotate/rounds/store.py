@@ -12,13 +12,13 @@ from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
-from pipelines.errors import AnnotationError, CommitLost, ConfigError
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
-from pipelines.vault.locks import alone
-from pipelines.vault.vault import Vault
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import AnnotationError, CommitLost, ConfigError
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.vault.locks import alone
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Dropped, Submission, created_of, parse, retrieved_of
-from pipelines.config.collect import MonthlySource
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.collect import MonthlySource
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 
 DELETIONS = {"deleted", "removed", "deleted_later"}
 

@@ -28,10 +28,10 @@ from pipelines.collect.sources.service import (
     user_agent,
 )
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
-from pipelines.config.collect import ArcticShift
-from pipelines.config.settings import Settings
-from pipelines.errors import SealBroken, SourceUnavailable
-from pipelines.storage.seal import seal, unseal
+from pipelines.core.config.collect import ArcticShift
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SealBroken, SourceUnavailable
+from pipelines.store.seal import seal, unseal
 
 # The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
 MAX_PAUSE_SECONDS = 120.0

@@ -25,8 +25,8 @@ from ahocorasick_rs import BytesAhoCorasick
 from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.collect import Dump
-from pipelines.errors import SourceError
+from pipelines.core.config.collect import Dump
+from pipelines.core.errors import SourceError
 
 # Compressed bytes decompressed at a time: errors name a place so exactly. Larger pieces are not faster.
 PIECE = 4096

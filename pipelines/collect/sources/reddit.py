@@ -29,9 +29,9 @@ from pipelines.collect.sources.service import (
     user_agent,
 )
 from pipelines.collect.submission import fullname_of
-from pipelines.config.collect import Reddit
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
+from pipelines.core.config.collect import Reddit
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
 
 # Ours: for one answer from the request to the last byte; a page usually takes two seconds.
 ANSWER_SECONDS = 60.0

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import requests
 
 from pipelines.collect.connection import retry_after
-from pipelines.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
 # Ours: the wait after a 429 without a time, a tenth of Reddit's window of ten minutes.
 DEFAULT_WAIT_SECONDS = 60.0

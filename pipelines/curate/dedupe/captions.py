@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.collect.read.vocabulary import ranks
+from pipelines.collect.read.words import words
 from pipelines.curate.kernels import compiled
-from pipelines.extract.vocabulary import ranks
-from pipelines.extract.words import words
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.config.params import Params
+from pipelines.core.config.params import Params
+from pipelines.core.errors import DataError
 from pipelines.curate.dedupe.hamming_search import components, keepers
 from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import Signatures, text_kinds_and_pairs
 from pipelines.curate.items import among, read_items, read_posts, split_members
-from pipelines.errors import DataError
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column, opener
-from pipelines.storage.tables import Item
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.seal import open_column, opener
+from pipelines.store.tables import Item
+from pipelines.store.vault.vault import Vault
 
 STEP, REASON = "dedupe", "near_duplicate"
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.collect.read.words import words
+from pipelines.core.parallel import in_parts
 from pipelines.curate.dedupe.captions import common_counts
 from pipelines.curate.dedupe.hamming_search import cells, components, equal_pairs
 from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs
 from pipelines.curate.kernels import compiled
-from pipelines.extract.words import words
-from pipelines.parallel import in_parts
 
 Signatures = npt.NDArray[np.uint32]
 # Texts that a process opens at once, unless a longer chain of proposed pairs needs all of its texts.

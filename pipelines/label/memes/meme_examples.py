@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TRAIN, only
-from pipelines.errors import ConfigError
 from pipelines.label.memes.meme_labels import meme
 from pipelines.llm.prompting import prompts
 
 if TYPE_CHECKING:
+    from pipelines.core.taxonomy.task import Task
     from pipelines.datasets.example import Example
-    from pipelines.taxonomy.task import Task
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:

@@ -10,11 +10,11 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 from pipelines.datasets.post import Post
-from pipelines.errors import ConfigError
 from pipelines.label.remote import Remote
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.pictures import shown

@@ -18,27 +18,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.models import WithRationales
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import WithRationales
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.progress import reporter
+from pipelines.core.taxonomy import load
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import HEADS, Remarks, packed, place
 from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
-from pipelines.errors import ConfigError
 from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
 from pipelines.llm.prompting.prompts import Prompt, register
 from pipelines.llm.response_parser import DECLINES, parse
-from pipelines.progress import reporter
-from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import write_rows
-from pipelines.taxonomy import load
-from pipelines.vault.vault import Vault
+from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.seal import write_rows
+from pipelines.store.vault.vault import Vault
 
 # Ours: three remarks of at most 25 words, the JSON around them, and some reserve for a wordy model.
 OUTPUT_TOKENS = 256

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config.label import OfflineLabeller, VotesParams
-from pipelines.errors import LabellingError
+from pipelines.core.config.label import OfflineLabeller, VotesParams
+from pipelines.core.errors import LabellingError
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from pipelines.metrics.decoding import decode
 
 if TYPE_CHECKING:
+    from pipelines.core.taxonomy import Category
     from pipelines.datasets.post import Post
-    from pipelines.taxonomy import Category
 
 
 Values = npt.NDArray[np.float64]
@@ -125,7 +125,7 @@ class Embedding:
     C = 10.0  # ours: unit-length rows, as above
 
     def __init__(self) -> None:
-        from pipelines.extract.embedding import MiniLM
+        from pipelines.collect.read.embedding import MiniLM
 
         self._model = MiniLM()
         self._known: dict[str, npt.NDArray[np.float64]] = {}

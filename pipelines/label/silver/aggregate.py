@@ -26,9 +26,9 @@ import pyarrow as pa
 from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
 
 if TYPE_CHECKING:
-    from pipelines.config.label import Ensemble
+    from pipelines.core.config.label import Ensemble
+    from pipelines.core.taxonomy import Category
     from pipelines.label.silver.label_models import LabelModel
-    from pipelines.taxonomy import Category
 
 Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
 
 LabelSet = frozenset[str]
 Agreement = Literal["unanimous", "consensus", "none"]

@@ -21,7 +21,7 @@ from pipelines.label.silver.ballots import LabelSet
 from pipelines.metrics.decoding import worth_of_sets
 
 if TYPE_CHECKING:
-    from pipelines.taxonomy import Category
+    from pipelines.core.taxonomy import Category
 
 Floats = npt.NDArray[np.float64]
 

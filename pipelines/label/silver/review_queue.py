@@ -14,13 +14,13 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from pipelines.config.label import Ensemble, Labeller, OfflineLabeller
+from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
+from pipelines.core.taxonomy import Category
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet, quorum
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column
-from pipelines.taxonomy import Category
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.seal import open_column
+from pipelines.store.vault.vault import Vault
 
 REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.config.label import Ensemble, OfflineLabeller
-from pipelines.config.params import Params
-from pipelines.errors import BadParams, LabellingError
+from pipelines.core.config.label import Ensemble, OfflineLabeller
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, LabellingError
+from pipelines.core.taxonomy import Category, load
 from pipelines.label.silver import review_queue, statistics
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet
 from pipelines.label.silver.label_models import LabelModel
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import rounded, write_metrics
-from pipelines.taxonomy import Category, load
-from pipelines.vault.vault import Vault
+from pipelines.store import tables
+from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.vault.vault import Vault
 
 
 def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.config.label import Prompts
-from pipelines.errors import ConfigError
+from pipelines.core.config.label import Prompts
+from pipelines.core.errors import ConfigError
 
 POST, EXAMPLES = "{{ post }}", "{{ examples }}"
 TRAINING = "training"

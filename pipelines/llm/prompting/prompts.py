@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal
 
+from pipelines.core.errors import ConfigError, DataError, LabellingError
+from pipelines.core.taxonomy import Category, Scheme, tiers_of
 from pipelines.datasets.post import Post
-from pipelines.errors import ConfigError, DataError, LabellingError
 from pipelines.llm.prompting import templates
 from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts
-from pipelines.taxonomy import Category, Scheme, tiers_of
 
 System = Literal["open", "commercial", "training"]
 Mode = Literal["paper", "improved"]

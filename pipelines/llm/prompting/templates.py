@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from pipelines.taxonomy import Category, Scheme
+from pipelines.core.taxonomy import Category, Scheme
 
 
 def system(scheme: Scheme, *, categories: Sequence[Category], kind: str) -> str:

@@ -17,7 +17,7 @@ from huggingface_hub import is_offline_mode
 from PIL import Image
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.base_files import located, quiet, why
 

@@ -12,7 +12,7 @@ from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import GatedRepoError, HFValidationError
 from transformers.utils import logging
 
-from pipelines.errors import ConfigError
+from pipelines.core.errors import ConfigError
 from pipelines.models.pretrained import tiny
 
 # The files of a base model that are read; pickles only if it has no safetensors.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import parts
@@ -16,7 +17,6 @@ from pipelines.report.cradle import crisis_parts, recomputed_figures, tables
 from pipelines.report.page import Block, Folded, PageSection, Points
 from pipelines.report.parts import best_of, interval, noun_of
 from pipelines.report.sections import p_value, section
-from pipelines.taxonomy import load
 
 SCHEME = "cradle"
 CHILD = "child_abuse"

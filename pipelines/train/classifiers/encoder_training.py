@@ -13,11 +13,11 @@ from typing import Any
 
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.config.models import EncoderModel, Finetune
+from pipelines.core.config.models import EncoderModel, Finetune
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
-from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh
 from pipelines.train.predictors.inference import machine, predict

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import torch
 from accelerate.utils import gather_object
 
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
 from pipelines.models.pretrained.backbones import Built
-from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
 from pipelines.train.classifiers.loss_and_optimizer import Loop, TrainingSettings, Weights, reproducible
 from pipelines.train.predictors.inference import Diverged, predict

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.config.base import Section
-from pipelines.config.models import M3hModel, Model, OwnRecipe, Train
+from pipelines.core.config.base import Section
+from pipelines.core.config.models import M3hModel, Model, OwnRecipe, Train
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors.inference import Recordings, autocast, cut, machine, on, prepared
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.config.models import Based, M3hModel, Model, WithRationales, YadavModel
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
+from pipelines.core.config.models import Based, M3hModel, Model, WithRationales, YadavModel
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets import features
 from pipelines.datasets.example import Example, Material
 from pipelines.datasets.memes import load
-from pipelines.errors import ConfigError
 from pipelines.models import TRAINABLE
-from pipelines.storage import tables
-from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import task_of
+from pipelines.store import tables
+from pipelines.store.metrics_file import write_metrics
+from pipelines.store.vault.vault import Vault
 from pipelines.train import tracking
 from pipelines.train.predictors import training_records
-from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from pipelines.config.base import Section
-from pipelines.config.models import SftModel
-from pipelines.errors import ConfigError, DataError
+from pipelines.core.config.base import Section
+from pipelines.core.config.models import SftModel
+from pipelines.core.errors import ConfigError, DataError
 from pipelines.models.pretrained.backbones import had
 from pipelines.models.pretrained.base_files import files_of, located, on_hub
 

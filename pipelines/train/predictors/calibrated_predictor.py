@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import LabelSet
 from pipelines.metrics.decoding import decode
 from pipelines.metrics.recall_constraints import Alerts, raised
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors.prediction import VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.pretrained.backbones import EncoderWords, SavedEncoder, built, opened
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import inference
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor, Floats
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from pipelines.config.base import Section
-from pipelines.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.config.base import Section
+from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import LabelSet
-from pipelines.errors import ConfigError, DataError
-from pipelines.storage import tables
-from pipelines.taxonomy import load as scheme_of
-from pipelines.taxonomy.task import Task, task_of
+from pipelines.store import tables
 from pipelines.train.predictors import training_records
 from pipelines.train.predictors.prediction import VOTE
 from pipelines.train.predictors.training_records import TrainingRecords

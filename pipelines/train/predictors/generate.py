@@ -17,15 +17,15 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import LabelSet
-from pipelines.errors import ConfigError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts, encoded, raised
 from pipelines.models.pretrained.backbones import had, opened
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import adapter
 from pipelines.train.predictors.instruct import completion, conversation, instruction, read
 from pipelines.train.predictors.posterior import Grammar, PosteriorReader

@@ -17,10 +17,10 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example
-from pipelines.errors import DataError
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.taxonomy.task import Task
 
 # Ours: prediction keeps no gradients, so more examples fit into the same memory.
 AT_ONCE = 4

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.config.models import Finetune, KnnModel
+from pipelines.collect.read import embedding
+from pipelines.core.config.models import Finetune, KnnModel
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LabelSet, only, targets
-from pipelines.errors import BadParams, DataError
-from pipelines.extract import embedding
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
-from pipelines.storage import tables
-from pipelines.storage.seal import open_column, write_rows
-from pipelines.taxonomy.task import Task
+from pipelines.store import tables
+from pipelines.store.seal import open_column, write_rows
+from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor
-from pipelines.vault.vault import Vault
 
 Floats = npt.NDArray[np.float64]
 

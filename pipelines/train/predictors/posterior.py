@@ -28,8 +28,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from pipelines.errors import BadParams, ConfigError
-from pipelines.taxonomy.task import Task
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.taxonomy.task import Task
 from pipelines.train.predictors.instruct import completion
 
 LEFT_OUT = 1e-6  # ours: of the probability of all answers, at most

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.config.base import Section
-from pipelines.storage import tables
-from pipelines.storage.tables import Item
+from pipelines.core.config.base import Section
+from pipelines.store import tables
+from pipelines.store.tables import Item
 
 FILE = "records.parquet"
 # Tag of a training run in MLflow: the digest of its list.

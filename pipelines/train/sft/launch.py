@@ -29,8 +29,8 @@ import torch.distributed.checkpoint as distributed
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, gather_object
 from torch.distributed.fsdp import CPUOffloadPolicy
 
-from pipelines.config.models import SftModel
-from pipelines.errors import BadParams, DataError
+from pipelines.core.config.models import SftModel
+from pipelines.core.errors import BadParams, DataError
 
 # Environment variable with the path of the arguments' file: the parent's PID and file descriptor.
 GIVEN = "CORPUS_SFT_GIVEN"

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
-from pipelines.config.models import SftModel
-from pipelines.errors import BadParams, ConfigError
+from pipelines.core.config.models import SftModel
+from pipelines.core.errors import BadParams, ConfigError
 from pipelines.models.pretrained.backbones import had
 from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
 from pipelines.train.predictors.adapter import quantized

@@ -26,15 +26,15 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from pipelines.config.models import Finetune, SftModel
+from pipelines.core.config.models import Finetune, SftModel
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.process import hide_messages
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
-from pipelines.errors import ConfigError, DataError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.pretrained.backbones import had, opened
-from pipelines.process import hide_messages
-from pipelines.taxonomy import Scheme
-from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.predictors.generate import Generator

@@ -20,17 +20,17 @@ from crisis_corpus_sandbox.demo.plan import CORPORA, MODELS, DemoPlan
 from crisis_corpus_sandbox.demo.promotions import Act
 from crisis_corpus_sandbox.demo.runs import Failures, Json, Look, view
 from crisis_corpus_sandbox.reddit.build import build
-from pipelines import status
-from pipelines.config.collect import Sandbox
-from pipelines.config.logins import APPROVER
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow
-from pipelines.deployment.services import LocalDeployment
-from pipelines.errors import DataError
-from pipelines.progress import silent
+from pipelines.core.config.collect import Sandbox
+from pipelines.core.config.logins import APPROVER
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
+from pipelines.core.progress import silent
+from pipelines.core.timing import IMPORTS, WORK
+from pipelines.operate import status
+from pipelines.operate.services.airflow_api import RUN_SECONDS, Airflow
+from pipelines.operate.services.services import LocalDeployment
 from pipelines.registry.journal import Journal
-from pipelines.timing import IMPORTS, WORK
 from pipelines.workspace import repository
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git

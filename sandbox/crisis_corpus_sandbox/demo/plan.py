@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crisis_corpus_sandbox.demo.runs import Look
-from pipelines.deployment.airflow_api import Airflow, named
+from pipelines.operate.services.airflow_api import Airflow, named
 
 CORPORA = ("memes", "posts")
 # Polls without progress before a consumer is started without its asset event.

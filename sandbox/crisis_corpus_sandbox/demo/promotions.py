@@ -18,10 +18,10 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus_sandbox.demo.runs import Json, Look
-from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED, Airflow, named
-from pipelines.deployment.services import LocalDeployment
-from pipelines.errors import DataError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import DataError
+from pipelines.operate.services.airflow_api import ENDED, Airflow, named
+from pipelines.operate.services.services import LocalDeployment
 from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from pipelines.deployment.airflow_api import ENDED, Airflow
-from pipelines.errors import DataError
+from pipelines.core.errors import DataError
+from pipelines.operate.services.airflow_api import ENDED, Airflow
 
 Json = dict[str, Any]
 # Identifies a task instance: Dag, run, task, map index.

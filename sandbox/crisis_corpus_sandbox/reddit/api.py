@@ -16,7 +16,7 @@ import orjson
 import zstandard
 
 from crisis_corpus_sandbox.reddit.listing import escaped
-from pipelines.errors import BadParams
+from pipelines.core.errors import BadParams
 
 Item = dict[str, Any]
 LISTING_END = 1000  # Reddit's limit

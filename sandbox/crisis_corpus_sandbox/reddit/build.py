@@ -24,7 +24,7 @@ from crisis_corpus_sandbox.reddit.listing import live
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES, PostWorld
 from crisis_corpus_sandbox.reddit.truth import post_truth, truth
 from crisis_corpus_sandbox.reddit.world import World
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from crisis_corpus_sandbox.reddit import seeded
 from crisis_corpus_sandbox.reddit.draw import Rendering
 from crisis_corpus_sandbox.reddit.label_quotas import Figsim
 from pipelines.collect.month import Window
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 
 # The size for which ``share`` below is stated.
 WHOLE = 600

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from pipelines.taxonomy import load, tiers_of
+from pipelines.core.taxonomy import load, tiers_of
 
 # FigSIM T8 totals (SPEC.md 1.5): the three split columns summed.
 FIGURATIVE = {"F1": 161, "F2": 121, "F3": 833}

@@ -17,7 +17,7 @@ import zstandard
 
 from crisis_corpus_sandbox.reddit import seeded
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, SandboxPicture, SandboxPost
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 
 Item = dict[str, Any]
 GONE = ("deleted", "deleted_later")

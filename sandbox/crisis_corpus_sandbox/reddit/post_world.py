@@ -11,8 +11,8 @@ from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost, cases, sch
 from crisis_corpus_sandbox.reddit.narratives import NO_CRISIS, Narrative
 from crisis_corpus_sandbox.reddit.statements import VOCABULARY
 from crisis_corpus_sandbox.reddit.world import PERSONAL
-from pipelines.config.collect import Sandbox
-from pipelines.extract.words import words
+from pipelines.collect.read.words import words
+from pipelines.core.config.collect import Sandbox
 
 # params.yaml: three words per shingle (texts.shingle_words), near-duplicates from .7 on (dedupe.similarity). Copies are
 # above that and all other pairs below it by more than the error of a MinHash (.09 with 128 permutations).

@@ -27,8 +27,8 @@ from crisis_corpus_sandbox.reddit.generated_posts import FIRST_ID, base36
 from crisis_corpus_sandbox.reddit.listing import CONSTANT, DECLARED, HOUR, Item, frame, write_frames
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES
 from pipelines.collect.month import Window
+from pipelines.collect.read.vocabulary import ranks
 from pipelines.curate.kernels import compiled
-from pipelines.extract.vocabulary import ranks
 
 VOCABULARY, PHRASES = 20_000, 5_000
 COMPOUNDED = range(3, 7)  # letters

@@ -13,8 +13,8 @@ from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPict
 from crisis_corpus_sandbox.reddit.image_host import placeholder_sha256
 from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, similarity, text_of
 from crisis_corpus_sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
-from pipelines.config.collect import Sandbox
-from pipelines.extract.words import normalise, words
+from pipelines.collect.read.words import normalise, words
+from pipelines.core.config.collect import Sandbox
 
 Item = tuple[str, int]
 Pair = tuple[Item, Item]

@@ -9,7 +9,7 @@ from crisis_corpus_sandbox.reddit import captions, generated_posts, label_quotas
 from crisis_corpus_sandbox.reddit.captions import TEXT_STYLES, Composition, body, compose, title
 from crisis_corpus_sandbox.reddit.draw import SUFFIX, Meme, Rendering, vary
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, SPECIAL, SandboxPicture, SandboxPost, schedule
-from pipelines.config.collect import Sandbox
+from pipelines.core.config.collect import Sandbox
 
 # Fault -> (expected drop reason, behaviour of the image host).
 FAULTS = {

@@ -19,8 +19,8 @@ from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import SubmissionSource, open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params, load
-from pipelines.config.settings import Settings
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
 from tests.collect.listed_source import ListedSource
 
 Item = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crisis_corpus_sandbox.server import SandboxServer
-from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.core.errors import SourceRefused, SourceThrottled, SourceUnavailable
 
 Read = Callable[..., dict[str, Any]]
 

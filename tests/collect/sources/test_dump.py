@@ -19,8 +19,8 @@ from pipelines.collect.month import Window
 from pipelines.collect.sources import dump
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.params import Params
-from pipelines.errors import SourceError
+from pipelines.core.config.params import Params
+from pipelines.core.errors import SourceError
 from tests.refusals import refused
 
 DECEMBER = Window.from_key("2022-12")

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-import pipelines.errors
+import pipelines.core.errors
 from pipelines.collect import image_fetch
 from pipelines.collect.admission import Admission
 from pipelines.collect.listing_reader import ListingReader
@@ -25,12 +25,12 @@ from pipelines.collect.sources.arctic_shift import ArcticShiftSource, QueryTimed
 from pipelines.collect.sources.reddit import RedditSource
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Submission
-from pipelines.config.collect import ArcticShift, Fetch, Reddit
-from pipelines.config.params import load
-from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, SourceRefused, SourceThrottled
+from pipelines.core.config.collect import ArcticShift, Fetch, Reddit
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError, SourceRefused, SourceThrottled
+from pipelines.store.vault.vault import Vault
 from pipelines.takedown.liveness import LivenessContext, SweepImplausible
-from pipelines.vault.vault import Vault
 from tests.collect.sources.misbehaving_server import TABLE, TARGETS, Case, MisbehavingServer, cases
 from tests.privacy.test_sweep import TERMS
 
@@ -43,7 +43,7 @@ ASKED = ["t3_a1", "t3_a2", "t3_a3"]
 DEADLINE = 0.25
 LONGEST_WAIT = 600
 CLASSES = [SourceRefused, SubredditClosed, QueryTimedOut, SweepImplausible]
-KNOWN = {**vars(pipelines.errors), **{one.__name__: one for one in CLASSES}}
+KNOWN = {**vars(pipelines.core.errors), **{one.__name__: one for one in CLASSES}}
 HOPELESS = {64, 65, 77, 78}
 FETCH = Fetch(
     hosts=("127.0.0.1",), allow_http=True, allow_loopback=True, per_host=4, concurrency=8, max_bytes=100_000,

@@ -18,10 +18,10 @@ import pytest
 
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission, parse
-from pipelines.config.collect import Reddit
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import SourceError
+from pipelines.core.config.collect import Reddit
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import SourceError
 from tests.collect.listed_source import ListedSource
 from tests.collect.sources.misbehaving_server import Case, MisbehavingServer
 

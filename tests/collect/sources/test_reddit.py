@@ -16,8 +16,8 @@ import requests
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import refresh
 from pipelines.collect.submission import Submission
-from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.vault.vault import Vault
+from pipelines.core.errors import SourceRefused, SourceThrottled, SourceUnavailable
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 
 NOW = datetime(2022, 12, 20, tzinfo=UTC)

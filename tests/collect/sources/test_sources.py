@@ -14,11 +14,11 @@ from crisis_corpus_sandbox.server import SandboxServer
 from pipelines.collect import refresh
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.config.collect import SourceName
-from pipelines.config.params import Params
-from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, SourceNotApproved
-from pipelines.vault.vault import Vault
+from pipelines.core.config.collect import SourceName
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, SourceNotApproved
+from pipelines.store.vault.vault import Vault
 
 Read = Callable[..., dict[str, Submission | Dropped]]
 

@@ -5,9 +5,9 @@ import io
 import pytest
 from PIL import Image
 
-from pipelines.config.collect import Language
-from pipelines.extract.language import CaptionReader, LanguageGate
-from pipelines.extract.ocr import OcrReading
+from pipelines.collect.read.language import CaptionReader, LanguageGate
+from pipelines.collect.read.ocr import OcrReading
+from pipelines.core.config.collect import Language
 
 GATE = LanguageGate(Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4))
 NOTHING = OcrReading("", 0.0, "e", unread=1.0)

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from bench.second_world import layouts, world
-from pipelines.config.collect import Language, Ocr
-from pipelines.errors import DataError, EngineMissing
-from pipelines.extract.language import CaptionReader, LanguageGate, mirrored
-from pipelines.extract.ocr import open_engine
-from pipelines.extract.words import words
+from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
+from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.words import words
+from pipelines.core.config.collect import Language, Ocr
+from pipelines.core.errors import DataError, EngineMissing
 
 spec = importlib.util.spec_from_file_location("drawing", Path(__file__).with_name("drawing.py"))
 drawing = importlib.util.module_from_spec(spec)
@@ -99,7 +99,7 @@ def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capf
 
 def test_opening_one_engine_imports_no_other():
     code = (
-        "import sys; from pipelines.extract.ocr import open_engine; from pipelines.config.collect import Ocr;"
+        "import sys; from pipelines.collect.read.ocr import open_engine; from pipelines.core.config.collect import Ocr;"
         "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
         "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
     )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.extract.vocabulary import repaired, split_glued
+from pipelines.collect.read.vocabulary import repaired, split_glued
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
-from pipelines.config.collect import Ocr
-from pipelines.config.label import Consent, ProviderNotConsented
-from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.extract.ocr import open_engine
-from pipelines.extract.ocr.google_vision import GoogleVision, parse
+from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.ocr.google_vision import GoogleVision, parse
+from pipelines.core.config.collect import Ocr
+from pipelines.core.config.label import Consent, ProviderNotConsented
+from pipelines.core.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 
 PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
 CONSENT = Consent(

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.extract.ocr.layout import Box, compose, reading_order
-from pipelines.extract.words import words
+from pipelines.collect.read.ocr.layout import Box, compose, reading_order
+from pipelines.collect.read.words import words
 
 
 def box(text, left, top, *, width=100, height=20, confidence=0.9, read=True):

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipelines.config.collect import Ocr
-from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, straightened
+from pipelines.collect.read.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, straightened
+from pipelines.core.config.collect import Ocr
 
 BLANK, A, B, SPACE = range(4)
 

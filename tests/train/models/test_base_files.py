@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipelines.config.models import TextModel, YadavModel
+from pipelines.core.config.models import TextModel, YadavModel
 from pipelines.models.pretrained.backbones import opened
 from pipelines.models.pretrained.base_files import files_of, identified, located
 from pipelines.train.predictors import adapter

@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers
 
-from pipelines.config.base_sizes import base_sizes
-from pipelines.config.label import RemoteLabeller
-from pipelines.config.params import load
+from pipelines.core.config.base_sizes import base_sizes
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import load
 from pipelines.models.pretrained.base_files import quiet
 from tests.small_corpus import ROOT
 

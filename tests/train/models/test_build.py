@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
-from pipelines.config.models import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.core.config.models import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.errors import BadParams, ConfigError
 from pipelines.models import SOURCE_NOTES, TRAINABLE, build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Pixels, Words
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 from tests.refusals import refused
 
 EXAMPLES = (

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config.models import InfusedModel
+from pipelines.core.config.models import InfusedModel
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item, targets
 from pipelines.datasets.features import Cues, Remarks
-from pipelines.errors import BadParams
 from pipelines.models import build
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 from tests.refusals import refused
 
 TINY = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")

@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
-from pipelines.config.models import FusionModel, ImageModel, Model, TextModel
+from pipelines.core.config.models import FusionModel, ImageModel, Model, TextModel
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, targets
 from pipelines.models import build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 from tests.refusals import refused
 from tests.train.small_memes import FILLERS, WORDS, picture
 

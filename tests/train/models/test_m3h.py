@@ -14,16 +14,16 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BartConfig
 
-from pipelines.config.models import M3hModel
-from pipelines.config.params import load as load_params
+from pipelines.core.config.models import M3hModel
+from pipelines.core.config.params import load as load_params
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item, targets
 from pipelines.datasets.features import Cues, Remarks
-from pipelines.errors import BadParams
 from pipelines.models import build, m3h
 from pipelines.models.m3h import Similar
 from pipelines.models.pretrained.backbones import Built
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
 from tests.refusals import refused
 from tests.train.small_memes import REPO
 

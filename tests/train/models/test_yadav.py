@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
-from pipelines.config.models import YadavModel
+from pipelines.core.config.models import YadavModel
+from pipelines.core.errors import BadParams
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, targets
-from pipelines.errors import BadParams
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from pipelines.models.yadav import Orthogonal, build, orthogonal
-from pipelines.taxonomy import load
-from pipelines.taxonomy.task import Task, task_of
-from pipelines.vault.vault import Vault
+from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.train.small_memes import picture, write
 

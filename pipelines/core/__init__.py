@@ -1,0 +1,1 @@
+"""Errors, parameters, label schemes, processes and progress: what every room needs."""

@@ -1,0 +1,247 @@
+"""Define the sections of ``params.yaml`` for providers and consents, labellers, votes and moderation systems."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from datetime import date
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from pipelines.core.config.base import Fraction, Positive, Section
+from pipelines.core.errors import ConfigError
+
+Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class ProviderNotConsented(ConfigError):
+    """Items of a corpus may not be sent to a model provider, because no valid consent is on record."""
+
+
+class Consent(Section):
+    """The consent that one provider may receive items: its terms, its retention, and who approved them and when.
+
+    ``retention_days`` is for how long the provider keeps items (0: not at all); a field that was not stated is
+    ``None``.
+    """
+
+    terms: Said | None = None
+    retention_days: Annotated[int, Field(ge=0)] | None = None
+    approved_by: Said | None = None
+    approved_on: date | None = None
+    expires: date | None = None
+
+    def check(self, provider: str, *, today: date) -> None:
+        """Reject a consent that is incomplete or does not cover today."""
+        if missing := [name for name in type(self).model_fields if getattr(self, name) is None]:
+            detail = f"its consent lacks {', '.join(missing)}"
+        elif self.approved_on is not None and self.approved_on > today:
+            detail = f"its consent begins on {self.approved_on}"
+        elif self.expires is not None and self.expires <= today:
+            detail = f"its consent ended on {self.expires}"
+        else:
+            return
+        raise ProviderNotConsented(provider=provider, detail=detail)
+
+    def told(self, provider: str, *, today: date) -> str:
+        """Return until when the consent lasts, as "until DATE", or what :meth:`check` finds wrong with it."""
+        try:
+            self.check(provider, today=today)
+        except ProviderNotConsented as error:
+            return str(error.fields["detail"])
+        return f"until {self.expires}"
+
+
+def on_this_machine(url: str | None) -> bool:
+    """Return whether an address is on the loopback interface, so that nothing that is sent to it leaves the machine."""
+    host = urlsplit(url or "").hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+Api = Literal["openai", "anthropic", "google", "azure"]
+
+
+class Provider(Section):
+    """A service that serves models: its API protocol (``api``), and the limits of the account there.
+
+    ``azure`` is Azure AI Content Safety, which moderates and labels nothing. ``ready_seconds``: how long a step waits
+    for a server of your own (``CORPUS_<PROVIDER>_URL``, protocol ``openai``) to be healthy and to serve the model.
+    """
+
+    api: Api
+    concurrency: Positive
+    requests_per_minute: Positive | None
+    tokens_per_minute: Positive | None
+    timeout_seconds: Annotated[float, Field(gt=0)]
+    max_retries: Annotated[int, Field(ge=0)]
+    max_retry_after_seconds: Annotated[float, Field(ge=0)]
+    batch_poll_seconds: Annotated[float, Field(gt=0)]
+    ready_seconds: Annotated[float, Field(ge=0)] = 0
+
+
+class Price(Section):
+    """A model's price in US dollars per million tokens, used instead of the price that genai-prices lists."""
+
+    input: Annotated[float, Field(ge=0)]
+    output: Annotated[float, Field(ge=0)]
+
+
+class RemoteLabeller(Section):
+    """A labeller that is a language model called over HTTP."""
+
+    kind: Literal["remote"]
+    provider: str
+    model: str
+    system: Literal["open", "commercial"]
+    price: Price | None = None
+
+
+class OfflineLabeller(Section):
+    """A labeller of the offline ensemble: a local classifier fitted on the gold labels of the split dev."""
+
+    kind: Literal["offline"]
+    features: Literal["characters", "words", "embedding"]
+
+
+Labeller = Annotated[RemoteLabeller | OfflineLabeller, Field(discriminator="kind")]
+
+
+class Ensemble(Section):
+    """Labellers (``members``) whose votes are aggregated; ``fallback`` decides undecided records of the split test."""
+
+    members: tuple[str, ...]
+    aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit"]
+    fallback: str | None
+
+
+class VotesParams(Section):
+    labellers: tuple[str, ...]
+    mode: Literal["paper", "improved"]
+    max_output_tokens: Positive
+    context_tokens: Positive
+    shard_size: Positive
+    budget_usd: Annotated[float, Field(ge=0)]
+    batch: bool
+    max_failed: Fraction
+    min_positives: Positive
+    seed: int
+
+
+class Prompts(Section):
+    """A team's own prompt texts: their folder, and the SHA-256 that they must have; without a folder, ours are used."""
+
+    folder: str | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class FewShot(Section):
+    """The examples in prompts; ``among``: all of dev's gold, or only posts on which annotators disagreed (CRADLE B)."""
+
+    examples: Annotated[int, Field(ge=0)]
+    among: Literal["all", "disagreement"] = "all"
+    seed: int
+
+
+class Silver(Section):
+    ensembles: tuple[str, ...]
+    k: Positive
+    resamples: Positive
+    min_probability: Fraction
+    seed: int
+
+
+class InjectionTest(Section):
+    size: Annotated[int, Field(ge=0)]
+    seed: int
+
+
+Input = Literal["text", "image", "both"]
+FREE = Price(input=0, output=0)
+Dollars = Annotated[float, Field(ge=0)]
+
+
+def _compiled(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_compiled)]
+
+
+class OpenAIModerator(Section):
+    """A model behind OpenAI's endpoint ``moderations``; ``both`` sends text and picture in one request."""
+
+    kind: Literal["openai"]
+    provider: str
+    model: str
+    input: Input
+    price: Price = FREE
+
+
+class AzureModerator(Section):
+    """Azure AI Content Safety; ``both`` sends text and picture in two requests and takes the greater severities.
+
+    ``flag_from`` is the severity (0 to 7) from which a category counts as flagged; a change asks nothing again.
+    Prices are US dollars for 1,000 text records (1,000 characters each) and for 1,000 pictures.
+    """
+
+    kind: Literal["azure"]
+    provider: str
+    input: Input
+    api_version: str
+    flag_from: Annotated[int, Field(ge=1, le=7)]
+    usd_per_1000_texts: Dollars
+    usd_per_1000_images: Dollars
+
+
+class GuardModerator(Section):
+    """A guard model behind a server of OpenAI's protocol, whose chat template has the policy (Llama Guard, others).
+
+    The answer is flagged if it matches ``unsafe`` and not flagged if it matches ``safe``; all else is malformed.
+    ``category`` finds the codes in an answer, and ``self_harm`` are those of self-harm. The defaults are those of Llama
+    Guard 3 and 4: ``safe``, or ``unsafe`` and a line of codes, of which S11 is suicide and self-harm.
+    """
+
+    kind: Literal["guard"]
+    provider: str
+    model: str
+    input: Input
+    price: Price = FREE
+    max_output_tokens: Positive = 20
+    safe: Pattern = r"(?i)\A\s*safe\b"
+    unsafe: Pattern = r"(?i)\A\s*unsafe\b"
+    category: Pattern = r"\bS\d{1,2}\b"
+    self_harm: tuple[str, ...] = ("S11",)
+
+
+Moderator = Annotated[OpenAIModerator | AzureModerator | GuardModerator, Field(discriminator="kind")]
+# The protocol that the provider of each kind speaks.
+API = {"openai": "openai", "azure": "azure", "guard": "openai"}
+
+
+class Moderation(Section):
+    """Parameters of the stage ``moderation``.
+
+    Args:
+        systems: corpus -> names of the section ``moderators`` that are asked about its items with gold.
+        items: the greatest number of items of a corpus, drawn with ``seed``; ``None`` asks about all.
+        resamples: of the bootstrap and of the randomisation tests.
+        seed: of the draw and of the resamples.
+    """
+
+    systems: dict[str, tuple[str, ...]]
+    items: Positive | None
+    resamples: Positive
+    seed: int
+
+    def of(self, corpus: str) -> tuple[str, ...]:
+        """Return the names of the systems that are asked about a corpus."""
+        return self.systems.get(corpus, ())

@@ -1,0 +1,89 @@
+"""Define the sections of ``params.yaml`` for checks, housekeeping, deletion sweeps and takedowns."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from pipelines.core.config.base import Fraction, Positive, Section
+
+Limit = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Doctor(Section):
+    """Limits of the checks of ``corpus doctor``, explained in ``params.yaml``; all are this project's own choice."""
+
+    free_gb: Limit
+    memory_gb: Limit
+    skew_seconds: Limit
+    backup_hours: Positive
+    expires_days: Positive
+    sweep_hours: Positive
+    refresh_hours: Positive
+    takedown_hours: Positive
+    budget_share: Share
+    queued_minutes: Positive
+    housekeeping_hours: Positive
+    objects: Positive
+
+
+class Housekeeping(Section):
+    """Ages after which ``corpus housekeeping`` removes what no corpus needs, explained in ``params.yaml``; all ours."""
+
+    airflow_days: Positive
+    logs_days: Positive
+    log_mb: Positive
+    mlflow_days: Positive
+    trash_days: Positive
+
+
+class Band(Section):
+    """An age band of the sweep: re-check records younger than ``until_days`` every ``every_days`` days.
+
+    ``until_days: null`` means all older records.
+    """
+
+    until_days: Positive | None
+    every_days: Positive
+
+
+class Sweep(Section):
+    """Parameters of a deletion sweep, which re-checks records on Reddit, explained in ``params.yaml``; all ours.
+
+    ``recheck_hours``, after which a record that was missing or marked as deleted is checked again, is less than a day,
+    so that the next daily run does it, and long enough that one outage does not make the record missing twice.
+    """
+
+    bands: tuple[Band, ...]
+    requests: Positive
+    remain: Fraction
+    recheck_hours: Positive
+    max_missing: Fraction
+    max_gone: Fraction
+    few: Positive
+
+    @model_validator(mode="after")
+    def _rising(self) -> Sweep:
+        ends = [band.until_days for band in self.bands]
+        if not ends or ends[-1] is not None or None in ends[:-1]:
+            raise ValueError("the last entry of bands, and no other, must have until_days: null")
+        if any(a >= b for a, b in pairwise(end for end in ends if end is not None)):
+            raise ValueError("the entries of bands must be in ascending order of until_days")
+        return self
+
+
+class Takedown(Section):
+    """What a takedown does to models that were trained on a deleted record; the defaults are this project's own.
+
+    From ``withdraw_share`` on, a version is withdrawn: it loses its aliases, rollback skips it. With a smaller share
+    it may be used until its weights are removed after ``weights_days``. The index of records is rebuilt every
+    ``scan_days``: within the month that the GDPR allows for an erasure (Art. 12(3)), so that an entry that is authentic
+    but wrong delays a deletion no longer than that.
+    """
+
+    withdraw_share: Fraction
+    weights_days: Positive = 30
+    scan_days: Positive = 28

@@ -1,0 +1,317 @@
+"""Read all parameters: ``params.yaml``, overridden by a profile.
+
+Steps receive the parameters as frozen pydantic models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from pipelines.core.config.added_corpora import complete
+from pipelines.core.config.annotate import Agreement, Analysis, GoldParams, Round
+from pipelines.core.config.base import Section, faults
+from pipelines.core.config.collect import (
+    ArcticShift,
+    Collect,
+    Corpus,
+    Dump,
+    Images,
+    Language,
+    Matrix,
+    Reddit,
+    Refresh,
+    Sandbox,
+    Source,
+    SourceName,
+    Texts,
+)
+from pipelines.core.config.curate import Dedupe, Quality, Sample, Split
+from pipelines.core.config.label import (
+    API,
+    Consent,
+    Ensemble,
+    FewShot,
+    InjectionTest,
+    Labeller,
+    Moderation,
+    Moderator,
+    Prompts,
+    Provider,
+    RemoteLabeller,
+    Silver,
+    VotesParams,
+)
+from pipelines.core.config.models import (
+    Baselines,
+    Chosen,
+    Drift,
+    EnsembleModel,
+    Evaluate,
+    Finetune,
+    Model,
+    PredictFinetuned,
+    Promote,
+    Prompted,
+    PromptedModel,
+    Repeats,
+    Report,
+    Train,
+    VotesModel,
+    WithRationales,
+)
+from pipelines.core.config.operate import Doctor, Housekeeping, Sweep, Takedown
+from pipelines.core.config.release import Export, Release
+from pipelines.core.errors import BadParams, ConfigError
+
+# The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
+FILES = ("params.yaml", "catalogue.yaml")
+CATALOGUE = ("providers", "labellers", "ensembles", "moderators", "models")
+# Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+# Other names that dvc.yaml fills into command lines: one argument, and no option.
+ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# The folder of metrics that DVC shows for all corpora, so no corpus can have this name.
+ALL_CORPORA = "all-corpora"
+
+
+class Params(Section):
+    """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
+
+    ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
+    """
+
+    profile: str | None
+    revisions: dict[str, int] = Field(default_factory=dict)
+    corpora: dict[str, Corpus]
+    matrix: Matrix
+    sources: dict[SourceName, Source]
+    dump: Dump
+    reddit: Reddit
+    refresh: Refresh = Field(default_factory=Refresh)
+    arctic_shift: ArcticShift
+    collect: Collect
+    images: Images
+    texts: Texts
+    language: Language
+    dedupe: Dedupe
+    sample: dict[str, Sample]
+    split: dict[str, Split]
+    quality: Quality
+    round: Round
+    agreement: Agreement
+    gold: dict[str, GoldParams]
+    providers: dict[str, Provider]
+    consents: dict[str, Consent] = Field(default_factory=dict)
+    labellers: dict[str, Labeller]
+    ensembles: dict[str, Ensemble]
+    moderators: dict[str, Moderator]
+    moderation: Moderation
+    prompts: Prompts = Field(default_factory=Prompts)
+    few_shot: FewShot
+    votes: VotesParams
+    silver: Silver
+    injection_test: InjectionTest
+    models: dict[str, Model]
+    prompted: Prompted
+    finetune: Finetune
+    predict_finetuned: PredictFinetuned
+    repeats: Repeats
+    baselines: Baselines
+    analysis: Analysis
+    evaluate: Evaluate
+    report: Report
+    train: Train
+    registry: dict[str, tuple[Chosen, ...]]
+    promote: Promote
+    batch_predict: dict[str, tuple[str, ...]]
+    drift: Drift
+    sweep: Sweep
+    takedown: Takedown
+    release: Release
+    export: Export
+    doctor: Doctor
+    housekeeping: Housekeeping
+    sandbox: Sandbox | None = None
+
+    def weights(self, model: str) -> str | None:
+        """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
+
+        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
+        """
+        spec = self.models.get(model)
+        if isinstance(spec, EnsembleModel):
+            ensemble = self.ensembles.get(spec.ensemble)
+            members = ensemble.members if ensemble else ()
+            named = [self.labellers[name] for name in members if name in self.labellers]
+            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
+            return " + ".join(models) if models and len(models) == len(members) else None
+        if isinstance(spec, PromptedModel | VotesModel):
+            labeller = self.labellers.get(spec.labeller)
+            return labeller.model if isinstance(labeller, RemoteLabeller) else None
+        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
+
+    @model_validator(mode="after")
+    def _known_names(self) -> Params:
+        """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
+        members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
+        remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
+        candidates = {chosen.model for several in self.registry.values() for chosen in several}
+        asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
+            "labellers": (set(self.votes.labellers) | members, self.labellers),
+            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
+            "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
+            "ensembles": (set(self.silver.ensembles), self.ensembles),
+            "models": (
+                {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
+                self.models,
+            ),
+            "corpora": (
+                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems},
+                self.corpora,
+            ),
+        }
+        for section, (names, known) in asked.items():
+            if missing := sorted(names - set(known)):
+                raise ValueError(f"section {section} has no entry {', '.join(missing)}, which another section names")
+        if self.finetune.seed in self.repeats.seeds or len(set(self.repeats.seeds)) < len(self.repeats.seeds):
+            raise ValueError("repeats.seeds has a seed twice, or that of finetune")
+        for name, ensemble in self.ensembles.items():
+            if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
+                raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
+        return self
+
+    @model_validator(mode="after")
+    def _protocols(self) -> Params:
+        """Refuse a labeller or a moderator whose provider speaks another protocol."""
+        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
+        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
+            raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
+        for name, moderator in self.moderators.items():
+            if self.providers[moderator.provider].api != API[moderator.kind]:
+                raise ValueError(f"moderators.{name}.provider does not have api: {API[moderator.kind]}")
+        return self
+
+    @model_validator(mode="after")
+    def _arguments(self) -> Params:
+        names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
+        if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
+            raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
+        if ALL_CORPORA in self.corpora:
+            raise ValueError(f"{ALL_CORPORA} cannot be the name of a corpus: metrics/{ALL_CORPORA} is what DVC shows")
+        return self
+
+    @model_validator(mode="after")
+    def _stages(self) -> Params:
+        """Refuse a corpus that the stages of its content do not have."""
+        wanted: dict[str, set[str]] = {"images": set(), "texts": set()}
+        for name, corpus in self.corpora.items():
+            wanted[corpus.content].add(name)
+        for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
+            if set(getattr(self.matrix, name)) != corpora:
+                raise ValueError(f"matrix.{name} must list {', '.join(sorted(corpora)) or 'no corpus'}")
+        return self
+
+    @model_validator(mode="after")
+    def _models(self) -> Params:
+        """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
+        if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
+            raise ValueError(
+                f"models: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
+                "on with these, - and _ (DVC reads a dot as a separator of keys)"
+            )
+        for name, model in self.models.items():
+            if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
+                raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
+        return self
+
+
+def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Merge ``over`` into ``base`` and return ``base``: mappings are merged recursively, other values replaced."""
+    for key, value in over.items():
+        below = base.get(key)
+        base[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return base
+
+
+def section_names(texts: Mapping[str, str], section: str) -> list[str]:
+    """Return the names that a section in the texts of :data:`FILES` defines, unvalidated; empty if unreadable."""
+    try:
+        return list(parse_all(texts).get(section) or ())
+    except (BadParams, TypeError):
+        return []
+
+
+def by_file(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections that belong into each of :data:`FILES`."""
+    catalogue = {name: section for name, section in values.items() if name in CATALOGUE}
+    return dict(zip(FILES, ({k: v for k, v in values.items() if k not in CATALOGUE}, catalogue), strict=True))
+
+
+def texts_below(root: Path) -> dict[str, str]:
+    """Return the texts of :data:`FILES` in a folder by name."""
+    return {name: (root / name).read_text() for name in FILES if name == FILES[0] or (root / name).is_file()}
+
+
+def read_params(root: Path) -> dict[str, Any]:
+    """Return the content of :data:`FILES` in a folder, without validation."""
+    return parse_all(texts_below(root))
+
+
+def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Parse the texts of :data:`FILES`, by name, into one mapping of sections; each section is in one of them."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        sections = parse(text, where=name)
+        if repeated := ", ".join(sorted(values.keys() & sections.keys())):
+            raise BadParams(where=name, detail=f"has section {repeated}, which another file has, too")
+        values |= sections
+    return values
+
+
+def load(root: Path = Path(), *, profile: str | None = None) -> Params:
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
+    where = root / FILES[0]
+    try:
+        values = read_params(root)
+        if profile:
+            where = root / "profiles" / f"{profile}.yaml"
+            values = complete(overlay(values, parse(where.read_text(), where=where.name)))
+    except FileNotFoundError:
+        if profile and (root / FILES[0]).is_file():
+            known = sorted(path.stem for path in where.parent.glob("*.yaml"))
+            raise ConfigError("UnknownName", kind="profile", name=profile, known=", ".join(known) or "none") from None
+        place = "the project's checkout or in a clone made by `corpus clone`"
+        raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
+    except OSError as error:
+        raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
+    return validate(values, where=where.name)
+
+
+def parse(text: str, *, where: str) -> dict[str, Any]:
+    """Parse the text of one file of parameters or of a profile; ``where`` is the file's name for error messages."""
+    try:
+        values = YAML(typ="safe").load(text) or {}
+    except MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        detail = f"is not YAML ({type(error).__name__}); within braces a value with a colon needs quotes"
+        raise BadParams(where=f"{where}{line}", detail=detail) from None
+    except YAMLError as error:
+        raise BadParams(where=where, detail=f"cannot be read ({type(error).__name__})") from None
+    if not isinstance(values, dict):
+        raise BadParams(where=where, detail="is not a mapping of sections")
+    return values
+
+
+def validate(values: Mapping[str, Any], *, where: str) -> Params:
+    """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        raise BadParams(where=where, detail=faults(error)) from None

@@ -1,0 +1,274 @@
+"""Read addresses and secrets from ``CORPUS_*`` environment variables and from the folder ``CORPUS_HOME``."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from pipelines.core.config import logins
+from pipelines.core.config.base import Section
+from pipelines.core.config.private_file import create_private
+from pipelines.core.errors import BadParams, ConfigError, NoSecret
+
+# In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
+HOME_FILE = Path(".git") / "corpus-home"
+
+# DVC's options of an S3 remote, and the variables that set them.
+REMOTE = {
+    "endpointurl": "ENDPOINT",
+    "region": "REGION",
+    "access_key_id": "ACCESS_KEY_ID",
+    "secret_access_key": "SECRET_ACCESS_KEY",
+    "session_token": "SESSION_TOKEN",
+}
+
+
+# The first one that is set counts.
+SECRETS = SECRET, SECRET_FILE, SECRET_COMMAND = "CORPUS_SECRET", "CORPUS_SECRET_FILE", "CORPUS_SECRET_COMMAND"
+# The secret that `take_secret` removed from the environment.
+_taken: dict[str, str] = {}
+# A place of the secret: in a home that also has the vault.
+GENERATED = "generated"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# A secret manager on another host answers within this time.
+COMMAND_SECONDS = 30.0
+
+
+def take_secret() -> None:
+    """Move the project secret out of the environment that child processes (git, OCR, trainers) inherit."""
+    if text := os.environ.pop(SECRET, ""):
+        _taken[SECRET] = text
+
+
+def with_secret() -> dict[str, str]:
+    """Return the environment variables with the project secret, for a process that opens the vault."""
+    return _taken | os.environ
+
+
+def _port(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not text.isdecimal():
+        raise BadParams(where=variable, detail="needs a port number")
+    return int(text) if text else None
+
+
+def _count(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not (text.isdecimal() and int(text)):
+        raise BadParams(where=variable, detail="needs a number from 1 on")
+    return int(text) if text else None
+
+
+def find_home() -> Path:
+    """Return CORPUS_HOME, the folder of all data and state.
+
+    It is the value of the variable ``CORPUS_HOME``; else, from the working directory upwards, the folder that a clone's
+    home file names, or ``var`` in a checkout of the project; else ``var`` in the working directory.
+    """
+    if given := os.environ.get("CORPUS_HOME"):
+        return Path(given).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / HOME_FILE).is_file():
+            return Path((folder / HOME_FILE).read_text().strip())
+        if (folder / "params.yaml").is_file() and (folder / "dvc.yaml").is_file():
+            return folder / "var"
+    return here / "var"
+
+
+def _mlflow(home: Path) -> str | None:
+    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started.
+
+    MLflow's clients read their login from the environment: that of the embedded server is set there.
+    """
+    try:
+        ports = json.loads((home / "ports.json").read_bytes())
+        embedded = f"http://127.0.0.1:{int(ports['mlflow'])}"
+    except (OSError, ValueError, KeyError, TypeError):
+        embedded = None
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
+    if uri and uri == embedded and (password := logins.password(home, logins.TRACKING)):
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": logins.TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
+    return uri
+
+
+class Endpoint(Section):
+    """A model provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
+
+    url: str | None
+    key: SecretStr
+
+
+def _remote_options(remote: str) -> dict[str, SecretStr]:
+    """Return DVC's options of a remote: ``CORPUS_REMOTE_OPTIONS``, and for S3 the variables of ``REMOTE``."""
+    try:
+        given = json.loads(os.environ.get("CORPUS_REMOTE_OPTIONS") or "{}")
+        valid = isinstance(given, dict) and all(isinstance(value, str | int | float) for value in given.values())
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadParams(where="CORPUS_REMOTE_OPTIONS", detail="needs a JSON object of strings, numbers and booleans")
+    values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+    if remote.startswith("s3://"):
+        options = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
+        values |= {option: value for option, value in options.items() if value}
+    return {key: SecretStr(value) for key, value in values.items()}
+
+
+class Settings(Section):
+    """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
+
+    home: Path
+    vault_url: str
+    vault_backup: Path | None
+    repo: str
+    remote: str
+    remote_options: dict[str, SecretStr]
+    cache: Path
+    dumps: Path
+    sandbox: Path
+    reddit_client_id: str
+    reddit_client_secret: str
+    reddit_url: str
+    reddit_oauth_url: str
+    arctic_shift_url: str
+    contact: str
+    sandbox_port: int | None
+    mlflow_tracking_uri: str | None
+    traces: bool
+    answers_url: str
+    refresh_url: str
+    journal_url: str
+    label_studio: Path
+    label_studio_env: Path
+    label_studio_port: int | None
+    label_studio_url: str | None
+    label_studio_key: SecretStr
+    annotation_files: Path
+    hub_url: str
+    hub_token: SecretStr
+    finetune_processes: int | None
+
+    @classmethod
+    def from_env(cls) -> Settings:
+        """Read the settings from the environment; paths and databases default to places under :func:`find_home`."""
+        home = find_home()
+
+        def env(name: str, default: str) -> str:
+            return os.environ.get(f"CORPUS_{name}", default)
+
+        return cls(
+            home=home,
+            vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
+            vault_backup=Path(backup) if (backup := env("VAULT_BACKUP", "")) else None,
+            repo=env("REPO", f"{home}/corpus.git"),
+            remote=env("REMOTE", f"{home}/remote"),
+            remote_options=_remote_options(env("REMOTE", "")),
+            cache=Path(env("CACHE", f"{home}/cache")),
+            dumps=Path(env("DUMPS", f"{home}/sandbox/dumps")),
+            sandbox=Path(env("SANDBOX", f"{home}/sandbox")),
+            reddit_client_id=env("REDDIT_CLIENT_ID", ""),
+            reddit_client_secret=env("REDDIT_CLIENT_SECRET", ""),
+            reddit_url=env("REDDIT_URL", "https://www.reddit.com"),
+            reddit_oauth_url=env("REDDIT_OAUTH_URL", "https://oauth.reddit.com"),
+            arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
+            contact=env("CONTACT", ""),
+            sandbox_port=_port("CORPUS_SANDBOX_PORT"),
+            mlflow_tracking_uri=_mlflow(home),
+            traces=env("TRACES", "off") == "on",
+            answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
+            refresh_url=env("REFRESH_URL", f"sqlite:///{home}/refresh.sqlite"),
+            journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
+            label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
+            label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),
+            label_studio_port=_port("CORPUS_LABEL_STUDIO_PORT"),
+            label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
+            label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
+            annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
+            hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
+            hub_token=SecretStr(env("HUB_TOKEN", "")),
+            finetune_processes=_count("CORPUS_FINETUNE_PROCESSES"),
+        )
+
+    def endpoint(self, provider: str) -> Endpoint:
+        """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
+        name = f"CORPUS_{provider.upper().replace('-', '_')}"
+        return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
+
+    @property
+    def secret_place(self) -> str:
+        """Where the project secret is: the variable that gives the secret or its place, else ``home``.
+
+        The value is ``generated`` if secret and vault are both below ``CORPUS_HOME``.
+        """
+        variable = next(filter(with_secret().get, SECRETS), None)
+        if variable in (None, SECRET_FILE) and self.vault_url.startswith("sqlite:///"):
+            file = Path(os.environ[SECRET_FILE]) if variable else self.home / "secret"
+            both = (file, Path(self.vault_url.removeprefix("sqlite:///")))
+            if all(path.resolve().is_relative_to(self.home.resolve()) for path in both):
+                return GENERATED
+        return variable or "home"
+
+    def require_secret_apart(self, source: str) -> None:
+        """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host."""
+        address = {"reddit": self.reddit_oauth_url, "arctic_shift": self.arctic_shift_url}.get(source, "")
+        if self.secret_place == GENERATED and urlsplit(address).hostname not in LOOPBACK:
+            raise ConfigError("SecretBesideVault", source=source, home=self.home)
+
+    def secret(self) -> bytes:
+        """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``."""
+        text = _given_secret()
+        if text is None:
+            try:
+                text = (self.home / "secret").read_text()
+            except OSError:
+                raise NoSecret(home=self.home) from None
+        try:
+            secret = bytes.fromhex(text.strip())
+        except ValueError:
+            secret = b""
+        if len(secret) < 32:
+            raise BadParams(where="CORPUS_SECRET", detail="needs at least 64 hexadecimal digits")
+        return secret
+
+    def create_secret(self) -> bytes:
+        """Return the project secret, and create ``<home>/secret`` (mode 600) if there is none."""
+        if not any(map(with_secret().get, SECRETS)):
+            create_private(self.home / "secret", secrets.token_hex(64))
+        return self.secret()
+
+
+def _given_secret() -> str | None:
+    """Return the secret that a variable has or names, or ``None`` if no variable is set."""
+    if text := with_secret().get(SECRET):
+        return text
+    if path := os.environ.get(SECRET_FILE):
+        try:
+            return Path(path).read_text()
+        except (OSError, ValueError) as error:
+            raise ConfigError("SecretUnreadable", variable=SECRET_FILE, detail=type(error).__name__) from None
+    command = os.environ.get(SECRET_COMMAND)
+    return _printed(command) if command else None
+
+
+@cache
+def _printed(command: str) -> str:
+    """Run a command without a shell, once in a process, and return what it prints."""
+    try:
+        done = subprocess.run(
+            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, timeout=COMMAND_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        status = getattr(error, "returncode", None)
+        detail = type(error).__name__ if status is None else f"exit status {status}"
+        raise ConfigError("SecretUnreadable", variable=SECRET_COMMAND, detail=detail) from None
+    return done.stdout

@@ -1,0 +1,95 @@
+"""Read the clock, end a process together with its parent, and keep its files and error messages private."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.core.errors import BadParams
+
+# Set for commands that an Airflow worker starts; a command that a person starts may outlive their terminal.
+DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
+
+
+def now() -> datetime:
+    """Return the current time in UTC; only commands and the check of consents call this; steps receive it."""
+    return datetime.now(UTC)
+
+
+def die_with_parent() -> None:
+    """Make Linux end this process and its children when the Airflow worker that started it ends."""
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+
+        def end(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGTERM)
+            sys.exit(143)
+
+        signal.signal(signal.SIGTERM, end)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def private_files() -> None:
+    """Make files that this process and its children write readable only to their user.
+
+    ``CORPUS_UMASK`` (octal) is for a ``CORPUS_HOME`` that several users of a host share, such as 007 for the users of a
+    group.
+    """
+    os.umask(umask())
+
+
+def private_home(home: Path) -> None:
+    """Create the folder ``CORPUS_HOME`` unless it exists, and remove the permissions that the umask denies."""
+    home.mkdir(parents=True, exist_ok=True)
+    mode = home.stat().st_mode & 0o7777
+    if mode & umask():
+        home.chmod(mode & ~umask())
+
+
+def umask() -> int:
+    """Return the umask of new files from ``CORPUS_UMASK``, by default 077 (octal)."""
+    text = os.environ.get("CORPUS_UMASK") or "077"
+    try:
+        mask = int(text, 8)
+    except ValueError:
+        mask = -1
+    if not 0 <= mask <= 0o777:
+        raise BadParams(where="CORPUS_UMASK", detail="needs an octal number such as 007")
+    return mask
+
+
+def hide_messages() -> None:
+    """Make Python report uncaught exceptions of all threads without their messages, which may quote a post."""
+    sys.excepthook = lambda _, error, __: report(error)
+    threading.excepthook = lambda failure: report(None if failure.exc_type is SystemExit else failure.exc_value)
+    sys.unraisablehook = lambda failure: report(failure.exc_value)
+    # a record that cannot be formatted is not printed with its arguments
+    logging.raiseExceptions = False
+
+
+def report(error: BaseException | None) -> None:
+    """Print the type and traceback of an exception, and of those that caused it, on stderr without their messages."""
+    sys.stderr.write("".join(_described(error, seen=set())))
+
+
+def _described(error: BaseException | None, *, seen: set[int]) -> Iterator[str]:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    yield from _described(error.__cause__ or (None if error.__suppress_context__ else error.__context__), seen=seen)
+    for inner in getattr(error, "exceptions", ()):
+        yield from _described(inner, seen=seen)
+    yield "Traceback (most recent call last):\n"
+    yield from traceback.format_tb(error.__traceback__)
+    yield f"{type(error).__name__} (its message may quote content and is not printed)\n"

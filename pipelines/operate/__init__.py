@@ -1,0 +1,1 @@
+"""Run a deployment: services, checks, plans, backup, housekeeping."""

@@ -1,0 +1,275 @@
+"""Estimate what a backfill (the collection of past months) takes: runs, requests, time, cost, disk space and Dags.
+
+Posts per month, the share that is kept and bytes per post come from the months that the corpus has; where it has none,
+from the assumptions of :data:`DEFAULTS`. Every number that was not counted is listed with its origin.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.collect.month import Window
+from pipelines.core.config.collect import SourceName
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.datasets.post import Post
+from pipelines.llm import costs
+from pipelines.llm.capabilities import PriceUnknown, capabilities, price
+from pipelines.llm.prompting.prompts import build
+from pipelines.operate.services.airflow_api import named
+from pipelines.workspace.address import local_path
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.pointer import read_pointer
+
+# Requests a minute: Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml); Arctic Shift's is a guess.
+RATES: Mapping[SourceName, int] = {"reddit": 100, "arctic_shift": 60}
+# Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
+# kept record in the cache.
+DEFAULTS = {"images": (300, 0.6, 200_000), "texts": (3000, 0.7, 3_000)}
+# Of collect.shard_size in params.yaml: 2,000 pictures are about an hour of work on one core.
+IMAGES_PER_HOUR = 2000
+# Ours: a post of about 200 words.
+POST_CHARACTERS = 1100
+GB = 10**9
+# The cache and one remote.
+PLACES = 2
+PICTURES = f"{IMAGES_PER_HOUR:,} pictures an hour on one core are fetched, read and fingerprinted"
+ALWAYS = (
+    "disk space is that of DVC's cache and one remote, without the results of stages and older versions",
+    "each month triggers a run of the dataset's Dag, which is skipped if a later month is published when it begins",
+)
+# Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
+CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
+    "memes": {"memes_dataset": "memes/dataset"},
+    "memes/dataset": {"memes_scoring": None},
+    "posts": {"posts_dataset": "posts/dataset"},
+    "posts/dataset": {"posts_label": "silver/posts", "posts_scoring": None},
+    "silver/posts": {"posts_finetune": None},
+    "gold/memes": {"memes_benchmark": None},
+}
+# The corpus whose Dags an added corpus with this content has.
+LIKE = {"images": "memes", "texts": "posts"}
+
+
+@dataclass(frozen=True)
+class History:
+    """What the corpus branch has of a corpus: months, their bytes, submissions and kept posts, and the sample size."""
+
+    months: frozenset[str] = frozenset()
+    size: int = 0
+    submissions: int = 0
+    kept: int = 0
+    sampled: int = 0
+
+
+@dataclass(frozen=True)
+class Month:
+    """The estimated submissions, kept posts and bytes of an average month; ``notes`` state where they come from."""
+
+    submissions: float
+    kept: float
+    size: float
+    notes: tuple[str, ...]
+
+    @classmethod
+    def mean(cls, history: History, *, params: Params, corpus: str) -> Month:
+        """Return the mean of a corpus's committed months, or default values if it has none."""
+        described, months = params.corpora[corpus], len(history.months)
+        if history.kept:
+            note = f"posts and bytes of a month: the mean of {months} published months"
+            return cls(history.submissions / months, history.kept / months, history.size / months, (note,))
+        posts, share, size = DEFAULTS[described.content]
+        kept = posts * share * len(described.subreddits)
+        note = (
+            f"{posts:,} submissions per subreddit and month, {share:.0%} of them kept, {size:,} bytes for each: a "
+            "guess, because no dataset is published yet; collect one month first for a better estimate"
+        )
+        return cls(posts * len(described.subreddits), kept, kept * size, (note,))
+
+
+def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) -> dict[str, Any]:
+    """Return the estimate of a backfill of the months ``first`` to ``last``; nothing is started.
+
+    Returns:
+        ``runs`` (months), ``existing`` (months that the corpus has), ``source``, ``requests`` and ``hours`` at the
+        source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
+        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (triggered Dags,
+        in the order in which they run), and ``assumptions``.
+    """
+    months = _months(first, last)
+    params, scheme, history = _history(settings, corpus=corpus, root=root)
+    described, each = params.corpora[corpus], Month.mean(history, params=params, corpus=corpus)
+    existing = sorted(history.months & set(months))
+    kept = round(each.kept * len(months))
+    requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
+    added = round(each.kept * (len(months) - len(existing)))
+    labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
+    usd = [cost["usd_expected"] for cost in labelling.values()]
+    pictures = described.content == "images"
+    return {
+        "corpus": corpus,
+        "runs": len(months),
+        "existing": existing,
+        "source": ", ".join(described.sources),
+        "requests": requests,
+        "hours": hours,
+        "item_hours": round(kept / IMAGES_PER_HOUR, 1) if pictures else 0.0,
+        "submissions": round(each.submissions * len(months)),
+        "kept": kept,
+        "labelling": labelling,
+        "usd_expected": None if None in usd else round(sum(usd), 2),
+        "budget_usd": params.votes.budget_usd,
+        "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
+        "wakes": _wakes(corpus, params=params),
+        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
+    }
+
+
+def _wakes(corpus: str, *, params: Params) -> list[str]:
+    like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
+    kinds = [dag.removeprefix(like) for dag in woken(like)]
+    return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
+
+
+def woken(asset: str) -> list[str]:
+    """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
+    dags: list[str] = []
+    for dag, emitted in CONSUMERS.get(asset, {}).items():
+        dags.append(dag)
+        dags += woken(emitted) if emitted else []
+    return dags
+
+
+def _months(first: str, last: str) -> list[str]:
+    window, end = Window.from_key(first), Window.from_key(last)
+    if end.start < window.start:
+        raise ConfigError("BadPeriod", first=first, last=last)
+    months = [window.key]
+    while window.key != end.key:
+        window = Window.from_key(f"{window.end:%Y-%m}")
+        months.append(window.key)
+    return months
+
+
+def _requests(params: Params, *, corpus: str, submissions: float, months: int) -> tuple[int, float, list[str]]:
+    """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
+    described = params.corpora[corpus]
+    # earlier months come from a source that has them, if there is one
+    source: SourceName = next((name for name in described.sources if name != "reddit"), "reddit")
+    subreddits = len(described.subreddits)
+    if source == "dump":
+        return (
+            0,
+            0.0,
+            ["dumps are read from disk, each file once for each month that it covers; pictures are downloaded"],
+        )
+    if source == "reddit":
+        listing = params.reddit
+        requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
+        notes = [
+            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: earlier months stay empty; "
+            "set the corpus's source to dump or arctic_shift for them"
+        ]
+    else:
+        pages = math.ceil(submissions / subreddits / params.arctic_shift.page_size) + 1
+        requests, notes = months * subreddits * pages, []
+    rate = RATES[source]
+    return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
+
+
+def _labelling(
+    params: Params, scheme: Scheme, *, corpus: str, added: int, sampled: int
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return records, tokens and expected cost by remote labeller, and notes.
+
+    Labellers are asked about the records of the sample only, so more months fill the sample and no more.
+    """
+    described = params.corpora[corpus]
+    if described.content != "texts" or corpus not in params.sample:
+        return {}, [
+            "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
+        ]
+    records = min(added, max(0, params.sample[corpus].size - sampled))
+    labelling: dict[str, dict[str, Any]] = {}
+    votes = params.votes
+    for name in votes.labellers:
+        labeller = params.labellers[name]
+        if not isinstance(labeller, RemoteLabeller):
+            continue
+        api = params.providers[labeller.provider].api
+        can = capabilities(labeller.model, api=api)
+        prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
+        system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
+        cap = votes.max_output_tokens * can.max_tokens_factor
+        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        read = size.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
+        try:
+            known = price(labeller.model, api=api, given=labeller.price, name=name)
+            share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
+            usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
+        except PriceUnknown:
+            usd = None
+        labelling[name] = {"records": records, "input_tokens": read, "output_tokens": size.written, "usd_expected": usd}
+    notes = [
+        f"labellers label the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
+        f"of which {sampled:,} are drawn): {records:,} new records",
+        f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
+    ]
+    return labelling, notes if labelling else [*notes, "votes.labellers names no remote labeller"]
+
+
+def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
+    if (path := local_path(settings.repo)) and not path.exists():
+        return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
+    with workspace(settings) as clone:
+        pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
+        collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
+        return *_in_force(clone.path, corpus=corpus), History(
+            months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
+            size=sum(read_pointer(path.read_text()).size for path in pointers),
+            submissions=collect.get("submissions", 0),
+            kept=collect.get("kept", 0),
+            sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
+        )
+
+
+def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[Params, Scheme]:
+    params = load(root, profile=profile)
+    if corpus not in params.corpora:
+        raise ConfigError("UnknownName", kind="corpus", name=corpus, known=", ".join(params.corpora))
+    return params, load_scheme(params.corpora[corpus].scheme, root=root)
+
+
+def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
+    path = clone.path / "metrics" / corpus / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def show(made: Mapping[str, Any]) -> None:
+    """Print the estimate that :func:`plan` returned as text."""
+    cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
+    lines = {
+        "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
+        "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
+        "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
+        "posts": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
+        "labelling": f"{cost} expected, votes.budget_usd is {made['budget_usd']:,.2f}",
+        "disk": f"{made['disk_gb']:,} GB",
+        "wakes": ", ".join(made["wakes"]) or "no Dag",
+    }
+    for name, text in lines.items():
+        sys.stdout.write(f"{name:10} {text}\n")
+    sys.stdout.write("assumptions\n")
+    for text in made["assumptions"]:
+        sys.stdout.write(f"  - {text}\n")

@@ -1,0 +1,181 @@
+"""Write a consistent backup of everything that a corpus cannot make again, without the project secret.
+
+What refers to something is copied before it: git before the objects that its commits name, MLflow's database before the
+files that it names, and last the vault, which has the keys of everything. If the corpus branch has moved meanwhile, git
+and objects are copied again, because a takedown removes objects that an earlier commit names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crisis_corpus.journal import KEY_FILE
+from pipelines.core.config.private_file import write_private
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, DataError
+from pipelines.core.progress import silent
+from pipelines.operate.backup import database_copies
+from pipelines.operate.backup.database_copies import VAULT
+from pipelines.operate.backup.pool import BackupManifest, Pool, each
+from pipelines.operate.services import mlflow_app
+from pipelines.store.vault.vault import Vault
+from pipelines.takedown.object_versions import write_whole
+from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
+from pipelines.takedown.takedown import Say
+from pipelines.workspace.address import branches
+from pipelines.workspace.clone import BRANCH, Workspace, workspace
+from pipelines.workspace.git import git
+
+BUNDLE = "corpus.bundle"
+MLFLOW_FILES = "mlflow"
+# Prefix of the folder for copies of databases before they are in the pool.
+HALF = ".half-"
+# Ours: attempts when commits come faster than the new objects are copied.
+ATTEMPTS = 5
+
+
+def run(
+    folder: Path, *, settings: Settings, now: datetime, keep_days: int | None = None, verify: bool = False,
+    say: Say = silent,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a backup to a folder, and return its name and counts; an interrupted one resumes.
+
+    ``verify`` first compares every file of earlier backups with its digest, and removes the damaged ones;
+    ``keep_days`` then deletes older backups, and the files that only they need.
+    """
+    pool = Pool(folder, secret=settings.secret())
+    files: dict[str, tuple[int, str]] = {}
+    databases: dict[str, str] = {}
+    with _alone(folder), tempfile.TemporaryDirectory(prefix=HALF, dir=folder) as half:
+        counts = Counter(damaged=pool.verify() if verify else 0)
+        commit, objects = _corpus(pool, Path(half), files=files, counts=counts, settings=settings, say=say)
+        for name, url in _databases(settings).items():
+            if name == VAULT:
+                _copy_files(pool, files, settings=settings)
+                say("files")
+            made = database_copies.dump(name, url, Path(half))
+            databases[name], files[made.name] = made.name, pool.put(made)
+            made.unlink()
+            say(name)
+        with Vault.existing(settings) as vault:
+            write_whole(folder / TOMBSTONES, tombstone_text(vault))
+        manifest = BackupManifest(now.isoformat(timespec="seconds"), commit, databases, files, objects)
+        name = pool.write(manifest)
+        pruned = 0 if keep_days is None else pool.prune(days=keep_days, now=now)
+    summary = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
+    return summary | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
+
+
+def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
+    """Return the bytes of each part that a backup would hold, and of ``new`` objects; write nothing."""
+    pool = Pool(folder, secret=settings.secret())
+    with workspace(settings) as clone:
+        remote = clone.objects.remote
+        with each(
+            lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())
+        ) as object_sizes:
+            objects = dict(zip(held, object_sizes, strict=True))
+    return {
+        "objects": sum(objects.values()),
+        "new": sum(size for digest, size in objects.items() if not pool.path(digest).exists()),
+        "files": sum(path.stat().st_size for path in _files(settings).values()),
+        **{name: database_copies.size(url) for name, url in _databases(settings).items()},
+    }
+
+
+def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
+    """Write the project secret to a file of mode 600, apart from the backups."""
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise BadParams(
+            "BadArgument", where="--secret-to", detail="is in the folder of the backups, which must not open them"
+        )
+    text = settings.secret().hex()
+    if path.exists() and path.read_text().strip() != text:
+        raise BadParams("BadArgument", where="--secret-to", detail="exists, and does not have the present secret")
+    write_private(path, text)
+
+
+def _corpus(
+    pool: Pool, half: Path, *, files: dict[str, tuple[int, str]], counts: Counter[str], settings: Settings, say: Say
+) -> tuple[str, dict[str, int]]:
+    for _ in range(ATTEMPTS):
+        with workspace(settings) as clone:
+            commit, bundle = clone.head, _bundle(settings, half)
+            objects = _objects(pool, clone, counts=counts)
+            say("objects")
+            if (branches(settings.repo) or {}).get(BRANCH) == commit:
+                files[BUNDLE] = pool.put(bundle)
+                return commit, objects
+    raise DataError("BackupOvertaken", attempts=ATTEMPTS)
+
+
+def _bundle(settings: Settings, half: Path) -> Path:
+    with tempfile.TemporaryDirectory(dir=half) as mirror:
+        git("clone", "--quiet", "--mirror", settings.repo, mirror)
+        git("--git-dir", mirror, "bundle", "create", "--quiet", str(half / BUNDLE), "--all")
+    return half / BUNDLE
+
+
+def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str, int]:
+    remote = clone.objects.remote
+
+    def copy(digest: str) -> tuple[str, bool | None]:
+        try:
+            return digest, pool.add(digest, partial(_fetch, remote, digest))
+        except FileNotFoundError:
+            # removed by a takedown since it was listed
+            return digest, None
+
+    # DVC also lists half-written files
+    with each(copy, [digest for digest in remote.all() if len(digest.removesuffix(".dir")) == 32]) as done:
+        copied = {digest: fresh for digest, fresh in done if fresh is not None}
+    counts["copied"] += sum(map(bool, copied.values()))
+    return {digest: pool.path(digest).stat().st_size for digest in sorted(copied)}
+
+
+def _fetch(remote: Any, digest: str, half: Path) -> None:
+    remote.fs.get_file(remote.oid_to_path(digest), str(half))
+
+
+def _databases(settings: Settings) -> dict[str, str]:
+    return {name: url for name, url in database_copies.addresses(settings).items() if database_copies.exists(url)}
+
+
+def _copy_files(pool: Pool, files: dict[str, tuple[int, str]], *, settings: Settings) -> None:
+    for name, path in _files(settings).items():
+        # a file that is removed or replaced meanwhile belongs to the next backup
+        with suppress(FileNotFoundError):
+            files[name] = pool.put(path)
+
+
+def _files(settings: Settings) -> dict[str, Path]:
+    home = settings.home
+    paths = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
+    named = {path.relative_to(home).as_posix(): path for path in paths}
+    root = mlflow_app.artifacts(settings.home)
+    named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}
+    # tombstones are kept once, in the newest state: an old list would say less
+    left_out = (f"{FOLDER}/{TOMBSTONES}", "releases/.lock")
+    return {name: path for name, path in sorted(named.items()) if path.is_file() and name not in left_out}
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError("BackupRunning", folder=folder) from None
+        for left in folder.glob(f"{HALF}*"):
+            shutil.rmtree(left)
+        yield

@@ -1,0 +1,165 @@
+"""Check this machine: versions, clock, disk, memory, GPU and OCR engine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from pipelines.core.config.models import LocalModel, SftModel
+from pipelines.core.config.params import Params
+from pipelines.operate.doctor.deployment import Deployment
+from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+
+LOCKED = ("apache-airflow", "dvc", "mlflow")
+PYTHON = (3, 11)
+GB = 10**9
+GPU_SECONDS = 8
+TINY = "tiny:"
+
+
+def versions(deployment: Deployment) -> Finding:
+    """Compare the installed versions of Python, git, DVC, Airflow and MLflow with the tested ones."""
+    if sys.version_info[:2] != PYTHON:
+        present = ".".join(map(str, sys.version_info[:2]))
+        return failure(f"Python {present}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
+    if shutil.which("git") is None:
+        return failure("git is not on PATH", fix="Install git.")
+    try:
+        lock = (deployment.root / "requirements.lock").read_text()
+    except OSError:
+        return ok("there is no requirements.lock to compare with")
+    locked = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE))
+    wrong = [f"{name} {_installed(name)}, not {locked[name]}" for name in LOCKED if _installed(name) != locked[name]]
+    if wrong:
+        return failure("; ".join(wrong), fix="Run `uv pip install --no-deps --require-hashes -r requirements.lock`.")
+    return ok(f"Python 3.11, git, {', '.join(f'{name} {locked[name]}' for name in LOCKED)}")
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def clock(deployment: Deployment, *, seconds: float) -> Finding:
+    """Compare the clock with the time in the HTTP response of a server, first of the sources, then of MLflow."""
+    import requests
+
+    for name, address in _servers(deployment):
+        try:
+            answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
+            # uvicorn behind MLflow sends the header twice, and requests joins both with a comma
+            sent = parsedate_to_datetime(", ".join(answer.headers["Date"].split(", ")[:2]))
+        except (requests.RequestException, KeyError, ValueError, TypeError):
+            continue
+        skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
+        if skew > deployment.limits.skew_seconds:
+            return failure(
+                f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
+            )
+        return ok(f"agrees with {name}")
+    return ok("no server to compare with")
+
+
+def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    settings = deployment.settings
+    used = {name for corpus in deployment.params.corpora.values() for name in corpus.sources}
+    if "reddit" in used or settings.reddit_client_id:
+        yield "Reddit", settings.reddit_url
+    if "arctic_shift" in used:
+        yield "Arctic Shift", settings.arctic_shift_url
+    if (settings.mlflow_tracking_uri or "").startswith("http"):
+        yield "MLflow", str(settings.mlflow_tracking_uri)
+
+
+def places(deployment: Deployment) -> Mapping[str, Path]:
+    """Return by name the folders whose file systems need free space."""
+    settings = deployment.settings
+    folders = {"home": settings.home, "cache": settings.cache}
+    return folders if "://" in settings.remote else folders | {"remote": Path(settings.remote)}
+
+
+def disk(deployment: Deployment, name: str) -> Finding:
+    """Compare the free space of a folder's file system with the limit in ``params.yaml``."""
+    path = places(deployment)[name]
+    if not path.exists():
+        return failure(f"the folder of CORPUS_{name.upper()} does not exist", fix="Mount it, or run `corpus init`.")
+    free = shutil.disk_usage(path).free / GB
+    if free < deployment.limits.free_gb:
+        return failure(
+            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.limits.free_gb:g})",
+            fix=f"Free space there, or move the folder and set CORPUS_{name.upper()}.",
+        )
+    return ok(f"{free:.1f} GB free")
+
+
+def memory(deployment: Deployment) -> Finding:
+    """Compare the available memory of this machine with the limit in ``params.yaml``."""
+    free = psutil.virtual_memory().available / GB
+    if free < deployment.limits.memory_gb:
+        return warning(
+            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.limits.memory_gb:g})",
+            fix="Lower the slots of the pools `images` and `gpu` in Airflow, or add memory.",
+        )
+    return ok(f"{free:.1f} GB available")
+
+
+def large(params: Params) -> list[str]:
+    """Return the configured models that are too large to run without a GPU."""
+    used = {name: params.models[name] for name in (*params.finetune.models, *params.baselines.models)}
+    kinds = (SftModel, LocalModel)
+    return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
+
+
+def bases(deployment: Deployment) -> Finding:
+    """Check that the configured models pin a commit of each base model on the Hugging Face hub."""
+    params = deployment.params
+    used = (*params.train.models, *params.finetune.models, *params.baselines.models)
+    loose = {
+        name
+        for name in used
+        for base, revision in getattr(params.models[name], "bases", ())
+        if revision is None and not base.startswith(TINY) and not Path(base).is_absolute()
+    }
+    if loose:
+        fix = "Run `corpus params set models.NAME.revision COMMIT` (docs/models.md), or remove these from the lists."
+        return warning(f"base models without a revision, which are refused: {', '.join(sorted(loose))}", fix=fix)
+    return ok("every base model on the hub has a revision")
+
+
+def gpu(deployment: Deployment) -> Finding:
+    """Check that a GPU answers if a configured model needs one."""
+    wanted = ", ".join(large(deployment.params))
+    fix = "Run queue `gpu` on a host with a GPU, or remove these from finetune.models and baselines.models."
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=GPU_SECONDS, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return warning(f"no GPU on this host; needed by {wanted}", fix=fix) if wanted else ok("no model needs one")
+    names = done.stdout.strip().splitlines()
+    if done.returncode or not names:
+        driver = "Reinstall or reload the driver, until `nvidia-smi` lists the GPU."
+        return failure("nvidia-smi fails", fix=driver) if wanted else warning("nvidia-smi fails", fix=driver)
+    return ok(f"{len(names)} GPU(s)")
+
+
+def ocr(deployment: Deployment) -> Finding:
+    """Check that the OCR engine starts, and which sandbox the processes that read pictures get."""
+    from pipelines.collect.read.decode import Decoder
+    from pipelines.collect.read.ocr import open_engine
+
+    images = deployment.params.images
+    open_engine(images.ocr, consent=deployment.params.consents.get(images.ocr.engine))
+    with Decoder(images.decode) as decoder:
+        return ok(f"{images.ocr.engine} opens; pictures are decoded under {', '.join(decoder.layers)}")

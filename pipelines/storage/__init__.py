@@ -1,1 +1,0 @@
-"""Store typed tables, encrypted ("sealed") columns, and the answers of labellers."""

@@ -1,0 +1,1 @@
+"""Keep keys and content: the vault, sealed values, typed tables, answers."""

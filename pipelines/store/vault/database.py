@@ -1,0 +1,194 @@
+"""Define the vault's tables and its database engine, which can erase freed bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from pipelines.core.errors import ConfigError, VaultUnavailable
+from pipelines.store.vault.engine import Engine
+
+# Any constant, as long as every process uses the same one.
+WRITER_LOCK = 0x0C0_4B5_5EA1
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """A database column for UTC times, also on SQLite, which has no time zones."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Return a time in UTC for storage; SQLite's type stores no time zone."""
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Return the stored time with the UTC time zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = sa.MetaData()
+records = sa.Table(
+    "records",
+    metadata,
+    sa.Column("record_id", sa.String(32), primary_key=True),
+    sa.Column("corpus", sa.String(64)),
+    sa.Column("month", sa.String(7)),
+    sa.Column("fullname", sa.LargeBinary),
+    sa.Column("key", sa.LargeBinary),
+    sa.Column("first_seen", UtcDateTime),
+    sa.Column("last_seen", UtcDateTime),
+    sa.Column("missed", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("deleted_at", UtcDateTime),
+    sa.Column("reason", sa.String(64)),
+    sa.CheckConstraint("deleted_at IS NULL OR (key IS NULL AND fullname IS NULL)", name="tombstones_hold_nothing"),
+)
+# All tombstones are read by each takedown.
+sa.Index(
+    "records_tombstones",
+    records.c.record_id,
+    records.c.deleted_at,
+    records.c.reason,
+    sqlite_where=records.c.deleted_at.is_not(None),
+    postgresql_where=records.c.deleted_at.is_not(None),
+)
+assignments = sa.Table(
+    "assignments",
+    metadata,
+    sa.Column("corpus", sa.String(64), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("record_id", sa.String(32), primary_key=True),
+    sa.Column("image", sa.Integer, primary_key=True),
+    sa.Column("split", sa.String(32), nullable=False),
+    sa.Column("assigned_at", UtcDateTime, nullable=False),
+)
+marks = sa.Table(
+    "marks",
+    metadata,
+    sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("value", sa.LargeBinary, nullable=False),
+)
+# The deletion sweep's last result for a record; a record without a row was never checked.
+checks = sa.Table(
+    "checks",
+    metadata,
+    sa.Column("record_id", sa.String(32), primary_key=True),
+    sa.Column("checked_at", UtcDateTime, nullable=False),
+    sa.Column("outcome", sa.String(16), nullable=False),
+)
+# A corpus's newest sweep, open until ``ended`` is set; its counts survive a killed process.
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    sa.Column("corpus", sa.String(64), primary_key=True),
+    sa.Column("begun", UtcDateTime, nullable=False),
+    sa.Column("ended", UtcDateTime),
+    sa.Column("fresh", sa.Integer, nullable=False),
+    sa.Column("missing", sa.Integer, nullable=False),
+    sa.Column("marked", sa.Integer, nullable=False),
+)
+# What takedowns removed from the lists of training records: see ``vault.removals``.
+removals = sa.Table(
+    "removals",
+    metadata,
+    sa.Column("before", sa.String(64), primary_key=True),
+    sa.Column("after", sa.String(64), primary_key=True),
+    sa.Column("removed", sa.Integer, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("mac", sa.String(32), nullable=False),
+)
+_APPEND_ONLY = {
+    "sqlite": [
+        f"""CREATE TRIGGER assignments_{event} BEFORE {event} ON assignments
+        BEGIN SELECT RAISE(ABORT, 'assignments are append-only'); END"""
+        for event in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        """CREATE FUNCTION assignments_refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'assignments are append-only'; END $$""",
+        """CREATE TRIGGER assignments_refuse BEFORE UPDATE OR DELETE ON assignments
+        FOR EACH ROW EXECUTE FUNCTION assignments_refuse()""",
+    ],
+}
+
+
+# ANALYZE would copy keys and names as a histogram into pg_statistic, which no rewrite of the table erases.
+_NO_STATISTICS = {
+    "postgresql": [f"ALTER TABLE records ALTER COLUMN {column} SET STATISTICS 0" for column in ("key", "fullname")]
+}
+
+
+class Database(Engine):
+    """The database engine of a vault, which can erase freed bytes from the file."""
+
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
+            raise ConfigError("NoVault", place=url)
+        super().__init__(
+            url,
+            where="CORPUS_VAULT_URL",
+            lock=WRITER_LOCK,
+            unavailable=VaultUnavailable,
+            # VACUUM copies live keys through its temporary database, which must not be on disk
+            pragmas=("secure_delete = ON", "temp_store = MEMORY"),
+        )
+        with self.writing() as connection:
+            new = not sa.inspect(connection).has_table(marks.name)
+            if new and not create:
+                raise ConfigError("NoVault", place=self.sql.url.render_as_string())
+            if new:
+                metadata.create_all(connection)
+                for statement in [*_APPEND_ONLY[self.backend], *_NO_STATISTICS.get(self.backend, ())]:
+                    connection.exec_driver_sql(statement)
+
+    def may_hold(self, values: Collection[bytes]) -> bool:
+        """Return whether fragments of deleted values may be left in the database's files: :mod:`.remains`.
+
+        The write-ahead log is emptied first. The files of PostgreSQL cannot be searched.
+        """
+        from pipelines.store.vault import remains
+
+        if self.backend == "postgresql":
+            return True
+        if not values:
+            return False
+        with self.translated(), self.sql.connect() as connection:
+            self._empty_log(connection)
+        # other processes write no page meanwhile
+        with self.writing() as connection:
+            files = {row.name: row.file for row in connection.exec_driver_sql("PRAGMA database_list")}
+            return remains.possible(values, file=Path(files["main"]))
+
+
+class _JsonList(FunctionElement[str]):
+    """The texts of a JSON list as rows: one parameter, and so one statement, for any number of them."""
+
+    inherit_cache = True
+
+
+@compiles(_JsonList, "sqlite")
+def _sqlite(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
+    listed = compiler.process(element.clause_expr, **options)
+    return f"(SELECT value FROM json_each{listed})"  # noqa: S608 - the texts are a parameter
+
+
+@compiles(_JsonList, "postgresql")
+def _postgresql(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
+    listed = compiler.process(element.clause_expr, **options)
+    return f"(SELECT json_array_elements_text(({listed})::json))"
+
+
+def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
+    """Return the SQL condition that selects the rows of the table ``records`` with these ids (at most one chunk)."""
+    listed = _JsonList(sa.literal(json.dumps(list(ids)), sa.Text()))
+    return records.c.record_id.op("IN", is_comparison=True)(listed)

@@ -1,0 +1,325 @@
+"""Store the keys of records and the tombstones of records that were taken down.
+
+Each record's content is sealed under its own random key; deleting that key makes the content unreadable in every file,
+version and backup of the corpus at once. The record's row remains as a tombstone; collection from any source leaves out
+records with a tombstone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+import sqlalchemy as sa
+
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams, ConfigError, DataError
+from pipelines.store.vault import vault_metadata
+from pipelines.store.vault.database import Database, among, assignments, records
+from pipelines.store.vault.engine import chunks
+from pipelines.store.vault.keyring import SIV_KEY_BYTES, Keyring
+
+# Enough for a code or the number of a request; longer text could quote content.
+REASON_CHARACTERS = 64
+Item = tuple[str, int]
+"""A record and the number of its image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The remains of a record after its takedown: the time of the takedown, and a short reason code."""
+
+    deleted_at: datetime
+    reason: str
+
+
+class Vault:
+    """An open vault, the database of records' keys and tombstones; many processes may keep it open for a whole step."""
+
+    def __init__(self, database: Database, *, keyring: Keyring) -> None:
+        self._database = database
+        self._keyring = keyring
+
+    @classmethod
+    def create(cls, settings: Settings) -> Vault:
+        """Create the secret and the vault of a corpus if they do not exist, and return the open vault."""
+        return cls.open(settings.vault_url, secret=settings.create_secret())
+
+    @classmethod
+    def existing(cls, settings: Settings) -> Vault:
+        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret."""
+        return cls.open(settings.vault_url, secret=settings.secret(), create=False)
+
+    @classmethod
+    def open(cls, url: str, *, secret: bytes, create: bool = True) -> Vault:
+        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
+        vault = cls(Database(url, create=create), keyring=Keyring(secret))
+        try:
+            vault_metadata.claim(vault._database, keyring=vault._keyring)
+            vault_metadata.finish_erasure(vault._database)
+        except BaseException:
+            vault.close()
+            raise
+        return vault
+
+    def close(self) -> None:
+        """Close the vault's database."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def database(self) -> Database:
+        """Return the database engine, in which other modules of this package keep further tables."""
+        return self._database
+
+    def record_id(self, fullname: str, *, domain: str = "post") -> str:
+        """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every ``domain`` (``release/...``)."""
+        return self._keyring.name(fullname, domain=domain)
+
+    def author_id(self, name: str) -> str:
+        """Return the pseudonym of a Reddit user name, used only for grouping; upper and lower case are equal."""
+        return self._keyring.name(name.lower(), domain="author")
+
+    def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
+        """Add new records (record id, fullname) with new keys; update the last-seen time of records already stored.
+
+        Keys must never be reproducible from a seed, so they come from the operating system.
+
+        Returns the ids of the records that may be stored: all except those with a tombstone.
+        """
+        now, fullnames, admitted = _aware(now), dict(items), set[str]()
+        with self._database.writing() as connection:
+            vault_metadata.require_current(connection, keyring=self._keyring)
+            for ids in chunks(fullnames):
+                live, new = _sort_out(connection, ids=ids)
+                if live:
+                    seen = sa.update(records).where(among(live), records.c.last_seen < now).values(last_seen=now)
+                    connection.execute(seen)
+                if new:
+                    rows = [self._new_row(r, fullname=fullnames[r], corpus=corpus, month=month, now=now) for r in new]
+                    connection.execute(sa.insert(records), rows)
+                admitted.update(live, new)
+        return admitted
+
+    def months(self, record_ids: Collection[str]) -> dict[str, str]:
+        """Return the month in which each of these records was collected; records that were taken down are omitted."""
+        months: dict[str, str] = {}
+        query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                for record_id, month in connection.execute(query.where(among(ids))):
+                    months[record_id] = month
+        return months
+
+    def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the encryption keys of these records; records that were taken down are omitted."""
+        return self.unwrap(self.wrapped_keys(record_ids))
+
+    def wrapped_keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the keys of these records still encrypted, for a process that has no connection to unwrap them."""
+        return self._wrapped(record_ids, column="key")
+
+    def unwrap(self, wrapped: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used."""
+        return self._keyring.unwrap(wrapped.items(), column="key")
+
+    def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
+        """Return the Reddit fullnames of these live records; only the deletion sweep may use them."""
+        opened = self._keyring.unwrap(self._wrapped(record_ids, column="fullname").items(), column="fullname")
+        return {r: name.decode() for r, name in opened.items()}
+
+    def tombstoned(self, record_ids: Collection[str]) -> set[str]:
+        """Return which of these records have a tombstone, which means that they were taken down."""
+        with self._database.reading() as connection:
+            tombstoned = set[str]()
+            for ids in chunks(record_ids):
+                query = sa.select(records.c.record_id).where(among(ids), records.c.deleted_at.is_not(None))
+                tombstoned.update(connection.scalars(query))
+        return tombstoned
+
+    def require_known(self, record_ids: Collection[str]) -> None:
+        """Reject records that are not in the vault, because their content could never be decrypted."""
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
+                for record_id in ids:
+                    if record_id not in known:
+                        raise DataError("UnknownRecord", record_id=record_id)
+
+    def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
+        """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
+
+        On return no seven consecutive bytes of the encrypted keys and fullnames are left in the SQLite file or its
+        write-ahead log. Repeating the call is harmless.
+
+        Args:
+            record_ids: the records to take down.
+            reason: a short code or request number, at most 64 characters, never prose.
+            now: the time of the takedown.
+
+        Returns the number of records that had no tombstone before.
+        """
+        return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
+
+    def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
+        """Take down the records of these tombstones, for example after a backup of the vault was restored.
+
+        Returns the number of records that had no tombstone before.
+        """
+        for tombstone in tombstones.values():
+            _aware(tombstone.deleted_at)
+            if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
+                raise BadParams(where="reason", detail=f"needs 1 to {REASON_CHARACTERS} characters: a code, no prose")
+        destroyed, freed, erasure = 0, list[bytes](), None
+        columns = sa.select(records.c.key, records.c.fullname)
+        with self._database.writing() as connection:
+            for ids in chunks(tombstones):
+                live, unknown = _sort_out(connection, ids=ids)
+                if live:
+                    freed += [bytes(v) for row in connection.execute(columns.where(among(live))) for v in row if v]
+                    statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
+                    gone = statement.values(key=None, fullname=None)
+                    connection.execute(gone, [{"id": r, **_fields(tombstones[r])} for r in live])
+                if unknown:
+                    rows = [{"record_id": r, "missed": 0, **_fields(tombstones[r])} for r in unknown]
+                    connection.execute(sa.insert(records), rows)
+                destroyed += len(live) + len(unknown)
+            if destroyed:
+                erasure = vault_metadata.ask_erasure(connection, freed=freed)
+        vault_metadata.finish_erasure(self._database, known=erasure)
+        return destroyed
+
+    def tombstones(self) -> dict[str, Tombstone]:
+        """Return all tombstones by record id, to store them apart from backups and replay them after a restore."""
+        query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
+        with self._database.reading() as connection:
+            rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
+            return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
+
+    def rotate(self, *, secret: bytes) -> int:
+        """Encrypt all records' keys again with a new project secret, and return the number of live records.
+
+        Earlier backups of the vault still need the old secret: destroy that secret to make them unreadable. Processes
+        that opened the vault with the old secret can no longer add records.
+
+        Args:
+            secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
+        """
+        fresh = Keyring(secret)
+        if fresh.identity_check != self._keyring.identity_check:
+            raise ConfigError("VaultMismatch", which="identity")
+        with self._database.writing() as connection:
+            vault_metadata.require_current(connection, keyring=self._keyring)
+            count = rewrap(connection, old=self._keyring, new=fresh)
+            vault_metadata.put(connection, name="wrapping", value=fresh.wrapping_check)
+            vault_metadata.ask_erasure(connection)
+        self._keyring = fresh
+        vault_metadata.finish_erasure(self._database)
+        return count
+
+    def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
+        """Return all split assignments in this corpus and split version: (record id, image number) to split."""
+        with self._database.reading() as connection:
+            return _assigned(connection, corpus=corpus, version=version)
+
+    def assign(self, corpus: str, *, version: int, rows: Mapping[Item, str], now: datetime) -> None:
+        """Store split assignments permanently; raise :class:`SplitConflict` if an item already has another split.
+
+        Rows of the table ``assignments`` are only added; the database refuses updates and deletes. So a test record
+        stays a test record as the corpus grows.
+        """
+        at = _aware(now)
+        with self._database.writing() as connection:
+            stored = _assigned(connection, corpus=corpus, version=version)
+            if moved := sorted(item for item, split in rows.items() if stored.get(item, split) != split):
+                record_id, image = moved[0]
+                detail = f"{len(moved)} items have another split already; the first is {record_id} image {image}"
+                raise DataError("SplitConflict", corpus=corpus, detail=detail)
+            added = [
+                {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": at}
+                for (r, i), split in sorted(rows.items())
+                if (r, i) not in stored
+            ]
+            if added:
+                connection.execute(sa.insert(assignments), added)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of live records (``records``) and of ``tombstones`` in the vault."""
+        query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
+        with self._database.reading() as connection:
+            total, tombstones = connection.execute(query).one()
+        return {"records": total - tombstones, "tombstones": tombstones}
+
+    def _wrapped(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
+        wrapped = records.c[column]
+        values: dict[str, bytes] = {}
+        with self._database.reading() as connection:
+            for ids in chunks(record_ids):
+                query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
+                values |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
+        return values
+
+    def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
+        wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)
+        return {
+            "record_id": record_id,
+            "corpus": corpus,
+            "month": month,
+            "fullname": wrap(fullname.encode(), record_id=record_id, column="fullname"),
+            "key": wrap(key, record_id=record_id, column="key"),
+            "first_seen": now,
+            "last_seen": now,
+            "missed": 0,
+        }
+
+
+def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    rows = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
+    known = {record_id for record_id, _ in rows}
+    return [r for r, deleted_at in rows if deleted_at is None], [r for r in ids if r not in known]
+
+
+def _fields(tombstone: Tombstone) -> dict[str, object]:
+    return {"deleted_at": tombstone.deleted_at, "reason": tombstone.reason}
+
+
+def _aware(now: datetime) -> datetime:
+    if now.tzinfo is None:
+        raise BadParams(where="now", detail="must be an aware time, such as datetime.now(UTC)")
+    return now
+
+
+def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records."""
+    live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
+    columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
+    statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
+    for ids in chunks(live):
+        rows = connection.execute(columns.where(among(ids))).all()
+        keys = old.unwrap([(r, key) for r, key, _ in rows], column="key")
+        names = old.unwrap([(r, name) for r, _, name in rows], column="fullname")
+        values = [
+            {
+                "id": r,
+                "key": new.wrap(keys[r], record_id=r, column="key"),
+                "fullname": new.wrap(names[r], record_id=r, column="fullname"),
+            }
+            for r in ids
+        ]
+        connection.execute(statement, values)
+    return len(live)
+
+
+def _assigned(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
+    query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
+        assignments.c.corpus == corpus, assignments.c.version == version
+    )
+    return {(record_id, image): split for record_id, image, split in connection.execute(query)}
