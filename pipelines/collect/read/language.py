@@ -72,7 +72,7 @@ class LanguageGate:
     def judge(self, text: str, *, title: str = "", confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
         """Return the language of ``text`` and whether its record is kept; ``title`` is that of the caption's post.
 
-        ``confidence`` and ``unread`` are those of an :class:`~pipelines.collect.read.ocr.OcrReading`, if it is from OCR.
+        ``confidence`` and ``unread`` are those of an :class:`~pipelines.collect.read.ocr.OcrReading`, if from OCR.
         """
         if unread >= UNREAD:
             return LanguageVerdict(UNKNOWN, kept=False)
