@@ -1,0 +1,181 @@
+"""Bring the outs of a corpus into comparable lines, and compare two corpora line by line.
+
+A file becomes lines by key: a row of a table by its key columns, a number by its path in a JSON file, the cells of a
+table of a page by their place, anything else its digest. Content is hashed and never kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Lines = dict[str, str]
+Frozen = dict[str, dict[str, Lines]]
+"""The lines of every file, by stage or month and by path."""
+Unseal = Callable[[pa.Table], pa.Table]
+
+# What two runs with equal data may have otherwise. Measured: seconds and what is priced by them. Drawn or dated: ids of
+# MLflow's runs, commits. Computed of these: digests of files that hold one of them.
+OWN = {"seconds", "seconds_per_record", "data_commit", "run", "pair"}
+# Files that print or hold such values; their other contents are in the metrics and in the other tables.
+PRINTED = {"28-cost-of-prediction.csv", "28-cost-of-prediction.tex"}
+# Columns of tables whose rows are kept readable, because they are labels and scores and no content.
+READABLE = {"scores", "labels", "split"}
+# A library that adds up in another order moves the last bits.
+DIGITS = 9
+# Lines that are named for each file; the rest is counted.
+SHOWN = 8
+# Characters of a record's pseudonym that are kept.
+ID = 10
+
+
+def lines_of(path: Path, *, unseal: Unseal) -> Lines:
+    """Return the lines of a file."""
+    match path.suffix:
+        case ".parquet":
+            return dict(_rows(unseal(pq.read_table(path))))
+        case ".json":
+            return {key: value for key, value in flat(json.loads(path.read_text())) if not OWN & {*key.split(".")}}
+        case ".csv" | ".tex" | ".md" | ".html":
+            return {f"{n}": "|".join(cells) for n, cells in enumerate(_cells(path)) if any(cells)}
+    return {"digest": _digest(path.read_bytes())}
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every leaf of a JSON value with its path."""
+    if isinstance(value, dict | list) and value:
+        for key, member in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from flat(member, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, text_of(value)
+
+
+def text_of(value: Any) -> str:
+    """Return a value as text: a float with so many digits, bytes as their digest."""
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
+    if isinstance(value, bytes):
+        return _digest(value)
+    if isinstance(value, list):
+        return " ".join(f"{round(member, 6):g}" if isinstance(member, float) else str(member) for member in value)
+    return str(value)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[str, str]]:
+    metadata = table.schema.metadata or {}
+    key = [name for name in metadata.get(b"key", b"").decode().split(",") if name in table.column_names]
+    yield "columns", " ".join(f"{field.name}:{field.type}" for field in table.schema)
+    readable = READABLE & {*table.column_names}
+    seen: dict[str, int] = {}
+    for row in table.to_pylist():
+        name = " ".join(str(row[column])[:ID] for column in key) if key else str(len(seen))
+        seen[name] = seen.get(name, 0) + 1
+        rest = [text_of(value) for column, value in row.items() if column not in key]
+        text = "|".join(rest) if readable else _digest("|".join(rest).encode())[:8]
+        yield name if seen[name] == 1 else f"{name} #{seen[name]}", text
+
+
+def _cells(path: Path) -> Iterable[list[str]]:
+    text = path.read_text()
+    match path.suffix:
+        case ".csv":
+            return csv.reader(text.splitlines())
+        case ".tex":
+            return [re.split(r"\s*&\s*", line.strip().removesuffix(r"\\")) for line in text.splitlines() if "&" in line]
+        case ".md":
+            return [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines()
+                    if line.startswith("|")]  # fmt: skip
+    parser = _Table()
+    parser.feed(text)
+    return parser.rows
+
+
+class _Table(HTMLParser):
+    """The cells of all tables of a page, by rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self._inside = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.rows[-1][-1] += data.strip()
+
+
+def freeze(root: Path, outs: Mapping[str, Iterable[str]], *, unseal: Unseal) -> Frozen:
+    """Return the lines of all files at or below the outs of each stage."""
+    frozen: Frozen = {}
+    for stage, paths in outs.items():
+        for out in (root / path for path in paths):
+            files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
+            for file in (file for file in files if file.name not in PRINTED):
+                name = file.relative_to(root).as_posix()
+                frozen.setdefault(stage, {})[name] = lines_of(file, unseal=unseal)
+    return frozen
+
+
+def save(frozen: Frozen, path: Path) -> None:
+    """Write the digest of each file as JSON, for readers of a diff, and the lines beside it, compressed."""
+    index = {stage: {name: _digest(json.dumps(lines).encode())[:12] for name, lines in files.items()}
+             for stage, files in frozen.items()}  # fmt: skip
+    path.parent.mkdir(exist_ok=True)
+    path.with_suffix(".json").write_text(json.dumps(index, indent=1, sort_keys=True) + "\n")
+    path.with_suffix(".xz").write_bytes(lzma.compress(json.dumps(frozen, sort_keys=True).encode(), preset=9))
+
+
+def load(path: Path) -> Frozen:
+    """Read what :func:`save` wrote."""
+    frozen: Frozen = json.loads(lzma.decompress(path.with_suffix(".xz").read_bytes()))
+    return frozen
+
+
+def differences(wanted: Frozen, found: Frozen) -> Iterator[str]:
+    """Yield one line for each difference, below the name of its stage."""
+    for stage in sorted(wanted.keys() | found.keys()):
+        before, after = wanted.get(stage, {}), found.get(stage, {})
+        told = [line for name in sorted(before.keys() | after.keys())
+                for line in _of_file(name, before.get(name), after.get(name))]  # fmt: skip
+        if told:
+            yield f"{stage}:"
+            yield from told
+
+
+def _of_file(name: str, before: Lines | None, after: Lines | None) -> Iterator[str]:
+    if before is None or after is None:
+        yield f"  {name}: {'new' if before is None else 'missing'}"
+        return
+    changed = [key for key in before if key in after and before[key] != after[key]]
+    for what, keys in (("changed", changed), ("missing", before.keys() - after), ("new", after.keys() - before)):
+        if name.endswith(".parquet") and keys:
+            first = ", ".join(sorted(keys)[:SHOWN])
+            yield f"  {name}: {len(keys)} rows {what}: {first}{', …' if len(keys) > SHOWN else ''}"
+        else:
+            for key in sorted(keys)[:SHOWN]:
+                yield f"  {name}: {key}: {before.get(key, what)} -> {after.get(key, what)}"
+            if len(keys) > SHOWN:
+                yield f"  {name}: {len(keys) - SHOWN} further values {what}"
