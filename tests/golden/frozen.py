@@ -13,6 +13,7 @@ import lzma
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ Unseal = Callable[[pa.Table], pa.Table]
 # What two runs with equal data may have otherwise. Measured: seconds and what is priced by them. Drawn or dated: ids of
 # MLflow's runs, commits. Computed of these: digests of files that hold one of them.
 OWN = {"seconds", "seconds_per_record", "data_commit", "run", "pair"}
-# Files that print or hold such values; their other contents are in the metrics and in the other tables.
-PRINTED = {"28-cost-of-prediction.csv", "28-cost-of-prediction.tex"}
+# The head of a table with measured times.
+MEASURED = re.compile("second", re.IGNORECASE)
 # Columns of tables whose rows are kept readable, because they are labels and scores and no content.
 READABLE = {"scores", "labels", "split"}
 # A library that adds up in another order moves the last bits.
@@ -47,7 +48,8 @@ def lines_of(path: Path, *, unseal: Unseal) -> Lines:
         case ".json":
             return {key: value for key, value in flat(json.loads(path.read_text())) if not OWN & {*key.split(".")}}
         case ".csv" | ".tex" | ".md" | ".html":
-            return {f"{n}": "|".join(cells) for n, cells in enumerate(_cells(path)) if any(cells)}
+            return {f"table {n} row {m}": "|".join(cells) for n, table in enumerate(_tables(path), start=1)
+                    if not MEASURED.search(" ".join(table[0])) for m, cells in enumerate(table, start=1)}  # fmt: skip
     return {"digest": _digest(path.read_bytes())}
 
 
@@ -89,42 +91,44 @@ def _rows(table: pa.Table) -> Iterator[tuple[str, str]]:
         yield name if seen[name] == 1 else f"{name} #{seen[name]}", text
 
 
-def _cells(path: Path) -> Iterable[list[str]]:
+def _tables(path: Path) -> list[list[list[str]]]:
+    """Return the cells of the tables of a file, by rows."""
     text = path.read_text()
     match path.suffix:
         case ".csv":
-            return csv.reader(text.splitlines())
-        case ".tex":
-            return [re.split(r"\s*&\s*", line.strip().removesuffix(r"\\")) for line in text.splitlines() if "&" in line]
-        case ".md":
-            return [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines()
-                    if line.startswith("|")]  # fmt: skip
-    parser = _Table()
-    parser.feed(text)
-    return parser.rows
+            return [list(csv.reader(text.splitlines()))] if text.strip() else []
+        case ".html":
+            parser = _Page()
+            parser.feed(text)
+            return [table for table in parser.tables if table]
+    mark, cut = ("&", re.compile(r"\s*&\s*|\s*\\\\.*")) if path.suffix == ".tex" else ("|", re.compile(r"\s*\|\s*"))
+    blocks = (list(lines) for inside, lines in groupby(text.splitlines(), key=lambda line: mark in line) if inside)
+    return [[[cell for cell in cut.split(line.strip()) if cell] for line in block] for block in blocks]
 
 
-class _Table(HTMLParser):
-    """The cells of all tables of a page, by rows."""
+class _Page(HTMLParser):
+    """The cells of all tables of a page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[list[str]] = []
+        self.tables: list[list[list[str]]] = []
         self._inside = False
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self._inside = True
-            self.rows[-1].append("")
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        self._inside = self._inside or tag in ("td", "th")
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = self._inside and tag not in ("td", "th")
 
     def handle_data(self, data: str) -> None:
         if self._inside:
-            self.rows[-1][-1] += data.strip()
+            self.tables[-1][-1][-1] += data.strip()
 
 
 def freeze(root: Path, outs: Mapping[str, Iterable[str]], *, unseal: Unseal) -> Frozen:
@@ -133,7 +137,7 @@ def freeze(root: Path, outs: Mapping[str, Iterable[str]], *, unseal: Unseal) -> 
     for stage, paths in outs.items():
         for out in (root / path for path in paths):
             files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
-            for file in (file for file in files if file.name not in PRINTED):
+            for file in files:
                 name = file.relative_to(root).as_posix()
                 frozen.setdefault(stage, {})[name] = lines_of(file, unseal=unseal)
     return frozen

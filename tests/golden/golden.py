@@ -5,10 +5,11 @@
 
 Profiles: ``surface`` (commands, Dags), ``small`` (two months of both corpora and every stage once, in minutes),
 ``demo`` (what ``make demo`` computes), ``figsim`` and ``cradle`` (the papers' profiles with tiny weights). Default:
-``surface`` and ``small``; ``all`` is all of them. ``compare`` prints a line for each difference, by stage, and exits 1 if
-there is one. The bits of trained weights depend on the processor's instructions: freeze and compare on one kind of host.
+``surface`` and ``small``; ``all`` is all of them. ``compare`` prints a line for each difference, by stage, and exits 1
+if there is one. The bits of trained weights depend on the processor: freeze and compare on one kind of host.
 
-The product is run by its commands. What is imported of it, to unseal tables and to list commands, is in this file alone.
+With GOLDEN_VERBOSE each command is named with its seconds; with GOLDEN_KEEP the folder of the run is left. What is
+imported of the product, to unseal tables, list commands and run the papers, is in this file, in one place.
 """
 
 from __future__ import annotations
@@ -130,14 +131,14 @@ def outs_of(root: Path) -> dict[str, list[str]]:
 def sandbox_corpus(home: Path, values: Mapping[str, Any] | None = None) -> frozen.Frozen:
     """Make both corpora of the sandbox's profile, under these further values, and return what came out."""
     profile = world.overlay(world.read(ROOT / "profiles" / "sandbox.yaml"), values or {})
-    made = world.World(world.check_out(ROOT, home / "checkout", profile=profile), home / "var")
-    with made.serving():
-        made.make()
-        root = made.clone()
-        os.environ.update(made.environment)
+    corpora = world.World(world.check_out(ROOT, home / "checkout", profile=profile), home / "var")
+    with corpora.serving():
+        corpora.make()
+        root = corpora.clone()
+        os.environ.update(corpora.environment)
         found = frozen.freeze(root, outs_of(root), unseal=unsealer())
-        found["stages"] = {"dvc.yaml": {name: "" for name in made.stages}}
-        found["registry"] = {name: dict(frozen.flat(journal)) for name, journal in made.journal().items()}
+        found["stages"] = {"dvc.yaml": dict.fromkeys(corpora.stages, "")}
+        found["registry"] = {name: dict(frozen.flat(journal)) for name, journal in corpora.journal().items()}
     return found
 
 
@@ -181,6 +182,8 @@ def main() -> int:
     chosen = PROFILES if "all" in given.profiles else given.profiles or PROFILES[:2]
     if unknown := set(chosen) - set(PROFILES):
         parser.error(f"unknown profiles: {', '.join(sorted(unknown))}")
+    # sums in another order have other last bits
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     differs = 0
     for profile in chosen:
         found = made(profile)

@@ -97,7 +97,6 @@ class World:
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
         }  # fmt: skip
         self._publishing = threading.Lock()
-        self.seconds: dict[str, float] = {}
         self.registered: list[str] = []
 
     def run(self, *argv: str, given: Any = None) -> str:
@@ -106,8 +105,8 @@ class World:
         done = subprocess.run([sys.executable, "-m", "pipelines", *argv], cwd=self.checkout, env=self.environment,
                               input=None if given is None else json.dumps(given), text=True, capture_output=True,
                               stdin=subprocess.DEVNULL if given is None else None, check=False)  # fmt: skip
-        name = " ".join(argv[:4])
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+        if os.environ.get("GOLDEN_VERBOSE"):
+            sys.stderr.write(f"{time.monotonic() - began:6.1f} s {' '.join(argv[:6])}\n")
         if done.returncode:
             raise CommandFailed(f"`corpus {' '.join(argv)}` exited with {done.returncode}: {done.stderr[-3000:]}")
         return done.stdout
@@ -185,7 +184,9 @@ class World:
         git("clone", "--quiet", "--branch", "corpus", str(self.home / "corpus.git"), str(folder), cwd=self.home)
         with Repo(str(folder)) as repo:
             named = repo.index.graph.subgraph(stage for stage in repo.index.stages if hasattr(stage, "name"))
-            return list(nx.lexicographical_topological_sort(nx.relabel_nodes(named, lambda stage: stage.name).reverse()))
+            return list(
+                nx.lexicographical_topological_sort(nx.relabel_nodes(named, lambda stage: stage.name).reverse())
+            )
 
     def _month(self, corpus: str, month: str) -> None:
         which = (corpus, "--month", month)
