@@ -26,8 +26,10 @@ def answer_queues(round_folder: Path, *, sandbox: Path) -> None:
 
 def _answer(row: dict[str, Any], person: str, *, questions: list[dict[str, Any]], sandbox: Path) -> dict[str, Any]:
     values = {}
-    for question in (question for question in questions if question["required"]):
+    for question in questions:
         key, known = question["key"], [choice["value"] for choice in question["choices"]]
+        if not question["required"] and key not in row["disputed"]:
+            continue
         labels = _truth(row["text"]["title"], sandbox=sandbox) if "title" in row["text"] else ()
         if not labels:
             labels = [known[_drawn(row["item"], key) % len(known)]]

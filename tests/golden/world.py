@@ -37,6 +37,8 @@ VENDORS = {"OPENAI": "/openai/v1", "ANTHROPIC": "/anthropic", "GOOGLE": "/google
 # What a round of annotation needs, and what runs after champions exist.
 FIRST = ("dedupe@", "sample@", "gold@", "split@")
 LAST = "batch_predict"
+# The gate may refuse a model.
+REFUSED = 77
 
 
 class CommandFailed(Exception):
@@ -99,15 +101,15 @@ class World:
         self._publishing = threading.Lock()
         self.registered: list[str] = []
 
-    def run(self, *argv: str, given: Any = None) -> str:
-        """Run a command of the checkout; return what it prints."""
+    def run(self, *argv: str, given: Any = None, refused: int = 0) -> str:
+        """Run a command of the checkout; return what it prints. It may also exit with the status ``refused``."""
         began = time.monotonic()
         done = subprocess.run([sys.executable, "-m", "pipelines", *argv], cwd=self.checkout, env=self.environment,
                               input=None if given is None else json.dumps(given), text=True, capture_output=True,
                               stdin=subprocess.DEVNULL if given is None else None, check=False)  # fmt: skip
         if os.environ.get("GOLDEN_VERBOSE"):
             sys.stderr.write(f"{time.monotonic() - began:6.1f} s {' '.join(argv[:6])}\n")
-        if done.returncode:
+        if done.returncode not in (0, refused):
             raise CommandFailed(f"`corpus {' '.join(argv)}` exited with {done.returncode}: {done.stderr[-3000:]}")
         return done.stdout
 
@@ -160,7 +162,8 @@ class World:
         for name, versions in self.call("register", "--corpus", corpus)["registered"].items():
             self.registered.append(name)
             for version in versions:
-                self.run("promote", name, str(version["version"]), "--who", "golden", "--why", "complete")
+                self.run("promote", name, str(version["version"]), "--who", "golden", "--why", "complete",
+                         refused=REFUSED)  # fmt: skip
         self.run("task", "champions", corpus)
         self._snapshot(corpus, [f"{LAST}@{corpus}"])
 
