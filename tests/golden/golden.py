@@ -24,7 +24,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def sandbox_corpus(home: Path, values: Mapping[str, Any] | None = None) -> froze
 
 def paper_corpus(home: Path, *, name: str) -> frozen.Frozen:
     """Run a paper's profile with tiny weights from its published files to its report, and return what came out."""
-    with paper(name, home) as root:
+    with redirect_stdout(sys.stderr), paper(name, home) as root:
         outs = outs_of(root)
         found = frozen.freeze(root, outs, unseal=unsealer())
         return found | {"stages": {"dvc.yaml": dict.fromkeys((stage for stage in outs if "@" in stage), "")}}
