@@ -25,9 +25,11 @@ Frozen = dict[str, dict[str, Lines]]
 """The lines of every file, by stage or month and by path."""
 Unseal = Callable[[pa.Table], pa.Table]
 
-# What two runs with equal data may have otherwise. Measured: seconds and what is priced by them. Drawn or dated: ids of
-# MLflow's runs, commits. Computed of these: digests of files that hold one of them.
-OWN = {"seconds", "seconds_per_record", "data_commit", "run", "pair"}
+# What two runs of equal code have otherwise. Measured: seconds. Drawn or dated: ids of MLflow's runs, commits, times.
+# Digests over files that hold one of these, or content under keys that are drawn for each record: of packs, of pairs
+# of packs, and of the one sealed file of a model.
+OWN = re.compile(r"(^|\.)(seconds|seconds_per_record|data_commit|run|pair)(\.|$)|(^|\.)files(\.neighbours\.parquet)?$")
+NOW = re.compile(r"20(2[4-9]|[3-9]\d)-\d\d-\d\dT\d\d:")  # the sandbox's posts and answers are older
 # The head of a table with measured times.
 MEASURED = re.compile("second", re.IGNORECASE)
 # Columns of tables whose rows are kept readable, because they are labels and scores and no content.
@@ -61,11 +63,16 @@ def _lines_of(path: Path, *, unseal: Unseal) -> Lines:
         case ".parquet":
             return dict(_rows(unseal(pq.read_table(path))))
         case ".json":
-            return {key: value for key, value in flat(json.loads(path.read_text())) if not OWN & {*key.split(".")}}
+            return values_of(json.loads(path.read_text()))
         case ".csv" | ".tex" | ".md" | ".html":
             return {f"table {n} row {m}": "|".join(cells) for n, table in enumerate(_tables(path), start=1)
                     if not MEASURED.search(" ".join(table[0])) for m, cells in enumerate(table, start=1)}  # fmt: skip
     return {"digest": _digest(path.read_bytes())}
+
+
+def values_of(value: Any) -> Lines:
+    """Return every leaf of a JSON value by its path, but those that are each run's own."""
+    return {path: text for path, text in flat(value) if not OWN.search(path) and not NOW.match(text)}
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -116,9 +123,11 @@ def _tables(path: Path) -> list[list[list[str]]]:
             parser = _Page()
             parser.feed(text)
             return [table for table in parser.tables if table]
+    # rules divide the rows of the one table of a LaTeX file
     mark, cut = ("&", re.compile(r"\s*&\s*|\s*\\\\.*")) if path.suffix == ".tex" else ("|", re.compile(r"\s*\|\s*"))
     blocks = (list(lines) for inside, lines in groupby(text.splitlines(), key=lambda line: mark in line) if inside)
-    return [[[cell for cell in cut.split(line.strip()) if cell] for line in block] for block in blocks]
+    tables = [[[cell for cell in cut.split(line.strip()) if cell] for line in block] for block in blocks]
+    return [[row for table in tables for row in table]] if path.suffix == ".tex" and tables else tables
 
 
 class _Page(HTMLParser):

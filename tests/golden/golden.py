@@ -138,7 +138,7 @@ def sandbox_corpus(home: Path, values: Mapping[str, Any] | None = None) -> froze
         os.environ.update(corpora.environment)
         found = frozen.freeze(root, outs_of(root), unseal=unsealer())
         found["stages"] = {"dvc.yaml": dict.fromkeys(corpora.stages, "")}
-        found["registry"] = {name: dict(frozen.flat(journal)) for name, journal in corpora.journal().items()}
+        found["registry"] = {name: frozen.values_of(journal) for name, journal in corpora.journal().items()}
     return found
 
 
