@@ -100,8 +100,9 @@ def paper(name: str, home: Path) -> Iterator[Path]:
 def commands(command: Any, path: str = "corpus") -> Iterator[tuple[str, str]]:
     """Yield every command with its arguments and options."""
     yield path, " ".join(sorted("/".join(param.opts) for param in command.params))
-    for name, member in sorted(getattr(command, "commands", {}).items()):
-        yield from commands(member, f"{path} {name}")
+    names = command.list_commands(None) if hasattr(command, "list_commands") else ()
+    for name in sorted(names):  # those of other distributions, too, are in no attribute
+        yield from commands(command.get_command(None, name), f"{path} {name}")
 
 
 def surface(home: Path) -> frozen.Frozen:
