@@ -164,7 +164,7 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
     """Open a model with one thread, ONNX Runtime's memory arena, and denormal numbers as zero.
 
     The models produce many denormal numbers, which x86 processes slowly: without them a picture takes 54 % of the time
-    (23 drawn memes, equal texts and confidences; docs/performance.md). The arena, which RapidOCR turns off, keeps its
+    (23 drawn memes, equal texts and confidences; docs/log/performance.md). The arena, which RapidOCR turns off, keeps its
     memory; otherwise the detector gets 60 MB from the kernel for each picture and gives them back.
     """
     options = onnxruntime.SessionOptions()
