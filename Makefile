@@ -93,7 +93,7 @@ golden-all: .venv/.dev  ## the same with the demo's corpora and both papers' pro
 walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
 	$(BIN)/python -m pytest -s tests/walk.py
 # imagededup is measured against and never imported: without its own torch, outside the environment
-bench: .venv/.dev need.zstd.zstd  ## measure, and render docs/performance.md
+bench: .venv/.dev need.zstd.zstd  ## measure, and render docs/log/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
 lock: .venv/.installed  ## write the hashes of all pinned versions again, but torch's, and the versions that dvc.yaml names

@@ -1,4 +1,4 @@
-"""Run every benchmark and write the table of docs/performance.md from their JSON lines (``make bench``)."""
+"""Run every benchmark and write the table of docs/log/performance.md from their JSON lines (``make bench``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "log" / "performance.md"
 HEAD = """# Performance
 
 Ours against common alternatives, measured alternately in the same run by `make bench`

@@ -25,7 +25,8 @@ from pipelines.workspace.git import git
 from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
+WRITTEN = (path for path in (ROOT / "docs").rglob("*.md") if path.parent.name not in ("reference", "log"))
+PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
 # `demo`: tests/test_docs_demo.py; `dump`: tests/test_docs_dumps.py; `walk`: tests/walk.py, with addresses of its own.
 NEEDS = {"demo", "dump", "walk", "cloud", "gpu", "docker"}
 # The blocks that do not run in a test, by page.

@@ -1,8 +1,9 @@
-"""docs/papers.md: every row names its place in a paper, and only parameters, modules and tests that exist."""
+"""docs/papers.md: every row names its place in a paper, and only parameters and commands that exist."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pipelines.core.config.params import read_params
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "papers.md"
 PARAMS: dict[str, Any] = read_params(ROOT)
-COLUMNS = ["paper section", "statement", "parameter", "module", "test"]
+COLUMNS = ["paper section", "statement", "parameter", "command"]
 # The sections that a paper's table may cite, in their order. Sections 1 and 2 of both papers have nothing to implement.
 SECTIONS = {
     "FigSIM": [
@@ -28,7 +29,7 @@ SECTIONS = {
 }  # fmt: skip
 # The sections without a row: they repeat statements of others.
 WITHOUT = {"FigSIM": {"6", "7"}, "CRADLE": set[str]()}
-NONE, MISSING = "–", "not implemented: "
+NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,8 @@ def test_every_parameter_is_in_params_yaml() -> None:
     assert not wrong, "params.yaml has no such key:\n" + "\n".join(wrong)
 
 
-@pytest.mark.parametrize(("column", "root"), [("module", ROOT), ("test", ROOT / "tests")])
-def test_every_path_exists(column: str, root: Path) -> None:
-    wrong = [f"{row.where}: {name}" for row in ROWS for name in row.names(column) if not (root / name).is_file()]
-    assert not wrong, f"no such {column}:\n" + "\n".join(wrong)
-
-
-def test_a_statement_has_module_and_test_or_the_reason_for_having_neither() -> None:
-    for row in ROWS:
-        missing = MISSING in row.cells[1]
-        names = [bool(row.names(column)) for column in ("module", "test")]
-        assert names == [not missing] * 2, f"{row.where}: needs a module and a test, or '{MISSING}<reason>' and neither"
-        assert not (missing and row.names("parameter")), f"{row.where}: a parameter of something not implemented"
+def test_every_command_exists() -> None:
+    commands = runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]()
+    known = {" ".join(path) for path in dict(commands)}
+    wrong = [f"{row.where}: {name}" for row in ROWS for name in row.names("command") if name not in known]
+    assert not wrong, "no such command:\n" + "\n".join(wrong)

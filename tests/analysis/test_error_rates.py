@@ -1,6 +1,6 @@
 """Over 400 seeds, planted differences are found, and false findings, pairs included, are as rare as promised.
 
-``docs/analysis.md`` has the figures of these runs.
+``docs/log/tests.md`` has the figures of these runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Over 400 sandboxes, the stage finds the words of planning, and seldom a difference where the sandbox plants none.
 
-A caption of the severity "planning" has such a word in two of three phrases (``reddit/captions.py``); a picture
-is drawn at random here, and knows no label. ``docs/analysis.md`` has the figures.
+A caption of the severity "planning" has such a word in two of three phrases (``sandbox/reddit/markers.py``); a picture
+is drawn at random here, and knows no label. ``docs/log/tests.md`` has the figures.
 """
 
 from __future__ import annotations

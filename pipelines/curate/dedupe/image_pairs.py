@@ -22,7 +22,7 @@ from pipelines.curate.dedupe.hamming_search import cells, equal_pairs, pair_bloc
 Ints = npt.NDArray[np.int64]
 
 # Mirroring negates the odd horizontal frequencies of the DCT, whose bits are these: the hash of the mirrored picture
-# needs no pixels. A bit whose frequency lies between 0 and the median is wrong; measured, see docs/performance.md.
+# needs no pixels. A bit whose frequency lies between 0 and the median is wrong; measured, see docs/log/performance.md.
 BITS = 64
 MIRROR = np.uint64(0x5555_5555_5555_5555)
 # Ours: a watermark or the status bar of a phone adds so many words, and so few captions of one template begin with

@@ -132,7 +132,7 @@ class Recordings:
     """Computes losses and gradients of batches on a GPU, by a recording for each shape of a batch (CUDA graphs).
 
     A step of a model of base size starts about a thousand kernels, which takes a processor several times as long as a
-    GPU needs to compute them (docs/performance.md); a replayed recording starts them together.
+    GPU needs to compute them (docs/log/performance.md); a replayed recording starts them together.
 
     The first batch of a shape is computed without one, which also initialises the libraries; the second is recorded.
     Random numbers are drawn as without recordings. Recordings add to the gradients in place, so these must be set to

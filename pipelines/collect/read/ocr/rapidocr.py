@@ -134,7 +134,7 @@ def _replace(model: Any, kind: type[Any]) -> None:
 def _session(path: Path) -> onnxruntime.InferenceSession:
     """Open a model with one thread, ONNX Runtime's memory arena, and denormal numbers as zero.
 
-    Denormal numbers are slow on x86: without them a picture takes 54 % of the time (docs/performance.md). RapidOCR
+    Denormal numbers are slow on x86: without them a picture takes 54 % of the time (docs/log/performance.md). RapidOCR
     turns the arena off, and the detector then gets 60 MB from the kernel for each picture.
     """
     options = onnxruntime.SessionOptions()
