@@ -21,8 +21,8 @@ class CorpusError(Exception):
     """
 
     catalogues: ClassVar[list[Path]] = []
-    message: ClassVar[str] = "{detail}"
-    remedy: ClassVar[str] = ""
+    message: str = "{detail}"
+    remedy: str = ""
     exit_code: int = 70
 
     def __init__(self, code: str = "", /, **fields: Any) -> None:
@@ -34,11 +34,11 @@ class CorpusError(Exception):
         )
         texts = {key: text for name in names for key, text in catalogue.get(name, {}).items()}
         self.exit_code = texts.get("exit_code", self.exit_code)
-        self._texts = texts.get("cause", self.message), texts.get("remedy", self.remedy)
+        self.message, self.remedy = texts.get("cause", self.message), texts.get("remedy", self.remedy)
         super().__init__(fields)
 
     def __str__(self) -> str:
-        return " ".join(text.format(**self.fields) for text in self._texts).strip()
+        return " ".join(text.format(**self.fields) for text in (self.message, self.remedy)).strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.code, **self.fields), ()
