@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -229,8 +231,10 @@ def table_page() -> str:
 
 def errors() -> dict[str, dict[str, Any]]:
     """Return family, cause, remedy and exit status by the code of each error, from the catalogue and the client."""
-    from crisis_corpus import errors as client
+    import crisis_corpus
     from pipelines.core import errors as ours
+
+    modules = [import_module(f"crisis_corpus.{module.name}") for module in pkgutil.iter_modules(crisis_corpus.__path__)]
 
     catalogue = tomllib.loads((Path(ours.__file__).with_name("errors.toml")).read_text())
     listed = {
@@ -238,10 +242,10 @@ def errors() -> dict[str, dict[str, Any]]:
         for family, entries in catalogue.items()
         for code, texts in entries.items()
     }
-    for name, error in vars(client).items():
-        if isinstance(error, type) and issubclass(error, client.CorpusError) and "message" in vars(error):
+    for name, error in (item for module in modules for item in vars(module).items()):
+        if isinstance(error, type) and issubclass(error, ours.CorpusError) and "message" in vars(error):
             own = {"cause": error.message, "remedy": error.remedy, "exit_code": error.exit_code}
-            listed.setdefault(name, {"family": error.__base__.__name__, **own})
+            listed.setdefault(name, {"family": error.__mro__[1].__name__, **own})
     del listed["CorpusError"]
     return dict(sorted(listed.items()))
 

@@ -36,12 +36,11 @@ NOT_RUN = {
     "docs/howto/backup.md": 3,
     "docs/howto/containers.md": 4,
     "docs/howto/gpu.md": 1,
-    "docs/howto/metrics.md": 1,
+    "docs/howto/monitoring.md": 1,
     "docs/howto/own.md": 2,
-    "docs/howto/postgresql.md": 1,
     "docs/howto/reddit.md": 1,
-    "docs/howto/s3.md": 1,
     "docs/howto/served.md": 1,
+    "docs/howto/storage.md": 2,
 }
 # A checkout, and the environment in which `corpus` is its command.
 Place = tuple[Path, dict[str, str]]

@@ -72,7 +72,7 @@ def test_a_third_corpus_is_collected_labelled_and_trained(place: Place) -> None:
             for key in MONTHS:
                 collect(place, key)
 
-    run_page("docs/howto/corpus.md", place, needs={"dump"}, before=between)
+    run_page("docs/howto/own.md", place, needs={"dump"}, before=between)
     code, _ = place
     report = (code / "lab" / "snapshot" / CORPUS / "report" / "report.html").read_text()
     assert "knn" in report and "asks" in report

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docker" / "grafana" / "dashboard.json").read_text())
 METRICS = Path(airflow.__file__).parent / "_shared/observability/metrics/metrics_template.yaml"
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-PAGE = (ROOT / "docs" / "howto" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "monitoring.md").read_text()
 # What Prometheus appends to a name of OpenTelemetry: to a counter, and for the unit of Airflow's timers.
 SUFFIX = {"counter": "_total", "gauge": "", "timer": "_milliseconds"}
 SENT = """
