@@ -33,7 +33,7 @@ from pipelines.collect.read.ocr import OcrFailed, open_engine
 from pipelines.collect.read.ocr.confined_engine import ConfinedEngine
 from pipelines.collect.read.ocr.ocr_child import READING
 from pipelines.core.config.collect import Decode, Ocr
-from tests.refusals import refused
+from pipelines.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Decode(formats=("JPEG", "PNG"), max_pixels=10**6, max_frames=1, memory_mb=1024, timeout_seconds=20, quality=95)
@@ -334,9 +334,9 @@ def without_a_sandbox(patch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_sandbox_no_picture_is_read_unless_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     without_a_sandbox(monkeypatch)
-    with refused("SandboxMissing", match="only: user"), Decoder(PARAMS):
+    with pytest.raises(ConfigError, match="only: user"), Decoder(PARAMS):
         pass
-    with refused("SandboxMissing"):
+    with pytest.raises(ConfigError, match="sandbox"):
         open_engine(OCR)
     accepted = PARAMS.model_copy(update={"sandbox": "accepted_without"})
     with pytest.warns(RuntimeWarning, match="without a sandbox"), Decoder(accepted) as decoder:

@@ -121,15 +121,15 @@ def move(posts: SmallPosts, *, record: str, split: str) -> None:
     small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})
 
 
-@pytest.mark.parametrize(("seen", "now", "refused"), [("train", "test", True), ("train", "dev", True),
+@pytest.mark.parametrize(("seen", "now", "leaks"), [("train", "test", True), ("train", "dev", True),
                                                       ("dev", "test", True), ("test", "dev", False)])  # fmt: skip
 def test_a_model_is_not_judged_on_what_it_was_made_of(
-    posts: SmallPosts, settings: Settings, seen: str, now: str, refused: bool
+    posts: SmallPosts, settings: Settings, seen: str, now: str, leaks: bool
 ) -> None:
     lineage = finetuned.lineage(folder(posts, model="knn"))
     records = [r for r, split in lineage.items() if split == seen] or posts.of(seen)
     move(posts, record=records[0], split=now)
-    if not refused:
+    if not leaks:
         predicted(posts, settings, model="knn")
         return
     with refused("SeenInTraining", match="'knn-consensus' is to be evaluated on"):

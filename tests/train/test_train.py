@@ -137,7 +137,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
     params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
-        refused, gone = sorted(memes.memes)[:2]
+        declined, gone = sorted(memes.memes)[:2]
 
         def run() -> dict[str, Any]:
             return stage.run(
@@ -149,15 +149,15 @@ def test_a_model_reads_what_the_stage_rationales_left(
             run()
         said = packed(("rain", "a zebrafinch", ""))
         rows = [
-            {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "refused", "remarks": None} if
-             item == refused else {"outcome": "vote", "remarks": said})}
+            {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "declined", "remarks": None} if
+             item == declined else {"outcome": "vote", "remarks": said})}
             for item in memes.memes
         ]  # fmt: skip
         path = place("memes", model="reader", root=tmp_path)
         write_rows(rows, path, name="remarks", vault=vault)
         vault.destroy([gone[0]], reason="request", now=small_memes.NOW)
         done = run()
-        assert done["remarks"] == {"refused": 1, "vote": 23}
+        assert done["remarks"] == {"declined": 1, "vote": 23}
         assert sum(done["taken_down"].values()) == 1
         assert len(done["history"]) == 1
         predicted = tmp_path / "snapshot/memes/predictions/train/severity/reader/1/predictions.parquet"
