@@ -84,7 +84,7 @@ def test_the_command_records_the_login_beside_any_name(tmp_path: Path) -> None:
     done = authenticated("approve", SUBJECT, "--run", RUN, given={"user": "ada", "asked_by": None, "yes": True,
                                                                    "why": "better"})  # fmt: skip
     token = json.loads(done.stdout)["token"]
-    decided = Decider.of(None, None, approval=json.dumps(token), run=RUN, subject=SUBJECT)
+    decided = Decider.from_options(None, None, approval=json.dumps(token), run=RUN, subject=SUBJECT)
     assert (decided.who, decided.asked_by) == ("airflow:ada", "")
     refused = authenticated("approve", SUBJECT, "--run", RUN, given={"user": "Anonymous", "asked_by": None,
                                                                      "yes": True, "why": "better"})  # fmt: skip

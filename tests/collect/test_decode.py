@@ -340,6 +340,7 @@ def test_the_child_loads_pillow_and_what_confines_it() -> None:
     ours = {name for name in loaded if name.partition(".")[0] in ("pipelines", "crisis_corpus")}
     assert ours == {
         "pipelines",
+        "pipelines.collect",
         "pipelines.collect.read",
         "pipelines.collect.read.confine",
         "pipelines.collect.read.decode_child",

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw
 from pipelines.collect.read.confine import allow_only, announce, confine, limit, serve
 from pipelines.collect.read.ocr import OcrEngine
 from pipelines.core.config.collect import Ocr
-from pipelines.core.errors import DataError, EngineMissing, StepFailed
+from pipelines.core.errors import CorpusError, DataError, EngineMissing, StepFailed
 
 READING = struct.Struct(">BdddQ")
 READ, UNREADABLE, FAILED = range(3)
@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> None:
     settings, seconds, readable, folder = arguments
     params = Ocr.model_validate_json(settings)
     programs = bool(folder)
+    CorpusError()  # reads the texts of errors, which the sandbox will not let the child do
     limit(memory_mb=MEMORY_MB, files=FILES, written=WRITTEN if programs else 0)
     devices = ["/dev/null", "/dev/urandom"]
     held = allow_only([*readable.split(os.pathsep), "/proc/self", *devices], writable=[folder, "/dev/null"] * programs)
