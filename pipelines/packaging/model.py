@@ -95,7 +95,7 @@ def write(roots: Sequence[str], *, to: Path) -> str:
     refuse(files)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode())
-    for path in (weights := _weights(files)):
+    for path in (data := _data(files)):
         digest.update(path.read_bytes())
     package = f"corpus_model_{digest.hexdigest()[:16]}"
     for name, text in texts.items():
@@ -103,14 +103,15 @@ def write(roots: Sequence[str], *, to: Path) -> str:
         place = to / package / OURS[top] / files[name].relative_to(ROOT / top)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(MENTIONED.sub(lambda match: _copied(match[1], package), text), encoding="utf-8")
-    for path in weights:
+    for path in data:
         shutil.copy(path, to / package / path.relative_to(ROOT / "pipelines"))
     return package
 
 
-def _weights(files: dict[str, Path]) -> list[Path]:
-    # ``<module>.<part>.onnx`` beside a module
-    return sorted(weights for path in files.values() for weights in path.parent.glob(f"{path.stem}.*.onnx"))
+def _data(files: dict[str, Path]) -> list[Path]:
+    # ``<module>.<part>.onnx`` beside a module, and the texts of errors
+    patterns = ("{}.*.onnx", "{}.toml")
+    return sorted(f for path in files.values() for p in patterns for f in path.parent.glob(p.format(path.stem)))
 
 
 def _copied(top: str, package: str) -> str:
