@@ -125,8 +125,6 @@ def init(
     from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import load
 
-    pass  # REMOVED
-
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
     _refuse_passwords(addresses)
@@ -284,8 +282,6 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
 
 
 def _check_env_file(path: Path, *, checkout: Path) -> None:
-    pass  # REMOVED
-
     if path.resolve().is_relative_to(checkout.resolve()):
         raise BadParams(
             where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"
