@@ -15,32 +15,24 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.core.config.operate import Takedown
-from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.operate.backup import backup, restore
 from pipelines.operate.backup.pool import Pool
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
-from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import NOW, SECRET, fullname, word
 from tests.refusals import refused
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_SECRET", SECRET)
     monkeypatch.delenv("CORPUS_VAULT_BACKUP", raising=False)
-    found = used.copy(tmp_path / "home")
-    with workspace(found) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    found = used.copy_with_params(tmp_path / "home")
     (found.home / "releases").mkdir()
     (found.home / "releases" / "key").write_text("of a release")
     (found.home / "mlflow" / "1").mkdir(parents=True)

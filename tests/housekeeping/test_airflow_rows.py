@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -17,17 +16,14 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.operate.backup import database_copies
 from pipelines.operate.housekeeping import airflow_rows
 from pipelines.operate.services import postgres
-from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests.privacy import used_corpus as used
 from tests.refusals import refused
 
-ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now(UTC)
 
 
@@ -141,11 +137,7 @@ def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest
 def test_the_command_removes_old_rows_and_old_logs_only(
     rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = used.copy(tmp_path / "home")
-    with workspace(settings) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    settings = used.copy_with_params(tmp_path / "home")
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)
     monkeypatch.setenv(postgres.AIRFLOW_URL, rows.url)

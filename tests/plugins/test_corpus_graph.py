@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a new corpus with the sandbox's profile."""
     folder = tmp_path_factory.mktemp("corpus")
-    code = checkout(folder / "code", smaller=lambda profile: None)
+    code = checkout(folder / "code")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(folder / "home"))
         repository.init(Settings.from_env(), checkout=code, profile="sandbox")
