@@ -11,9 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.operate.backup import backup, restore
@@ -22,6 +20,7 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
 from pipelines.workspace.git import git
+from tests.commands import answered
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import NOW, SECRET, fullname, word
@@ -277,18 +276,12 @@ def test_the_commands_back_up_and_restore(
     monkeypatch.setenv("CORPUS_VAULT_BACKUP", str(folder))
     secret = tmp_path / "secret"
 
-    def call(*argv: str) -> dict[str, object]:
-        done = CliRunner().invoke(app, argv, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
-
-    assert call("backup", "--dry-run")["vault"] and not folder.exists()
-    name = call("backup", "--secret-to", str(secret), "--keep-days", "7")["backup"]
+    assert answered("backup", "--dry-run")["vault"] and not folder.exists()
+    name = answered("backup", "--secret-to", str(secret), "--keep-days", "7")["backup"]
     gone = take_down(settings, fullname("posts", 0))
     monkeypatch.setenv("CORPUS_SECRET", secret.read_text())
     listed = str(settings.home / "takedowns" / "tombstones.json")
-    told = call(
+    told = answered(
         "restore", "--from", str(folder), "--to", str(tmp_path / "new"), "--at", str(name), "--tombstones", listed
     )
     assert told["replayed"] == len(gone) and used.naming(used.settings_of(tmp_path / "new"), gone) == []

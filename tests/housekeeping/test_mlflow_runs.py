@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
@@ -23,6 +21,7 @@ from pipelines.takedown import expiry
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
 from tests import mlflow_database, mlflow_server
+from tests.commands import answered
 from tests.privacy import used_corpus as used
 
 NAME = "crisis-memes-severity"
@@ -84,9 +83,7 @@ def trashed_for(days: int) -> None:
 
 
 def housekeeping(*options: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["housekeeping", *options])
-    assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout.strip().rpartition("\n")[2])["mlflow"])
+    return dict(answered("housekeeping", *options)["mlflow"])
 
 
 def champion() -> str:

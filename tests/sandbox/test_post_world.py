@@ -40,11 +40,6 @@ PARAMS = load(ROOT, profile="sandbox")
 EARLY = {"deleted", "removed", "deleted_later"}
 
 
-@pytest.fixture(scope="module")
-def posts():
-    return PostWorld(PARAMS.sandbox).build()
-
-
 def of(size, *, seed=1):
     return Sandbox(seed=seed, months=("2022-11",), submissions=200, posts=size, port=1)
 
