@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from dvc_airflow import annotation
 from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import protocols
+from dvc_airflow.graph import listed
 
 with corpus_dag(
     "annotation_pull",
@@ -22,4 +22,4 @@ with corpus_dag(
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
     max_active_runs=1,
 ) as dag:
-    annotation.pull_one.expand(job=annotation.open_rounds(protocols()))
+    annotation.pull_one.expand(job=annotation.open_rounds(listed("protocols")))

@@ -20,7 +20,7 @@ from airflow.sdk import CronTriggerTimetable
 
 from dvc_airflow import deletion, settings
 from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import corpora
+from dvc_airflow.graph import listed
 
 with corpus_dag(
     "deletion_sweep",
@@ -31,7 +31,7 @@ with corpus_dag(
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
     max_active_runs=1,
 ) as dag:
-    sweeps, done = deletion.sweeps(corpora()), deletion.run_pending()
+    sweeps, done = deletion.sweeps(listed("corpora")), deletion.run_pending()
     sweeps >> done
-    deletion.retrain(corpora(), done)
+    deletion.retrain(listed("corpora"), done)
     sweeps >> deletion.swept()

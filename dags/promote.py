@@ -17,7 +17,9 @@ from airflow.sdk import Param
 
 from dvc_airflow import approval
 from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import models
+from dvc_airflow.graph import listed
+
+MODELS = listed("registry")
 
 with corpus_dag(
     "promote",
@@ -26,9 +28,7 @@ with corpus_dag(
     schedule=None,
     max_active_runs=2,
     params={
-        "name": Param(
-            models()[0], type="string", enum=models(), description="the registered model, such as crisis-posts"
-        ),
+        "name": Param(MODELS[0], type="string", enum=MODELS, description="the registered model, such as crisis-posts"),
         "version": Param(
             1,
             type="integer",

@@ -17,7 +17,7 @@ from airflow.sdk import Param
 
 from dvc_airflow import deletion
 from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import corpora
+from dvc_airflow.graph import listed
 
 with corpus_dag(
     "takedown",
@@ -36,4 +36,4 @@ with corpus_dag(
 ) as dag:
     done = deletion.takedown()
     deletion.look() >> done
-    deletion.retrain(corpora(), done)
+    deletion.retrain(listed("corpora"), done)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from pipelines.core.errors import ConfigError
-
 
 def run() -> None:
     """Run the command in ``sys.argv``; if the packages of an extra are missing, print which extra to install."""
@@ -19,13 +17,13 @@ def run() -> None:
         take_secret()
         main()
     except ModuleNotFoundError as error:
-        pass  # REMOVED
+        from pipelines.core.errors import ConfigError
 
         if (error.name or "").partition(".")[0] in ("", "pipelines", "crisis_corpus"):
             report(error)
             sys.exit(1)
         missing = ConfigError("ExtraMissing", package=error.name)
-        sys.stderr.write(f"{type(missing).__name__}: {missing}\n")
+        sys.stderr.write(f"{missing.code}: {missing}\n")
         sys.exit(missing.exit_code)
 
 

@@ -14,7 +14,7 @@ from pipelines.workspace.git import git
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object]) -> Path:
+def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object] | None = None) -> Path:
     """Copy what git knows or would add, change the sandbox's profile in place by ``smaller``, and commit all of it."""
     names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     for name in names:
@@ -23,10 +23,11 @@ def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object]) -> Pa
         if linked or (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=not linked)
-    path = folder / "profiles" / "sandbox.yaml"
-    profile = yaml.safe_load(path.read_text())
-    smaller(profile)
-    path.write_text(yaml.safe_dump(profile))
+    if smaller:
+        path = folder / "profiles" / "sandbox.yaml"
+        profile = yaml.safe_load(path.read_text())
+        smaller(profile)
+        path.write_text(yaml.safe_dump(profile))
     git("init", "--quiet", "-b", "main", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "-m", "the working tree", cwd=folder)

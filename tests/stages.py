@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 import networkx as nx
 import pytest
@@ -82,11 +81,3 @@ def _closure(defined: dict[str, Definition], targets: list[str] | tuple[str, ...
 
 def _touch(one: str, other: str) -> bool:
     return os.path.commonpath([one, other]) in {one, other}
-
-
-def remove_objects(folder: str | Path) -> int:
-    """Remove every object of a cache or remote, as a lost disk would; return how many."""
-    found = [path for path in Path(folder).rglob("*") if path.is_file() and "results" not in path.parts]
-    for path in found:
-        path.unlink()
-    return len(found)

@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from tests.demo_runs import busy
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -501,7 +500,7 @@ def run_shard(shard: int) -> dict[str, Any]:
         wanted = json.loads(reference.read_text())["digests"]
         seed = random.SystemRandom().randrange(2**32)
         home = HOME / f"shard-{shard}"
-        with _busy():
+        with busy():
             found = run_graph(World(home, **given), seed=seed, vault=vault)
     held = found.pop("digests")
     different = sorted(path for path in wanted.keys() | held.keys() if wanted.get(path) != held.get(path))
@@ -574,15 +573,3 @@ def smaller(profile: dict[str, Any]) -> None:
     }
     profile["silver"] |= {"ensembles": list(ENSEMBLES), "min_probability": 0.0}
     profile["injection_test"]["size"] = 10
-
-
-@contextmanager
-def _busy() -> Iterator[None]:
-    """Keep every core busy."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(psutil.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()

@@ -135,7 +135,7 @@ UNMARKED = [block for block in SHELL if not block.needs]
 
 def scratch(folder: Path) -> Path:
     """Return a checkout with the environment of this one, which `make` takes for installed, and an upstream."""
-    code = checkout(folder / "upstream", smaller=lambda profile: None)
+    code = checkout(folder / "upstream")
     git("clone", "--quiet", str(code), str(folder / "checkout"), cwd=folder)
     code = folder / "checkout"
     for name in (".venv", ".label-studio", ".docs"):

@@ -74,10 +74,11 @@ class Place:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("CORPUS_")}
         return {**kept, "PYTHONPATH": "", forkserver.ADDRESS: str(self.socket), **more}
 
-    def serve(self, *libraries: str, **more: str) -> None:
+    def serve(self, *libraries: str, **more: str) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-P", str(SCRIPT), str(self.socket), *(libraries or ["colorsys"])]
         self.server = subprocess.Popen(argv, env=self.environment(**more), stderr=subprocess.DEVNULL)
         patiently(self.socket.exists)
+        return self.server
 
     def start(self, *argv: str, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -112,12 +113,11 @@ def gone(process: psutil.Process) -> bool:
 
 
 def test_a_command_has_its_own_arguments_files_folder_and_environment(place: Place) -> None:
-    place.serve()
-    assert place.server is not None
+    server = place.serve()
     code, out, err = place.run("show", "a", "b c", given="input", A_VARIABLE="é")
     facts = json.loads(out)
     assert (code, err) == (0, "to stderr\n")
-    assert facts["ppid"] == place.server.pid
+    assert facts["ppid"] == server.pid
     assert (facts["argv"], facts["cwd"], facts["stdin"]) == (["a", "b c"], str(place.folder), "input")
     assert facts["value"] == "é" and facts["json"]
 
@@ -138,19 +138,17 @@ def test_an_exception_is_reported_by_the_hook_of_the_command(place: Place) -> No
 def test_a_command_that_a_command_starts_is_delegated_too(place: Place) -> None:
     # importing this library sets a variable, as torch and OpenCV do
     (place.folder / "a_library.py").write_text("import os\nos.environ['TORCH_FOLDER'] = 'x'\n")
-    place.serve("colorsys", "a_library", PYTHONPATH=str(place.folder))
-    assert place.server is not None
+    server = place.serve("colorsys", "a_library", PYTHONPATH=str(place.folder))
     code, out, _ = place.run("nested", PYTHONPATH=str(place.folder))
     assert code == 7
-    assert json.loads(out)["ppid"] == place.server.pid
+    assert json.loads(out)["ppid"] == server.pid
 
 
 def test_without_a_server_a_command_runs_by_itself(place: Place) -> None:
     assert json.loads(place.run("show")[1])["json"] is False
-    place.serve()
-    assert place.server is not None
-    place.server.kill()
-    place.server.wait()
+    server = place.serve()
+    server.kill()
+    server.wait()
     # its socket is still there
     assert json.loads(place.run("show")[1])["json"] is False
 
@@ -194,11 +192,10 @@ def test_a_command_ends_when_the_waiting_process_is_killed(place: Place, argv: l
 
 
 def test_the_end_of_the_server_is_a_failure_that_airflow_retries(place: Place) -> None:
-    place.serve()
+    server = place.serve()
     waiting, sleeper = place.sleeping("sleep")
-    assert place.server is not None
-    place.server.kill()
-    place.server.wait()
+    server.kill()
+    server.wait()
     assert waiting.wait(30) == forkserver.LOST
     patiently(lambda: gone(sleeper))
 

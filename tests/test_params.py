@@ -19,6 +19,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, NoSecret, SourceError, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]
+DAY = date(2026, 1, 1)
 
 
 def test_the_shipped_parameters_and_profiles_are_valid() -> None:
@@ -34,13 +35,8 @@ def test_what_dvc_cannot_read_is_refused_by_its_line(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
-    for name in FILES:
-        shutil.copy(ROOT / name, tmp_path)
-    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
-    values["dedupe"]["radios"] = 3
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(BadParams, match=r"dedupe\.radios"):
-        load(tmp_path)
+        load(overlaid(tmp_path, {"dedupe": {"radios": 3}}))
 
 
 def test_a_section_is_in_one_of_the_two_files(tmp_path: Path) -> None:
@@ -75,14 +71,8 @@ def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["infused", "m3h", "prompted"])
 def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
-    m3h = {
-        "text": "tiny:bart",
-        "embedder": "tiny:bert",
-        "open_layers": 1,
-        "examples": 1,
-        "words": 75,
-        "max_tokens": 128,
-    }
+    m3h: dict[str, object] = {"text": "tiny:bart", "embedder": "tiny:bert", "open_layers": 1, "examples": 1}
+    m3h |= {"words": 75, "max_tokens": 128}
     more = {"infused": {"base": "tiny:clip"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[kind]
     model = {"kind": kind, "labeller": "nobody", **more}
     with pytest.raises(BadParams, match=r"models\.asks\.labeller is 'nobody', which section labellers does not have"):
@@ -91,16 +81,12 @@ def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) ->
 
 
 def test_a_live_source_needs_its_approval() -> None:
-    source = Source(
-        live=True, ethics="HREC 1", access_basis="agreement", approval=None, expires=None, retention_days=None
-    )
-    with pytest.raises(SourceNotApproved, match="approval, expires, retention_days"):
-        source.check("reddit", today=date(2026, 1, 1))
-    ended = Source(
-        live=True, ethics="HREC 1", access_basis="a", approval="b", expires=date(2026, 1, 1), retention_days=1
-    )
-    with pytest.raises(SourceNotApproved, match="ended"):
-        ended.check("reddit", today=date(2026, 1, 1))
+    missing: dict[str, object] = dict.fromkeys(("approval", "expires", "retention_days"))
+    ended = {"approval": "b", "expires": DAY, "retention_days": 1}
+    for fields, words in ((missing, "approval, expires, retention_days"), (ended, "ended")):
+        source = Source.model_validate({"live": True, "ethics": "HREC 1", "access_basis": "agreement"} | fields)
+        with pytest.raises(SourceNotApproved, match=words):
+            source.check("reddit", today=DAY)
 
 
 def test_no_source_is_read_without_an_ethics_approval_on_record() -> None:
@@ -108,8 +94,8 @@ def test_no_source_is_read_without_an_ethics_approval_on_record() -> None:
     for ethics in (None, " "):
         source = Source.model_validate(dump | {"retention_days": None, "ethics": ethics})
         with pytest.raises(SourceNotApproved, match=r"ethics .* not set\. .*corpus params set sources\.dump\.ethics"):
-            source.check("dump", today=date(2026, 1, 1))
-    Source.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=date(2026, 1, 1))
+            source.check("dump", today=DAY)
+    Source.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=DAY)
     assert load(ROOT).sources["dump"].ethics is None, "no approval is given on behalf of a team"
     assert all(source.ethics for source in load(ROOT, profile="sandbox").sources.values())
 

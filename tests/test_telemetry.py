@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.core import telemetry
-from pipelines.core.config.params import FILES
 from pipelines.store.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.workspace import publish
-from pipelines.workspace.clone import workspace
 from tests.otlp_receiver import Receiver, receiving
 from tests.privacy import used_corpus as used
 
@@ -129,7 +126,7 @@ def test_a_receiver_that_is_down_or_hangs_costs_seconds_and_one_line(
 
 RUN = """
 import sys
-from pipelines import telemetry
+from pipelines.core import telemetry
 with telemetry.sent(), telemetry.outcome("dedupe@memes"):
     pass
 print(sorted(name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))))
@@ -143,11 +140,7 @@ def test_without_an_address_nothing_is_imported() -> None:
 
 
 def test_commands_send_what_a_stage_and_the_summary_count(receiver: Receiver, tmp_path: Path) -> None:
-    settings = used.copy(tmp_path / "home")
-    with workspace(settings) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    settings = used.copy_with_params(tmp_path / "home")
     head = publish.head(settings)
     env = os.environ | {"CORPUS_HOME": str(settings.home), "CORPUS_SECRET": used.SECRET}
     run = ["--base", head, "--run", "posts_dataset/manual__1"]

@@ -27,8 +27,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
+import yaml
+
+from pipelines.core.config.params import overlay
 from tests.small_checkout import checkout
 from tests.walk_person import PREFIX, Person
 from tests.walk_world import (
@@ -107,7 +109,7 @@ class Walk(Person):
     def install(self) -> None:
         """Check the project out and install it."""
         if not (self.project / ".git").exists():
-            checkout(self.project, smaller=lambda profile: None)
+            checkout(self.project)
         self.run("make setup")
         assert "0.1" in self.run("corpus --version")
 
@@ -153,8 +155,8 @@ class Walk(Person):
         """Add the team's values to its profile, and commit them to the corpus."""
         profile = self.project / "profiles" / "team.yaml"
         if "daily_cap" not in profile.read_text():
-            merged = merge_profile(profile.read_text(), VALUES)
-            profile.write_text(merged)
+            values = overlay(yaml.safe_load(profile.read_text()), yaml.safe_load(VALUES))
+            profile.write_text(yaml.safe_dump(values, sort_keys=False))
         self.run("corpus params apply profiles/team.yaml --reason 'the values of our team'")
         assert "480" in self.run("corpus params show sample")
         self.run("corpus doctor")
@@ -343,18 +345,6 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
     Walk.dataset, Walk.annotate, Walk.label, Walk.train, Walk.promote, Walk.release, Walk.consume, Walk.back_up,
     Walk.take_down, Walk.restore,
 )  # fmt: skip
-
-
-def merge_profile(text: str, more: str) -> str:
-    """Return a profile with further sections; sections that are in both are joined."""
-    import yaml
-
-    def joined(a: Any, b: Any) -> Any:
-        if isinstance(a, dict) and isinstance(b, dict):
-            return {**a, **{key: joined(a.get(key), value) for key, value in b.items()}}
-        return b
-
-    return str(yaml.safe_dump(joined(yaml.safe_load(text), yaml.safe_load(more)), sort_keys=False))
 
 
 def test_walk() -> None:

@@ -184,17 +184,12 @@ class World:
             bucket = self.bucket(name)
             if bucket.creation_date is None:
                 bucket.create(CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-                kept = self.folder / "s3" / name
-                for path in (path for path in kept.rglob("*") if path.is_file()):
-                    bucket.upload_file(str(path), str(path.relative_to(kept)))
+                self.fill_bucket(name, self.folder / "s3" / name)
 
     def _keep_objects(self) -> None:
         shutil.rmtree(self.folder / "s3", ignore_errors=True)
         for name in BUCKETS:
-            for found in self.bucket(name).objects.all():
-                path = self.folder / "s3" / name / found.key
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self.bucket(name).download_file(found.key, str(path))
+            self.copy_bucket(name, self.folder / "s3" / name)
 
     def start(self, name: str, argv: list[str], *, environment: Mapping[str, str] | None = None) -> None:
         """Start a component in a session of its own unless it runs."""

@@ -58,20 +58,8 @@ def import_(
     """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
     from pipelines.annotate.imports import imports
 
-    with opened() as (settings, vault):
-        emit(
-            imports.run(
-                corpus,
-                files=files,
-                mapping=mapping,
-                params=load(),
-                settings=settings,
-                vault=vault,
-                now=now(),
-                dry_run=dry_run,
-                allow_bad=allow_bad,
-            )
-        )
+    options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
+    run_stage(imports.run, corpus, now=now(), **options)
 
 
 @app.command(rich_help_panel=STAGES)

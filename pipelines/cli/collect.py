@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, opened, run_stage
+from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -39,8 +39,7 @@ def refresh(
     """Read the subreddits of a corpus that are due, and store their new posts until the month is collected."""
     from pipelines.collect import refresh as step
 
-    with opened() as (settings, vault):
-        emit(step.run(corpus, params=load(), settings=settings, vault=vault, now=now(), every=every))
+    run_stage(step.run, corpus, now=now(), every=every)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -49,12 +48,8 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     from pipelines.collect import images as step
     from pipelines.collect.month import Window
 
-    with opened() as (settings, vault):
-        emit(
-            step.run(
-                corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault, contact=settings.contact
-            )
-        )
+    contact = Settings.from_env().contact
+    run_stage(step.run, corpus, window=Window.from_key(month), shard=shard, contact=contact, needs_settings=False)
 
 
 @app.command(rich_help_panel=STEPS)

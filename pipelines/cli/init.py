@@ -25,15 +25,8 @@ app = typer.Typer()
 
 PER_CORPUS = "one value for both corpora, or CORPUS=VALUE for each"
 # Addresses that `corpus init` writes into the file of environment variables.
-ADDRESSES = {
-    "CORPUS_HOME": "home",
-    "CORPUS_REPO": "repo",
-    "CORPUS_REMOTE": "remote",
-    "CORPUS_VAULT_URL": "vault_url",
-    "CORPUS_ANSWERS_URL": "answers_url",
-    "CORPUS_REFRESH_URL": "refresh_url",
-    "CORPUS_JOURNAL_URL": "journal_url",
-}
+FIELDS = ("home", "repo", "remote", "vault_url", "answers_url", "refresh_url", "journal_url")
+ADDRESSES = {f"CORPUS_{field.upper()}": field for field in FIELDS}
 # More than its slowest check may take, on a machine that is busy.
 DOCTOR_SECONDS = 120
 ASKED = {
@@ -44,6 +37,10 @@ ASKED = {
     "refresh_url": "Refreshed posts that wait for their month: a database address, as above",
     "journal_url": "Journal of models: a database address, as above",
 }
+
+
+def _database(what: str, *, variable: str) -> Any:
+    return typer.Option(help=f"database address of {what}; with a password, set {variable} instead")
 
 
 @app.command(rich_help_panel="Repository")
@@ -80,24 +77,10 @@ def init(
     remote: Annotated[
         str | None, typer.Option(help="path or address of the DVC remote that stores the corpus's data")
     ] = None,
-    vault_url: Annotated[
-        str | None,
-        typer.Option(
-            help="database address of the vault (encryption keys); with a password, set CORPUS_VAULT_URL instead"
-        ),
-    ] = None,
-    answers_url: Annotated[
-        str | None,
-        typer.Option(
-            help="database address of the labellers' answers; with a password, set CORPUS_ANSWERS_URL instead"
-        ),
-    ] = None,
+    vault_url: Annotated[str | None, _database("the vault (encryption keys)", variable="CORPUS_VAULT_URL")] = None,
+    answers_url: Annotated[str | None, _database("the labellers' answers", variable="CORPUS_ANSWERS_URL")] = None,
     refresh_url: Annotated[
-        str | None,
-        typer.Option(
-            help="database address of refreshed posts that wait for their month; with a password, set "
-            "CORPUS_REFRESH_URL instead"
-        ),
+        str | None, _database("refreshed posts that wait for their month", variable="CORPUS_REFRESH_URL")
     ] = None,
     ethics: Annotated[
         str | None,
@@ -107,11 +90,7 @@ def init(
         ),
     ] = None,
     journal_url: Annotated[
-        str | None,
-        typer.Option(
-            help="database address of the journal of decisions about models; with a password, set CORPUS_JOURNAL_URL "
-            "instead"
-        ),
+        str | None, _database("the journal of decisions about models", variable="CORPUS_JOURNAL_URL")
     ] = None,
     env_file: Annotated[
         Path | None,
@@ -124,8 +103,6 @@ def init(
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import load
-
-    pass  # REMOVED
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
@@ -284,8 +261,6 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
 
 
 def _check_env_file(path: Path, *, checkout: Path) -> None:
-    pass  # REMOVED
-
     if path.resolve().is_relative_to(checkout.resolve()):
         raise BadParams(
             where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"

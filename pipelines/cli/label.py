@@ -14,31 +14,16 @@ from pipelines.cli.shared import (
     Shard,
     doing,
     emit,
-    named,
+    name_option,
     run_stage,
     show_sheets,
-    suggested,
 )
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
-LabellerName = Annotated[
-    str,
-    typer.Option(
-        help="the labeller (a model): a name in section labellers of catalogue.yaml",
-        callback=named("labeller", "labellers"),
-        autocompletion=suggested("labellers"),
-    ),
-]
-EnsembleName = Annotated[
-    str,
-    typer.Option(
-        help="the ensemble: a name in section ensembles of catalogue.yaml",
-        callback=named("ensemble", "ensembles"),
-        autocompletion=suggested("ensembles"),
-    ),
-]
+LabellerName = Annotated[str, name_option("the labeller (a model)", kind="labeller", section="labellers")]
+EnsembleName = Annotated[str, name_option("the ensemble", kind="ensemble", section="ensembles")]
 
 
 @app.command(rich_help_panel=STAGES)

@@ -69,7 +69,7 @@ def diff(as_json: AsJson = False) -> None:
         emit([_row(row) for row in rows])
         return
     table = Table(
-        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "ChangeReason"
+        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "Reason"
     )
     for row in rows:
         record = row.record

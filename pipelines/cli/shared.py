@@ -51,6 +51,12 @@ def suggested(section: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def name_option(what: str, *, kind: str, section: str) -> Any:
+    """Return a Typer option for a name in a section of catalogue.yaml, which is checked and completed."""
+    text = f"{what}: a name in section {section} of catalogue.yaml"
+    return typer.Option(help=text, callback=named(kind, section), autocompletion=suggested(section))
+
+
 def _texts_here() -> dict[str, str]:
     return texts_below(Path()) if Path(FILES[0]).is_file() else {}
 

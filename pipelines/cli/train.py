@@ -15,25 +15,17 @@ from pipelines.cli.shared import (
     doing,
     emit,
     empty_folder,
-    named,
+    name_option,
     open_vault,
     opened,
     require_mlflow,
     run_stage,
-    suggested,
 )
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
-ModelName = Annotated[
-    str,
-    typer.Option(
-        help="the model: a name in section models of catalogue.yaml",
-        callback=named("model", "models"),
-        autocompletion=suggested("models"),
-    ),
-]
+ModelName = Annotated[str, name_option("the model", kind="model", section="models")]
 TaskName = Annotated[
     Literal["figurative", "severity", "related"], typer.Option(help="the label category that the model predicts")
 ]
@@ -64,10 +56,8 @@ def train(
     from pipelines.train.classifiers import train as stage
 
     with opened() as (settings, vault):
-        emit(
-            stage.run(corpus, task=task, model=model, seed=seed, params=load(), settings=settings, vault=vault)
-            | {"history": None}
-        )
+        done = stage.run(corpus, task=task, model=model, seed=seed, params=load(), settings=settings, vault=vault)
+        emit(done | {"history": None})
 
 
 @app.command(rich_help_panel=STAGES)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams, CorpusError, DataError, name_of
+from pipelines.core.errors import BadParams, CorpusError, DataError
 from pipelines.core.progress import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.store.vault import removals
@@ -107,7 +107,7 @@ def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: V
             if request.steps["purge"][place.name]:
                 place.clear(site)
         except CorpusError as error:
-            request.pending[place.name] = name_of(error)
+            request.pending[place.name] = error.code
         say(f"purge {place.name}")
     if not request.pending:
         request.end_step("purge", settings=settings)
@@ -163,7 +163,7 @@ def _models(
                 say=lambda what: say(f"models {what}"),
             )  # fmt: skip
         except CorpusError as error:
-            request.pending["models"] = name_of(error)
+            request.pending["models"] = error.code
             return
     request.end_step("models", settings=settings)
     say("models")
@@ -290,9 +290,9 @@ def _expire(
             expired, settings=settings, context=context, opening=lambda name: opening(name=name)
         )
     except CorpusError as error:
-        request.pending["weights"] = name_of(error)
+        request.pending["weights"] = error.code
         request.save(settings)
-        raise TakedownUnfinished(request=request.request, detail=f"weights ({type(error).__name__})") from None
+        raise TakedownUnfinished(request=request.request, detail=f"weights ({error.code})") from None
     request.finish(now=now, vault=vault, settings=settings)
     return [request]
 

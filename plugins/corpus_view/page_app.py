@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -45,29 +45,23 @@ FILES = {
     "icon-dark.svg": "image/svg+xml",
 }
 
-Clock = Callable[[], datetime]
 
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI:
+def build() -> FastAPI:
     """Return the application of the page."""
     app = FastAPI(title="Corpus page", docs_url=None, redoc_url=None, openapi_url=None)
-    file, template = summary or SummaryFile(), environment().get_template("page.html")
+    file, template = SummaryFile(), environment().get_template("page.html")
 
     # not a coroutine: FastAPI runs it in a thread, so that the database never blocks the server's event loop
     @app.get("/", response_class=HTMLResponse)
     def page(user: GetUserDep, session: SessionDep) -> Response:
         """Return the page with what the user may see."""
-        content = file.read()
+        content, now = file.read(), datetime.now(UTC)
         permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
         corpora = tuple(content.found.get("corpora", ()))
-        runs = read(session, permitted=permitted, corpora=corpora, now=clock())
+        runs = read(session, permitted=permitted, corpora=corpora, now=now)
         if not runs.known:
             raise HTTPException(403, "You may read none of this project's Dags.")
-        body = template.render(model(content, runs=runs, now=clock()))
+        body = template.render(model(content, runs=runs, now=now))
         return HTMLResponse(body, headers=HEADERS | {"Cache-Control": "no-store"})
 
     @app.get("/{name}")

@@ -112,7 +112,7 @@ MODEL = alias("model")
 
 
 def approve_promotion() -> Any:
-    """Return the task that shows the gate's verdict to a person and asks for"""
+    """Return the task that shows the gate's verdict to a person and asks for approval."""
     return approve(
         about="promote {{ params.name }} {{ params.version }}",
         subject="Promote version {{ params.version }} of {{ params.name }}?",
@@ -168,7 +168,7 @@ def make_release(*, params: Any = None) -> dict[str, Any]:
 
 
 def approve_release() -> Any:
-    """Return the task that shows the risks and counts of the draft release to a person and asks for"""
+    """Return the task that shows the risks and counts of the draft release to a person and asks for approval."""
     return approve(
         about="release {{ params.name }}",
         subject="Release {{ params.name }} of {{ params.corpus }}?",

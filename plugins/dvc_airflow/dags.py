@@ -22,7 +22,7 @@ from airflow.sdk import (
 )
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import corpora, ensembles, period, refreshes, resolved, scoring
+from dvc_airflow.graph import listed, period, refreshes, resolved, scoring
 from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -184,7 +184,7 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
-            *(f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles()),
+            *(f"injection_test@{corpus}-{ensemble}" for ensemble in listed("ensembles")),
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
@@ -198,7 +198,7 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
 def finetune_dag(corpus: str, *, doc: str) -> DAG:
     """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
     with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
-        below = [f"silver@{corpus}-{ensemble}" for ensemble in ensembles()]
+        below = [f"silver@{corpus}-{ensemble}" for ensemble in listed("ensembles")]
         _benchmark(corpus, below=below)
     return dag
 
@@ -297,7 +297,7 @@ OF_STAGES = {
 
 def added() -> list[str]:
     """Return the names of the corpora without Dag files of their own."""
-    return [corpus for corpus in corpora() if corpus not in WITH_FILES]
+    return [corpus for corpus in listed("corpora") if corpus not in WITH_FILES]
 
 
 def dags_of(corpus: str) -> dict[str, DAG]:

@@ -111,34 +111,18 @@ def packages() -> dict[str, str]:
     return dict(resolved()["packages"])
 
 
-def ensembles() -> list[str]:
-    """Return the names of the ensembles in ``silver.ensembles``, in order."""
-    return list(resolved()["ensembles"])
+def listed(section: str) -> list[str]:
+    """Return the names in a section of the resolved graph.
 
-
-def providers() -> list[str]:
-    """Return the names of the providers that are called over the network; each has an Airflow pool of the same name."""
-    return list(resolved()["providers"])
+    Sections are ``corpora``, ``ensembles`` (of ``silver``, in order), ``protocols`` (the corpora with an annotation
+    protocol), ``providers`` (that are called over the network; each has a pool) and ``registry`` (MLflow's models).
+    """
+    return list(resolved()[section])
 
 
 def asking(corpus: str) -> list[str]:
     """Return the steps of a corpus, other than votes, for which ``params.yaml`` names models or systems to ask."""
     return list(resolved()["asking"].get(corpus, ()))
-
-
-def protocols() -> list[str]:
-    """Return the names of the corpora that have an annotation protocol."""
-    return list(resolved()["protocols"])
-
-
-def corpora() -> list[str]:
-    """Return the names of the corpora."""
-    return list(resolved()["corpora"])
-
-
-def models() -> list[str]:
-    """Return the names under which models are registered in MLflow."""
-    return list(resolved()["registry"])
 
 
 def scoring(corpus: str) -> list[str]:
@@ -149,11 +133,8 @@ def scoring(corpus: str) -> list[str]:
 def refreshes(corpus: str) -> str | None:
     """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
     content = resolved()
-    return content.get("refresh") if "reddit" in _listed(content["corpora"][corpus]["source"]) else None
-
-
-def _listed(source: str | list[str]) -> list[str]:
-    return [source] if isinstance(source, str) else source
+    source: str | list[str] = content["corpora"][corpus]["source"]
+    return content.get("refresh") if "reddit" in ([source] if isinstance(source, str) else source) else None
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk import task
 
 from dvc_airflow.command import run
-from dvc_airflow.graph import asking, group, providers
+from dvc_airflow.graph import asking, group, listed
 from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
@@ -27,7 +27,9 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
 
     estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
     with group("label", tooltip="ask the providers' labellers; one pool for each provider"):
-        asked = [_ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in providers()]
+        asked = [
+            _ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in listed("providers")
+        ]
     return [estimated, *asked]
 
 

@@ -11,36 +11,27 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.core.config.operate import Takedown
-from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.operate.backup import backup, restore
 from pipelines.operate.backup.pool import Pool
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
-from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
+from tests.commands import answered
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import NOW, SECRET, fullname, word
 from tests.refusals import refused
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_SECRET", SECRET)
     monkeypatch.delenv("CORPUS_VAULT_BACKUP", raising=False)
-    found = used.copy(tmp_path / "home")
-    with workspace(found) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    found = used.copy_with_params(tmp_path / "home")
     (found.home / "releases").mkdir()
     (found.home / "releases" / "key").write_text("of a release")
     (found.home / "mlflow" / "1").mkdir(parents=True)
@@ -285,18 +276,12 @@ def test_the_commands_back_up_and_restore(
     monkeypatch.setenv("CORPUS_VAULT_BACKUP", str(folder))
     secret = tmp_path / "secret"
 
-    def call(*argv: str) -> dict[str, object]:
-        done = CliRunner().invoke(app, argv, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
-
-    assert call("backup", "--dry-run")["vault"] and not folder.exists()
-    name = call("backup", "--secret-to", str(secret), "--keep-days", "7")["backup"]
+    assert answered("backup", "--dry-run")["vault"] and not folder.exists()
+    name = answered("backup", "--secret-to", str(secret), "--keep-days", "7")["backup"]
     gone = take_down(settings, fullname("posts", 0))
     monkeypatch.setenv("CORPUS_SECRET", secret.read_text())
     listed = str(settings.home / "takedowns" / "tombstones.json")
-    told = call(
+    told = answered(
         "restore", "--from", str(folder), "--to", str(tmp_path / "new"), "--at", str(name), "--tombstones", listed
     )
     assert told["replayed"] == len(gone) and used.naming(used.settings_of(tmp_path / "new"), gone) == []

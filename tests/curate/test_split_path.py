@@ -159,7 +159,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     settings = Settings.from_env()
     code = tmp_path / "code"
     code.mkdir()
-    repository.init(settings, checkout=checkout(code, smaller=lambda profile: None), profile=None)
+    repository.init(settings, checkout=checkout(code), profile=None)
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         yield Lab(settings, vault)
 

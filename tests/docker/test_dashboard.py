@@ -8,16 +8,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import airflow
-import pytest
 import yaml
 
 from pipelines.core.telemetry import METRICS as OURS
+from tests.otlp_receiver import receiving
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docker" / "grafana" / "dashboard.json").read_text())
@@ -137,48 +135,22 @@ def test_every_panel_has_a_place_of_its_own_and_names_its_series() -> None:
         taken |= cells
 
 
-@pytest.fixture
-def collector() -> Iterator[tuple[str, list[bytes]]]:
-    """An OpenTelemetry collector that keeps what it gets."""
-    got: list[bytes] = []
-
-    class Keeps(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Keeps)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", got
-    server.shutdown()
-    server.server_close()
-
-
-def test_airflow_sends_them_with_these_labels_to_the_address_of_the_page(
-    collector: tuple[str, list[bytes]], tmp_path: Path
-) -> None:
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-
-    address, got = collector
+def test_airflow_sends_them_with_these_labels_to_the_address_of_the_page(tmp_path: Path) -> None:
     known = registered()
     given = [(known[n]["type"], known[n]["name"], dict.fromkeys(labels, "x")) for n, labels in asked().items()]
     options = dict(re.findall(r"^ *export (\w+)=(\S+)$", PAGE, re.MULTILINE))
     assert options["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("http") and options["AIRFLOW__METRICS__OTEL_ON"] == "True"
     options = {name: value for name, value in options.items() if name.startswith(("OTEL_", "AIRFLOW__"))}
-    env = {**os.environ, **options, "AIRFLOW_HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": address}
+    env = {**os.environ, **options, "AIRFLOW_HOME": str(tmp_path)}
     argv = [sys.executable, "-c", f"import json, sys\n{SENT}", json.dumps(given)]
-    subprocess.run(argv, env=env, check=True, capture_output=True, timeout=120)
     sent = {}
-    for data in got:
-        for resource in ExportMetricsServiceRequest.FromString(data).resource_metrics:
-            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-                kind = metric.WhichOneof("data")
-                points = getattr(metric, kind).data_points
-                sent[metric.name] = kind, metric.unit, {a.key for point in points for a in point.attributes}
+    with receiving() as receiver:
+        env["OTEL_EXPORTER_OTLP_ENDPOINT"] = receiver.address
+        subprocess.run(argv, env=env, check=True, capture_output=True, timeout=120)
+        for _, metric in receiver.metrics():
+            kind = metric.WhichOneof("data")
+            points = getattr(metric, kind).data_points
+            sent[metric.name] = kind, metric.unit, {a.key for point in points for a in point.attributes}
     kinds = {"counter": ("sum", ""), "gauge": ("gauge", ""), "timer": ("exponential_histogram", "ms")}
     for kind, name, tags in given:
         assert sent[f"airflow.{name}"] == (*kinds[kind], set(tags)), name

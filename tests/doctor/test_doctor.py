@@ -52,12 +52,6 @@ def test_the_sandbox_needs_no_variables_in_the_shell(place: Place) -> None:
     assert "CORPUS_OPENAI_KEY" not in os.environ
 
 
-def test_a_finding_ends_without_a_full_stop_because_its_fix_follows(place: Place) -> None:
-    place.set(CORPUS_REDDIT_CLIENT_ID="")
-    found = place.examine(seconds=60)["source reddit"]
-    assert found.status == "failure" and not found.found.endswith(".") and found.fix.endswith(".")
-
-
 def test_a_header_that_a_server_sends_twice_is_read_once(place: Place) -> None:
     # MLflow is the only server that is asked for its clock here
     place.set(CORPUS_REDDIT_CLIENT_ID="")

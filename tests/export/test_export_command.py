@@ -95,7 +95,7 @@ def test_a_model_to_the_hub_until_it_is_withdrawn(
     made = packs.made("encoder")
     with small_registry.opened(small) as context:
         put(packs.NAME, made.saved, context=context, who="tester", why="a test")
-    code = checkout(tmp_path / "code", smaller=lambda profile: None)
+    code = checkout(tmp_path / "code")
     repository.init(Settings.from_env(), checkout=code, profile="sandbox")
     found = told(corpus("model", packs.NAME, "1", "--repo", "my-lab/crisis-posts", "--to", "out"))
     assert (found["kind"], found["champion"], found["passed"]) == ("encoder", False, None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 import uuid
 from collections.abc import Iterator
@@ -17,17 +15,15 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.operate.backup import database_copies
 from pipelines.operate.housekeeping import airflow_rows
 from pipelines.operate.services import postgres
-from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
+from tests.commands import answered
 from tests.privacy import used_corpus as used
 from tests.refusals import refused
 
-ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now(UTC)
 
 
@@ -141,11 +137,7 @@ def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest
 def test_the_command_removes_old_rows_and_old_logs_only(
     rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = used.copy(tmp_path / "home")
-    with workspace(settings) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    settings = used.copy_with_params(tmp_path / "home")
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)
     monkeypatch.setenv(postgres.AIRFLOW_URL, rows.url)
@@ -160,17 +152,17 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     large = written(settings.home / "logs" / "mlflow.log", days=0, lines=12_000_000)
     corpus = content(settings.home)
 
-    found = told("housekeeping", "--dry-run")
+    found = answered("housekeeping", "--dry-run")
     assert found["task_logs"] == {"files": 1, "cut": 0, "bytes": 5} and found["airflow"]["tables"]["dag_run"] == 1
     assert found["component_logs"]["files"] == found["component_logs"]["cut"] == 1
     assert "skipped" in found["mlflow"] and len(rows.left()) == 3
     with monkeypatch.context() as patch:
         patch.delenv(postgres.AIRFLOW_URL)
-        assert "skipped" in told("housekeeping", "--dry-run")["airflow"]
+        assert "skipped" in answered("housekeeping", "--dry-run")["airflow"]
         refused = CliRunner().invoke(app, ["housekeeping"])
     assert refused.exit_code and large.stat().st_size > 100_000_000, "without --yes a person is asked: there is none"
 
-    done = told("housekeeping", "--yes", "--airflow", sys.executable)
+    done = answered("housekeeping", "--yes", "--airflow", sys.executable)
     assert done["task_logs"]["files"] == 1 and done["airflow"]["tables"]["dag_run"] == 1
     assert rows.left("dag_run") == rows.left() == {("annotation_round", "manual__95"), ("doctor", "manual__92")}
     assert [path.name for path in sorted((logs / "dag_id=doctor").iterdir())] == ["run_id=manual__80"]
@@ -178,14 +170,8 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     assert 0 < large.stat().st_size <= 50_000_000 and large.read_bytes().startswith(b"line\n")
     assert content(settings.home) == corpus, "vault, receipts, journal, answers and objects are untouched"
     monkeypatch.delenv(postgres.AIRFLOW_URL)
-    again = told("housekeeping", "--yes")
+    again = answered("housekeeping", "--yes")
     assert again["task_logs"]["files"] == again["component_logs"]["cut"] == 0
-
-
-def told(*argv: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, list(argv))
-    assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout.strip().rpartition("\n")[2]))
 
 
 def written(path: Path, *, days: int, lines: int = 1) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
-from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
@@ -25,9 +21,9 @@ from pipelines.takedown import expiry
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
 from tests import mlflow_database, mlflow_server
+from tests.commands import answered
 from tests.privacy import used_corpus as used
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "crisis-memes-severity"
 OLD = datetime.now(UTC) - timedelta(days=400)
 DAYS = timedelta(days=1)
@@ -36,11 +32,7 @@ DAYS = timedelta(days=1)
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A corpus that was used, with an empty MLflow database that its commands open as a file."""
-    settings = used.copy(tmp_path / "home")
-    with workspace(settings) as clone:
-        for name in FILES:
-            shutil.copy(ROOT / name, clone.path)
-        clone.commit("params", paths=[*FILES])
+    settings = used.copy_with_params(tmp_path / "home")
     address = mlflow_database.place(settings.home)
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)
@@ -91,9 +83,7 @@ def trashed_for(days: int) -> None:
 
 
 def housekeeping(*options: str) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["housekeeping", *options])
-    assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout.strip().rpartition("\n")[2])["mlflow"])
+    return dict(answered("housekeeping", *options)["mlflow"])
 
 
 def champion() -> str:

@@ -14,24 +14,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from dvc_airflow import annotation, tasks
+from tests.plugins.handed import Handed
 
 PARAMS = {"corpus": "memes", "round": "calibration"}
-
-
-class Instance:
-    """As much of a task instance as branching needs, and what other tasks pull of it."""
-
-    map_index = -1
-
-    def __init__(self, task: Any) -> None:
-        self.task = task
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def xcom_pull(self, *, task_ids: str, key: str = "return_value") -> Any:
-        return self.pushed.get(key)
 
 
 @pytest.fixture
@@ -49,13 +34,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 @pytest.fixture
-def decided() -> Instance:
+def decided() -> Handed:
     with DAG("round", schedule=None):
         decide = annotation.decide(adjudicate="adjudicate", close="close")
         adjudicate, close = EmptyOperator(task_id="adjudicate"), EmptyOperator(task_id="close")
         decide >> [adjudicate, close]
         adjudicate >> close
-    return Instance(decide)
+    handed = Handed()
+    handed.task = decide
+    return handed
 
 
 @pytest.mark.parametrize(
@@ -67,7 +54,7 @@ def decided() -> Instance:
     ],
 )
 def test_close_puts_on_record_what_was_decided(
-    ran: list[tuple[str, ...]], decided: Instance, option: str, gold: str, reason: str
+    ran: list[tuple[str, ...]], decided: Handed, option: str, gold: str, reason: str
 ) -> None:
     event = {
         "chosen_options": [option],
@@ -77,12 +64,12 @@ def test_close_puts_on_record_what_was_decided(
     }
     # Airflow ends a branch that skips something by this, and then hands nothing over
     with contextlib.suppress(DownstreamTasksSkipped):
-        decided.pushed["return_value"] = decided.task.execute_complete({"ti": decided}, event)
+        decided["return_value"] = decided.task.execute_complete({"ti": decided}, event)
     annotation.close.function(params=PARAMS, ti=decided)
     assert ran == [("round", "close", "memes", "calibration", gold, "--reason", reason)]
 
 
-def test_a_review_is_closed_with_gold_and_without_questions(ran: list[tuple[str, ...]], decided: Instance) -> None:
+def test_a_review_is_closed_with_gold_and_without_questions(ran: list[tuple[str, ...]], decided: Handed) -> None:
     annotation.close.function(params=PARAMS, ti=decided)
     assert ran[0][-3:] == ("--gold", "--reason", "reviewed")
 

@@ -11,18 +11,9 @@ from airflow.sdk import DAG
 
 from dvc_airflow import approval
 from dvc_airflow.command import CommandFailed
+from tests.plugins.handed import Handed
 
 RUN = SimpleNamespace(dag_id="release", run_id="manual__1", triggering_user_name="bob")
-
-
-class Handed(dict[str, Any]):
-    """What tasks of a run hand over."""
-
-    def xcom_push(self, *, key: str, value: Any) -> None:
-        self[key] = value
-
-    def xcom_pull(self, *, task_ids: str, key: str) -> Any:
-        return self[key]
 
 
 def answer(user: dict[str, str] | None, *, option: str = "Release") -> Handed:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -75,30 +76,26 @@ def fake_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root.parent
 
 
-def decide(error: BaseException) -> object:
-    return command.ByFailure().evaluate(error, try_number=1, max_tries=2)
-
-
 def test_the_last_line_is_the_answer() -> None:
     assert command.run("answer") == {"kept": 3}
 
 
-def test_bad_input_is_not_tried_again() -> None:
-    with pytest.raises(command.CommandFailed) as caught:
-        command.run("bad")
-    assert decide(caught.value).action is RetryAction.FAIL  # type: ignore[attr-defined]
-
-
-def test_a_throttled_source_is_waited_for_as_it_told() -> None:
-    with pytest.raises(command.CommandFailed) as caught:
-        command.run("throttled")
-    decision = decide(caught.value)
-    assert decision.action is RetryAction.RETRY  # type: ignore[attr-defined]
-    assert decision.retry_delay.total_seconds() == 12.5  # type: ignore[attr-defined]
-
-
-def test_anything_else_backs_off_as_the_task_says() -> None:
-    assert decide(OSError()).action is RetryAction.DEFAULT  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("what", "action", "delay"),
+    [
+        ("bad", RetryAction.FAIL, None),
+        ("throttled", RetryAction.RETRY, timedelta(seconds=12.5)),
+        ("unknown", RetryAction.DEFAULT, None),
+    ],
+)
+def test_a_failure_decides_how_it_is_tried_again(what: str, action: RetryAction, delay: timedelta | None) -> None:
+    error: BaseException = OSError()
+    if what != "unknown":
+        with pytest.raises(command.CommandFailed) as caught:
+            command.run(what)
+        error = caught.value
+    decision = command.ByFailure().evaluate(error, try_number=1, max_tries=2)
+    assert (decision.action, decision.retry_delay) == (action, delay)
 
 
 Records = list[tuple[str, str]]

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph
-from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.operate.services.airflow_setup import parse_again
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.clone import workspace
+from tests.commands import output
 from tests.doctor.small_airflow import small_airflow
 from tests.small_checkout import checkout
 
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a new corpus with the sandbox's profile."""
     folder = tmp_path_factory.mktemp("corpus")
-    code = checkout(folder / "code", smaller=lambda profile: None)
+    code = checkout(folder / "code")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(folder / "home"))
         repository.init(Settings.from_env(), checkout=code, profile="sandbox")
@@ -38,12 +37,6 @@ def settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_HOME", str(home))
     monkeypatch.setattr(plugin, "HOME", home)
     return Settings.from_env()
-
-
-def run(*argv: str) -> str:
-    done = CliRunner().invoke(app, argv)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def trained() -> set[str]:
@@ -61,7 +54,7 @@ def test_a_new_corpus_gives_the_dags_its_own_graph(settings: Settings, monkeypat
 
 def test_a_changed_list_of_models_changes_the_tasks(settings: Settings) -> None:
     before = trained()
-    told = run("params", "set", "train.models", "[tiny-text, tiny-image]", "--reason", "no fusion")
+    told = output("params", "set", "train.models", "[tiny-text, tiny-image]", "--reason", "no fusion")
     assert "No Airflow was reached" in told
     assert trained() == {name for name in before if "tiny-fusion" not in name}
     assert {stage.name for stage in closure(graph(), targets=["report@memes"])} >= trained()
@@ -85,9 +78,9 @@ def test_a_commit_made_without_a_command_is_shown_after_a_refresh(settings: Sett
         path.write_text(path.read_text().replace("Draw a seeded sample", "Draw a sample"))
         clone.commit("another description")
     assert graph()["sample@memes"].desc.startswith("Draw a seeded sample")
-    assert run("airflow", "refresh").startswith("The graph has changed.")
+    assert output("airflow", "refresh").startswith("The graph has changed.")
     assert graph()["sample@memes"].desc.startswith("Draw a sample")
-    assert run("airflow", "refresh").startswith("The graph is unchanged.")
+    assert output("airflow", "refresh").startswith("The graph is unchanged.")
 
 
 def test_a_dag_that_is_newer_than_the_corpus_names_the_upgrade(settings: Settings) -> None:
@@ -104,7 +97,7 @@ def test_a_dag_that_is_newer_than_the_corpus_names_the_upgrade(settings: Setting
 
 
 def test_words_that_are_booleans_in_older_yaml_stay_words(settings: Settings) -> None:
-    run("params", "set", "corpora.posts.subreddits", '[lonely, "no", yes]', "--reason", "three of them")
+    output("params", "set", "corpora.posts.subreddits", '[lonely, "no", yes]', "--reason", "three of them")
     found = json.loads((settings.home / "graph" / "corpus.json").read_text())
     assert found["corpora"]["posts"]["subreddits"] == ["lonely", "no", "yes"]
 
@@ -132,7 +125,7 @@ def test_a_commit_counts_although_the_graph_cannot_be_written(
     folder.rename(settings.home / "kept")
     folder.write_text("not a folder")
     try:
-        told = run("params", "set", "sample.memes.seed", "7", "--reason", "another draw")
+        told = output("params", "set", "sample.memes.seed", "7", "--reason", "another draw")
     finally:
         folder.unlink()
         (settings.home / "kept").rename(folder)

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import graph
 from dvc_airflow.tasks import month_of, revised
+from tests.plugins.handed import Handed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,19 +35,10 @@ def test_a_run_without_a_month_says_what_to_pass() -> None:
         month_of(Run())
 
 
-class Instance:
-    def __init__(self, month: str | None) -> None:
-        self.month = month
-
-    def xcom_pull(self, *, task_ids: str, key: str) -> str | None:
-        assert (task_ids, key) == ("refresh", "revised")
-        return self.month
-
-
 def test_a_refresh_revises_the_month_that_it_names_or_skips() -> None:
-    assert revised(Run(), Instance("2022-11")) == "2022-11"
+    assert revised(Run(), Handed(revised="2022-11")) == "2022-11"
     with pytest.raises(AirflowSkipException):
-        revised(Run(), Instance(None))
+        revised(Run(), Handed(revised=None))
 
 
 def test_only_a_corpus_with_listings_is_refreshed_on_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,16 +51,8 @@ def test_only_a_corpus_with_listings_is_refreshed_on_a_schedule(monkeypatch: pyt
 
 
 def test_no_task_imports_what_only_the_environment_of_commands_has() -> None:
-    # resolve.py is run with CORPUS_PYTHON
-    for path in {*(ROOT / "plugins").rglob("*.py"), *(ROOT / "dags").glob("*.py")} - {
-        *(ROOT / "plugins").rglob("resolve.py")
-    }:
-        nodes = [
-            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        found = {
-            name
-            for node in nodes
-            for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
-        }
-        assert not {name for name in found if name.split(".")[0] in {"pipelines", "dvc"}}, path.name
+    for path in (*(ROOT / "plugins").rglob("*.py"), *(ROOT / "dags").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                assert not {"pipelines", "dvc"} & {name.split(".")[0] for name in names}, path.name

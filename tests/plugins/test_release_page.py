@@ -9,6 +9,7 @@ import pytest
 from dvc_airflow import approval
 from pipelines.core.config.params import load
 from pipelines.release import datasheet
+from tests.plugins.handed import Handed
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 LINKS = {"commit": COMMIT, "report": "http://127.0.0.1:5000/#/r", "run": "http://127.0.0.1:5000/#/n"}
@@ -42,7 +43,7 @@ def test_the_page_of_a_first_release_says_that_nothing_can_be_matched() -> None:
 
 def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     done: dict[str, Any] = {"text": "the risks", "links": LINKS, "passed": True, "champion": 1, "reasons": []}
-    asked, handed = [], {}
+    asked, handed = [], Handed()
     monkeypatch.setattr(approval, "run", lambda *argv: asked.append(argv) or done)
     page = approval.make_release.function(params={"corpus": "memes", "name": "m2"})["text"]
     assert page == f"the risks\n\n{approval.links(LINKS)}"
@@ -51,11 +52,7 @@ def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.Monke
         and f"[the newest report]({LINKS['report']})" in page
     )
 
-    class Handed:
-        def xcom_push(self, *, key: str, value: Any) -> None:
-            handed[key] = value
-
-    assert approval.gate.function(params={"name": "crisis-posts", "version": 2}, ti=Handed()) == "approve"
+    assert approval.gate.function(params={"name": "crisis-posts", "version": 2}, ti=handed) == "approve"
     assert handed["verdict"]["text"] == page
     assert asked == [("release", "make", "memes", "m2"), ("gate", "crisis-posts", "2")]
     assert approval.links({}) == ""

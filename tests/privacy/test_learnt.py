@@ -209,8 +209,6 @@ def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> No
 
     with pytest.raises(KeyboardInterrupt):
         promote.promote(NAME, 1, who="w", why="y", context=context, say=stop)
-    pass  # REMOVED
-
     with refused("PromotionAhead"):
         Noted().run(ids[:3], context=context)
     assert "taken_down" not in again(version, context=context).tags

@@ -351,14 +351,14 @@ with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
 ASSIGN = """
 import sys
 from datetime import UTC, datetime
-from pipelines.core.errors import SplitConflict
+from pipelines.core.errors import DataError
 from pipelines.store.vault.vault import Vault
 with Vault.open(sys.argv[1], secret=bytes(range(32))) as vault:
     rows = {(f"{n:032x}", 0): f"split{sys.argv[2]}" for n in range(500)} | {(sys.argv[2] * 32, 0): "own"}
     try:
         vault.assign("memes", version=1, rows=rows, now=datetime(2023, 1, 1, tzinfo=UTC))
         print("won", sys.argv[2])
-    except SplitConflict:
+    except DataError:
         print("lost")
 """
 

@@ -18,6 +18,7 @@ from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import build_form
 from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.store import tables
@@ -216,6 +217,16 @@ def copy(home: Path) -> Settings:
     """Copy the corpus, which is built once for all tests, for a test that changes it."""
     shutil.copytree(built_once("used-corpus", begin), home)
     return settings_of(home)
+
+
+def copy_with_params(home: Path) -> Settings:
+    """Return a copy of the used corpus with this project's parameters on its branch."""
+    settings = copy(home)
+    with workspace(settings) as clone:
+        for name in FILES:
+            shutil.copy(small_corpus.ROOT / name, clone.path)
+        clone.commit("params", paths=[*FILES])
+    return settings
 
 
 def live(settings: Settings) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,13 +29,12 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus
 from tests.annotate.published_sets import CODES
+from tests.small_checkout import checkout
 from tests.train import small_memes
 
 ROOT = small_corpus.ROOT
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 SIZES = {"figsim": {"train": 36, "val": 12, "test": 12}, "cradle": {"train": 36, "dev": 12, "test": 12}}
-# The vendors' addresses and keys, and an answer for everything that a person must put on record elsewhere.
-VARIABLES = ("OPENAI", "ANTHROPIC", "GOOGLE", "AZURE", "GUARD", "LOCAL")
 
 
 @dataclass(frozen=True)
@@ -63,19 +61,6 @@ def values(paper: str) -> dict[str, Any]:
     return overlay(whole, parse((ROOT / "tests" / "profiles" / f"{paper}.yaml").read_text(), where="overlay"))
 
 
-def checkout(folder: Path, *, paper: str) -> Path:
-    """Commit the working tree with the profile ``<paper>-small`` into a checkout of its own."""
-    names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
-    for name in (name for name in names if (ROOT / name).is_file()):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, folder / name)
-    (folder / "profiles" / f"{paper}-small.yaml").write_text(json.dumps(values(paper)))
-    git("init", "--quiet", "-b", "main", cwd=folder)
-    git("add", "--all", cwd=folder)
-    git("commit", "--quiet", "-m", "the working tree", cwd=folder)
-    return folder
-
-
 @contextmanager
 def made(home: Path, *, paper: str) -> Iterator[SmallProfile]:
     """Create the corpus repository, serve every provider on loopback, and import files as the paper published them."""
@@ -89,8 +74,12 @@ def made(home: Path, *, paper: str) -> Iterator[SmallProfile]:
         for name, value in sandbox_variables(int(server.address.rpartition(":")[2])).items():
             patch.setenv(name, value)
         settings = Settings.from_env()
-        place = checkout(home / "checkout", paper=paper)
-        repository.init(settings, checkout=place, profile=f"{paper}-small")
+        place = checkout(home / "checkout")
+        profile = place / "profiles" / f"{paper}-small.yaml"
+        profile.write_text(json.dumps(values(paper)))
+        git("add", "--all", cwd=place)
+        git("commit", "--quiet", "-m", "the profile", cwd=place)
+        repository.init(settings, checkout=place, profile=profile.stem)
         found = SmallProfile(paper, settings, place, server)
         {"figsim": _memes, "cradle": _posts}[paper](found, home)
         yield found

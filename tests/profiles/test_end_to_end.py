@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.operate.plan.profile import paper_rows
 from pipelines.report.papers import printed
 from pipelines.workspace.clone import workspace
+from tests.commands import answered, output
 from tests.profiles import small_profile
 from tests.stages import run_commands
 
@@ -43,15 +42,14 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     with small_profile.made(tmp_path_factory.mktemp(paper), paper=paper) as profile:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CORPUS_ROOT", str(profile.checkout))
-            told = CliRunner().invoke(app, ["plan", "profile", profile.name, "--json"], catch_exceptions=False)
-            shown = CliRunner().invoke(app, ["plan", "profile", profile.name], catch_exceptions=False)
-        assert told.exit_code == shown.exit_code == 0
+            plan = answered("plan", "profile", profile.name, "--json")
+            output("plan", "profile", profile.name)
         with workspace(profile.settings) as clone:
             stages = run_commands(f"report@{profile.corpus}", clone=clone)
             folder = clone.path / "metrics" / profile.corpus
             metrics = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
             page = (clone.path / "snapshot" / profile.corpus / "report" / "report.md").read_text()
-        yield Ran(paper, json.loads(told.stdout), stages, metrics, page, profile.server.vendors.counts())
+        yield Ran(paper, plan, stages, metrics, page, profile.server.vendors.counts())
 
 
 def test_the_plan_listed_every_row_as_runnable(ran: Ran) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost
+from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from pipelines.core.config.collect import Sandbox
-from tests import small_sandbox
+from pipelines.core.config.params import load
+from tests import small_corpus, small_sandbox
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +33,12 @@ def known(built: Path) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def known_posts(built: Path) -> dict[str, Any]:
     return json.loads((built / "truth_posts.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def posts() -> list[SandboxPost]:
+    """The text posts of the sandbox's profile."""
+    return PostWorld(load(small_corpus.ROOT, profile="sandbox").sandbox).build()
 
 
 @pytest.fixture(scope="session")

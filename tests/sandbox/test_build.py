@@ -18,7 +18,7 @@ from pipelines.core.config.params import load
 
 PROFILE = Path(__file__).parents[2]
 # Words that synthetic text must never contain; nothing here describes anything.
-WORDS = "kill die death hang jump blood cut gun knife rope pills overdose razor noose poison bridge"
+WORDS = "kill die death dead hang jump blood cut gun knife rope pills overdose razor noose poison bridge burn drown"
 FORBIDDEN = set(WORDS.split())
 
 

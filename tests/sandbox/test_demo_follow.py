@@ -139,7 +139,7 @@ def test_a_second_failure_shows_the_end_of_the_log_and_a_later_demo_goes_on(smal
 def test_a_run_that_fails_without_a_failed_task_stops_the_demo(small, tmp_path) -> None:
     small.add("memes_collect", key=MONTHS[0], run_id="broken")
     small.runs[-1]["state"] = "failed"
-    with refused("NothingToClear", match="memes_collect 2022-11"):
+    with refused("NothingToClear"):
         follow(small, tmp_path)
 
 

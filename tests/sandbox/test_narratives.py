@@ -12,12 +12,10 @@ from crisis_corpus_sandbox.reddit import label_quotas, narratives, statements
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise, write
 from crisis_corpus_sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 from pipelines.collect.scrub.scrub import KINDS, scrub
+from tests.sandbox.test_build import FORBIDDEN
 
 SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)
 RULES = [kind for kind in KINDS if kind != "names"]
-# Words that synthetic text must never contain; nothing here describes anything.
-WORDS = "kill die death dead hang jump blood cut gun knife rope pills overdose razor noose poison bridge burn drown"
-FORBIDDEN = set(WORDS.split())
 
 
 def shown(narrative):

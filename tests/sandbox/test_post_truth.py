@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 from crisis_corpus_sandbox.reddit import label_quotas
-from crisis_corpus_sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
+from crisis_corpus_sandbox.reddit.post_world import CANARY_USER, COMMUNITIES
 from crisis_corpus_sandbox.reddit.truth import post_truth
 from pipelines.core.config.params import load
 
@@ -26,8 +26,8 @@ def test_every_listed_post_of_the_communities_has_a_row(listed, known, known_pos
     assert {p["month"] for p in rows.values()} == set(known_posts["months"])
 
 
-def test_groups_are_the_connected_posts_of_the_pairs():
-    known = post_truth(PostWorld(load(profile="sandbox").sandbox).build(), sandbox=load(profile="sandbox").sandbox)
+def test_groups_are_the_connected_posts_of_the_pairs(posts):
+    known = post_truth(posts, sandbox=load(profile="sandbox").sandbox)
     rows = {p["fullname"]: p for p in known["posts"]}
     groups: dict[str, list[str]] = {}
     for name, row in rows.items():
@@ -60,8 +60,7 @@ def test_canaries_are_planted(listed, known_posts):
         assert listed[name]["author"] == CANARY_USER
 
 
-def test_labels_have_the_papers_marginals():
-    posts = PostWorld(load(profile="sandbox").sandbox).build()
+def test_labels_have_the_papers_marginals(posts):
     kept = [p for p in posts if p.expected == "kept" and p.rank == 0]
     found = Counter(label for p in kept for label in p.cradle)
     for label, total in label_quotas.CRADLE.items():

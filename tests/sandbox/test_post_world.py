@@ -3,8 +3,6 @@
 import io
 import json
 from collections import Counter
-from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
 
@@ -28,26 +26,18 @@ from crisis_corpus_sandbox.reddit.post_world import (
     text_of,
 )
 from crisis_corpus_sandbox.reddit.world import World
-from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.read.language import LanguageGate
 from pipelines.collect.read.words import words
-from pipelines.collect.sources import open_source
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
-from tests.collect.listed_source import ListedSource
+from tests.sandbox.served import kept_by_source
 
 ROOT = Path(__file__).parents[2]
 PARAMS = load(ROOT, profile="sandbox")
 EARLY = {"deleted", "removed", "deleted_later"}
-
-
-@pytest.fixture(scope="module")
-def posts():
-    return PostWorld(PARAMS.sandbox).build()
 
 
 def of(size, *, seed=1):
@@ -198,26 +188,9 @@ def test_each_community_has_two_dumps_with_their_digests(built, name):
 
 
 def test_all_three_sources_serve_the_same_posts(built, known_posts, tmp_path, monkeypatch):
-    kept = {}
-    with SandboxServer(built) as server:
-        for name, value in {
-            "HOME": tmp_path, "DUMPS": built / "dumps", "CONTACT": "a@example.org",
-            "REDDIT_CLIENT_ID": CLIENT_ID, "REDDIT_CLIENT_SECRET": CLIENT_SECRET, "REDDIT_URL": server.address,
-            "REDDIT_OAUTH_URL": server.address, "ARCTIC_SHIFT_URL": server.address,
-        }.items():  # fmt: skip
-            monkeypatch.setenv(f"CORPUS_{name}", str(value))
-        today = datetime(2026, 1, 1, tzinfo=UTC).date()
-        given = {"params": PARAMS, "today": today}
-        opens = {
-            source: open_source(source, settings=Settings.from_env(), **given) for source in ("dump", "arctic_shift")
-        }
-        for source, opened in (opens | {"reddit": ListedSource(Settings.from_env(), **given)}).items():
-            items = [
-                i for m in known_posts["months"] for i in opened.submissions(Window.from_key(m), subreddits=COMMUNITIES)
-            ]
-            kept[source] = {
-                i.fullname: replace(i, source="", source_digest="") for i in items if isinstance(i, Submission)
-            }
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    months = known_posts["months"]
+    kept = kept_by_source(built, params=PARAMS, corpus="posts", months=months, subreddits=COMMUNITIES)
     lost = {c.name for c in DROPPED[:4]}
     expected = {p["fullname"] for p in known_posts["posts"] if p["case"] not in lost}
     assert set(kept["dump"]) == set(kept["reddit"]) == expected

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +15,15 @@ import requests
 from PIL import Image
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.collect.month import Window
-from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Submission
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from tests.collect.listed_source import ListedSource
+from tests.sandbox.served import kept_by_source
 
 ROOT = Path(__file__).parents[2]
 BEHAVIOURS = {
-    "ok": 200,
-    "placeholder": 200,
-    "wrong_type": 200,
-    "missing": 404,
-    "gone": 410,
-    "slow": 200,
-    "truncated": 200,
-    "huge": 200,
-    "redirect": 302,
-    "redirect_forbidden": 302,
-    "retry_after": 429,
+    **dict.fromkeys(("ok", "placeholder", "wrong_type", "slow", "truncated", "huge"), 200),
+    **dict.fromkeys(("redirect", "redirect_forbidden"), 302),
+    **{"missing": 404, "gone": 410, "retry_after": 429},
 }
 
 
@@ -246,25 +232,8 @@ def test_the_generated_sandbox_is_the_same_through_every_source(
     built: Path, known: dict[str, Any], month: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
-    window, params = Window.from_key(month), load(ROOT, profile="sandbox")
-    with SandboxServer(built) as server:
-        settings = Settings.from_env().model_copy(
-            update={
-                "dumps": built / "dumps",
-                "contact": "team@example.org",
-                "reddit_client_id": CLIENT_ID,
-                "reddit_client_secret": CLIENT_SECRET,
-                "reddit_url": server.address,
-                "reddit_oauth_url": server.address,
-                "arctic_shift_url": server.address,
-            }
-        )
-        kept = {}
-        given: dict[str, Any] = {"params": params, "today": date(2023, 1, 1)}
-        opens = {source: open_source(source, settings=settings, **given) for source in ("dump", "arctic_shift")}
-        for source, opened in (opens | {"reddit": ListedSource(settings, corpus="memes", **given)}).items():
-            items = [i for i in opened.submissions(window, subreddits=["SuicideMeme"]) if isinstance(i, Submission)]
-            kept[source] = {i.fullname: replace(i, source="", source_digest="") for i in items}
+    params = load(ROOT, profile="sandbox")
+    kept = kept_by_source(built, params=params, corpus="memes", months=[month], subreddits=["SuicideMeme"])
     assert kept["dump"] == kept["reddit"]
     # An archive may have missed a post altogether; what it has is the same.
     assert kept["arctic_shift"].items() <= kept["dump"].items()

@@ -17,12 +17,8 @@ Found = list[tuple[str, Finding]]
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
     """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others."""
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
-        findings = list(first.items())
-        return (
-            findings
-            if deployment is None
-            else findings + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
-        )
+        listed = [] if deployment is None else checks(deployment, seconds=seconds, deep=deep)
+        return [*first.items(), *run(listed, seconds=seconds)]
 
 
 def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]:

@@ -22,7 +22,7 @@ from pipelines.operate.doctor.deployment import Deployment, succeeds
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks
-from pipelines.store.vault.engine import database_file
+from pipelines.store.vault.engine import database_file, file_missing
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
@@ -63,10 +63,9 @@ def vault(deployment: Deployment) -> Finding:
 
 
 def _absent(deployment: Deployment) -> Finding | None:
-    file = database_file(deployment.settings.vault_url)
     if bad := _without_secret(deployment):
         return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
-    if file is None or file.exists():
+    if not file_missing(deployment.settings.vault_url):
         return None
     months = len(deployment.months)
     if months:
@@ -83,8 +82,7 @@ def _open(deployment: Deployment) -> Vault:
 
 def hub(deployment: Deployment) -> Finding:
     """Check that the copies of releases and models on a hub are current, by the journal; no request is sent."""
-    file = database_file(deployment.settings.journal_url)
-    if file is not None and not file.exists():
+    if file_missing(deployment.settings.journal_url):
         return ok("nothing was pushed")
     if finding := _absent(deployment):
         return finding
@@ -135,9 +133,8 @@ def refreshes(deployment: Deployment) -> Finding:
 def sweep(deployment: Deployment, corpus: str) -> Finding:
     """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
     hours = deployment.limits.sweep_hours
-    file = database_file(deployment.settings.vault_url)
     try:
-        if _absent(deployment) or (file is not None and not file.exists()):
+        if _absent(deployment):
             return ok("no record to sweep")
         with _open(deployment) as opened, opened.database.reading() as connection:
             last = checks.last_success(connection, corpus=corpus)
@@ -197,8 +194,7 @@ def takedowns(deployment: Deployment) -> Finding:
 def budget(deployment: Deployment) -> Finding:
     """Check that the budget for labelling is not nearly spent."""
     limit, share = deployment.params.votes.budget_usd, deployment.limits.budget_share
-    file = database_file(deployment.settings.answers_url)
-    if file is not None and not file.exists():
+    if file_missing(deployment.settings.answers_url):
         return ok("nothing was spent")
     with AnswerStore.open(deployment.settings.answers_url) as answers:
         paid, held = (amount / NANO for amount in answers.spent())

@@ -43,18 +43,17 @@ class OldLogs:
         return sum(map(_size, self.files)) + sum(max(_size(path) - self.keep, 0) for path in self.large)
 
 
-def of_tasks(*, before: datetime) -> OldLogs | None:
-    """Return the logs of Airflow's tasks to which nothing was written since; ``None`` if their folder is not here."""
-    place = tasks_folder()
-    if place is None:
-        return None
-    return OldLogs(tuple(path for path in _files(place) if _written(path) < before.timestamp()), (), 0)
+def of_tasks(folder: Path, *, before: datetime) -> OldLogs:
+    """Return the logs of Airflow's tasks to which nothing was written since."""
+    return OldLogs(tuple(path for path in _files(folder) if _written(path) < before.timestamp()), (), 0)
 
 
 def of_components(home: Path, *, before: datetime, most_mb: int) -> OldLogs:
     """Return the old logs of components that do not run, and the logs that are larger than ``most_mb``."""
     logs, most = list(_files(home / "logs")), most_mb * MB
-    old = [log for log in logs if _written(log) < before.timestamp() and not _running(home, log)]
+    old = [
+        log for log in logs if _written(log) < before.timestamp() and running(home / "run" / f"{log.stem}.pid") is None
+    ]
     large = [log for log in logs if log not in old and _size(log) > most]
     return OldLogs(tuple(old), tuple(large), most // 2)
 
@@ -81,10 +80,6 @@ def tasks_folder() -> Path | None:
 def _files(folder: Path) -> Iterator[Path]:
     # a link may lead out of the folder
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
-
-
-def _running(home: Path, log: Path) -> bool:
-    return running(home / "run" / f"{log.stem}.pid") is not None
 
 
 def _written(path: Path) -> float:
@@ -140,10 +135,10 @@ def due(settings: Settings, *, now: datetime, airflow: str | None = None) -> dic
         params = load(clone.path)
     limits = params.housekeeping
     logs = now - timedelta(days=limits.logs_days)
-    tasks, place = of_tasks(before=logs), tasks_folder()
+    place = tasks_folder()
     own = of_components(settings.home, before=logs, most_mb=limits.log_mb)
     return {
-        "task_logs": DuePart({"skipped": NO_LOGS}) if tasks is None else _logs(tasks, below=place),
+        "task_logs": _logs(of_tasks(place, before=logs), below=place) if place else DuePart({"skipped": NO_LOGS}),
         "component_logs": _logs(own),
         "airflow": _airflow(limits, now=now, python=airflow),
         "mlflow": _mlflow(settings, params=params, now=now),

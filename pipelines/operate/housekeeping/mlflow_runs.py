@@ -27,7 +27,7 @@ from pipelines.packaging import register
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.store.vault.engine import database_file
+from pipelines.store.vault.engine import file_missing
 from pipelines.train import finetune
 from pipelines.train.classifiers import train
 from pipelines.workspace.clone import BRANCH, history
@@ -124,13 +124,13 @@ def due(
     # MLflow's interface does not say when a run was deleted
     trashed = set(store._get_deleted_runs(limits.trash_days * 24 * 3600 * 1000)) if store else set()
     delete, collect, kept = list[str](), list[str](), 0
-    for run in _runs(registry, params=params):
+    for run, shown in _runs(registry, params=params):
         old = (run.info.end_time or run.info.start_time) < before.timestamp() * 1000
         if run.info.run_id in on_record.runs or run.data.tags.get(mlflow_pages.COMMIT) in on_record.commits:
             kept += old
         elif run.info.lifecycle_stage == DELETED:
             collect += [run.info.run_id] if run.info.run_id in trashed else []
-        elif old and run.info.status not in UNFINISHED and not run.shown:
+        elif old and run.info.status not in UNFINISHED and not shown:
             delete.append(run.info.run_id)
     size = sum(_size(registry.run_files(run)) for run in collect)
     collected = tuple(collect) if store else None
@@ -157,20 +157,14 @@ def experiments(params: Params) -> list[str]:
     return of + [mlflow_pages.experiment(corpus) for corpus in params.corpora]
 
 
-@dataclass(frozen=True)
-class _ListedRun:
-    info: Any
-    data: Any
-    shown: bool
-
-
-def _runs(registry: Registry, *, params: Params) -> Iterator[_ListedRun]:
+def _runs(registry: Registry, *, params: Params) -> Iterator[tuple[Any, bool]]:
+    """Yield each run, and whether the pages may show its numbers or report."""
     numbers = {mlflow_pages.experiment(corpus) for corpus in params.corpora}
     for experiment in experiments(params):
         newer = 0
         # MLflow lists the newest first: among these, pages look for the newest numbers and report
         for run in registry.runs(experiment):
-            yield _ListedRun(run.info, run.data, experiment in numbers and newer < mlflow_pages.SEARCHED)
+            yield run, experiment in numbers and newer < mlflow_pages.SEARCHED
             newer += run.info.lifecycle_stage != DELETED
 
 
@@ -180,8 +174,7 @@ def _store(settings: Settings) -> Any:
     uri = settings.mlflow_tracking_uri or ""
     # that of an earlier server is harmless: it knows none of the runs that the server lists
     url = mlflow_app.store(settings.home) if uri.startswith("http") else uri
-    file = database_file(url)
-    return None if file is not None and not file.exists() else _get_store(url)
+    return None if file_missing(url) else _get_store(url)
 
 
 def _collect(runs: tuple[str, ...], *, settings: Settings) -> None:

@@ -30,7 +30,7 @@ from pipelines.release import release_store
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks, locks
 from pipelines.store.vault.database import records
-from pipelines.store.vault.engine import database_file
+from pipelines.store.vault.engine import file_missing
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, sweep
 from pipelines.workspace.address import local_path
@@ -174,7 +174,7 @@ def _gap_hours(digests: Mapping[str, Mapping[str, str]], *, before: Mapping[str,
 def _budget_facts(settings: Settings, *, params: Params) -> Json:
     """Return the limit of labelling costs and the paid and reserved amounts, in US dollars."""
     paid = held = 0
-    if _exists(settings.answers_url):
+    if not file_missing(settings.answers_url):
         with AnswerStore.open(settings.answers_url) as answers:
             paid, held = answers.spent()
     return {"limit": params.votes.budget_usd, "paid": paid / NANO, "reserved": held / NANO}
@@ -182,7 +182,7 @@ def _budget_facts(settings: Settings, *, params: Params) -> Json:
 
 def _registry_facts(settings: Settings) -> Json:
     """Return for each registered model its champion, the number of journal rows and the latest of them."""
-    if not _exists(settings.journal_url):
+    if file_missing(settings.journal_url):
         return {}
     with journal.opened(settings.journal_url) as opened:
         rows = opened.rows()
@@ -255,8 +255,3 @@ def _request(request: receipts.TakedownRequest) -> Json:
 
 def _moment(time: datetime | None) -> str | None:
     return time.isoformat() if time else None
-
-
-def _exists(url: str) -> bool:
-    file: Path | None = database_file(url)
-    return file is None or file.exists()

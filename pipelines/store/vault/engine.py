@@ -145,6 +145,12 @@ def database_file(url: str) -> Path | None:
     return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
+def file_missing(url: str) -> bool:
+    """Return whether an address is that of a SQLite file which does not exist."""
+    file = database_file(url)
+    return file is not None and not file.exists()
+
+
 def chunks(ids: Collection[str]) -> Iterator[list[str]]:
     """Yield the distinct ids as sorted lists, each short enough for one SQL statement."""
     ordered = sorted(set(ids))

@@ -81,9 +81,7 @@ class Act:
         number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.runs_of(DAG)) + 1
         if number > 2:
             detail = f"the journal has no decision about version {version} of {name}"
-            raise DataError(
-                "RunFailed", dag=DAG, state="finished without a decision", detail=detail, address=self.airflow.base
-            )
+            raise _failed("finished without a decision", detail, address=self.airflow.base)
         self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
 
     def _rollback(self, *, leaving: int) -> bool:
@@ -94,10 +92,12 @@ class Act:
             capture_output=True, check=False,
         )  # fmt: skip
         if done.returncode:
-            raise DataError(
-                "RunFailed", dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-"
-            )
+            raise _failed("failed", f"exit status {done.returncode}", dag="rollback")
         return True
+
+
+def _failed(state: str, detail: str, *, dag: str = DAG, address: str = "-") -> DataError:
+    return DataError("RunFailed", dag=dag, state=state, detail=detail, address=address)
 
 
 def _versions(rows: Sequence[JournalRow], event: str) -> list[int]:
@@ -119,7 +119,7 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
     left = [version for version in candidates if version not in {*promoted[-1:], *refused}]
     if not left:
         detail = f"all {len(order)} versions of {CONTESTED} have been decided on, so none is left to evaluate"
-        raise DataError("RunFailed", dag=DAG, state="not finished", detail=detail, address=base)
+        raise _failed("not finished", detail, address=base)
     return left[0]
 
 
@@ -148,18 +148,14 @@ def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
                 except register.Unregistrable as error:
                     yield what, str(error.fields["detail"])
                 else:
-                    raise DataError(
-                        "RunFailed", dag=DAG, state="not safe", detail=f"{what} was registered", address="-"
-                    )
+                    raise _failed("not safe", f"{what} was registered")
         with _copy(context, name=name) as folder:
             registered = digest(folder)
             card = integrity.place(folder) / integrity.CARD
             card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
             faults = integrity.faults(folder, registered=registered)["files"]
             if not faults:
-                raise DataError(
-                    "RunFailed", dag=DAG, state="not safe", detail="a changed byte was not detected", address="-"
-                )
+                raise _failed("not safe", "a changed byte was not detected")
             yield "a changed byte", faults[0]
 
 

@@ -89,11 +89,9 @@ class VendorCounts:
 class Vendors:
     """The simulated model vendors of one sandbox folder; each answer is delayed by ``latency`` seconds."""
 
-    def __init__(
-        self, root: Path, *, seed: int = 0, tempers: Mapping[str, Temper] | None = None, latency: float = 0.0
-    ) -> None:
+    def __init__(self, root: Path, *, seed: int = 0, tempers: Mapping[str, Temper] | None = None) -> None:
         self.tempers: dict[str, Temper] = {**TEMPERS, **(tempers or {})}
-        self.latency = latency
+        self.latency = 0.0
         self._seed = seed
         self._path = root / LOG
         self._file: TextIO | None = None
