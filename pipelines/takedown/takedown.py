@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams, CorpusError, DataError
+from pipelines.core.errors import BadParams, CorpusError, DataError, name_of
 from pipelines.core.progress import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.store.vault import removals
@@ -64,13 +64,10 @@ def finish(
     gone = Gone(vault.tombstones())
     request.pending = {}
 
-    def note(step: str) -> Callable[[dict[str, int]], None]:
-        return lambda counts: request.note(step, counts, settings=settings)
-
     if "rewrite" not in request.done:
         came = rewrite.run(
-            gone, settings=settings, note=note("rewrite"), keep=partial(_keep, vault=vault, now=now),
-            say=lambda what: say(f"rewrite {what}"),
+            gone, settings=settings, note=partial(request.note, "rewrite", settings=settings),
+            keep=partial(_keep, vault=vault, now=now), say=lambda what: say(f"rewrite {what}"),
         )  # fmt: skip
         request.commit = came.commit if came.changed or request.commit is None else request.commit
         say("rewrite committed")
@@ -107,7 +104,7 @@ def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: V
             if request.steps["purge"][place.name]:
                 place.clear(site)
         except CorpusError as error:
-            request.pending[place.name] = type(error).__name__
+            request.pending[place.name] = name_of(error)
         say(f"purge {place.name}")
     if not request.pending:
         request.end_step("purge", settings=settings)
@@ -151,19 +148,12 @@ def _models(
     if context is None:
         request.note("models", {"no_registry": 1}, settings=settings)
     else:
-        progress = affected_models.ModelsProgress(
-            known=dict(request.steps.get("models", {})),
-            promised=request.promised,
-            note=lambda counts: request.note("models", counts, settings=settings),
-            promise=lambda version, digest: request.promise(version, digest, settings=settings),
-        )
         try:
             affected_models.run(
-                gone, context=context, terms=terms, now=now, who=request.who, why=request.reason, progress=progress,
-                say=lambda what: say(f"models {what}"),
-            )  # fmt: skip
+                request, gone, context=context, terms=terms, now=now, say=lambda what: say(f"models {what}")
+            )
         except CorpusError as error:
-            request.pending["models"] = type(error).__name__
+            request.pending["models"] = name_of(error)
             return
     request.end_step("models", settings=settings)
     say("models")
@@ -285,14 +275,13 @@ def _expire(
     request.done = list(STEPS)
     request.note("weights", expired.counts, settings=settings)
     try:
-        opening = partial(opened, settings, vault=vault)
         request.steps["weights"] |= expiry.run(
-            expired, settings=settings, context=context, opening=lambda name: opening(name=name)
+            expired, settings=settings, context=context, opening=lambda name: opened(settings, vault=vault, name=name)
         )
     except CorpusError as error:
-        request.pending["weights"] = type(error).__name__
+        request.pending["weights"] = name_of(error)
         request.save(settings)
-        raise TakedownUnfinished(request=request.request, detail=f"weights ({type(error).__name__})") from None
+        raise TakedownUnfinished(request=request.request, detail=f"weights ({name_of(error)})") from None
     request.finish(now=now, vault=vault, settings=settings)
     return [request]
 

@@ -106,27 +106,9 @@ def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], t
 
 
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
-    from datetime import UTC, datetime
-
-    from pipelines.core.config.operate import Takedown
-    from pipelines.core.config.params import load
-    from pipelines.takedown import takedown
-    from pipelines.takedown.object_versions import Objects
-    from pipelines.takedown.selection import Criteria, select
-    from pipelines.workspace.clone import workspace
-
-    settings, said = used.copy(tmp_path / "home"), list[str]()
-    with used.vault_of(settings) as vault:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            params = load(Path(__file__).parents[2])
-            selection = select(Criteria(posts=WHO), vault=vault, objects=objects, params=params)
-        given = {
-            "reason": "r",
-            "who": "w",
-            "terms": Takedown(withdraw_share=0.01),
-            "now": datetime(2023, 1, 3, tzinfo=UTC),
-        }
-        takedown.run(selection, settings=settings, vault=vault, say=said.append, **given)
+    said: list[str] = []
+    with used.opened(used.copy(tmp_path / "home")) as house:
+        house.take_down(house.select(posts=WHO), say=said.append)
     # the places that are emptied like others need no kill of their own
     others = {s for s in said if s.startswith(("purge resume", "purge scratch", "purge releases"))}
     assert set(said) - others - {"purge train", "purge lineage"} == set(STEPS)
