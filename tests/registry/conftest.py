@@ -15,7 +15,8 @@ import pytest
 from pipelines.registry.candidate import Context
 from tests import mlflow_server
 from tests.built_once import built_once
-from tests.registry import small_registry
+from tests.registry import packs, small_registry
+from tests.registry.packs import Made
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +41,12 @@ def small(made_registry: small_registry.Made, tmp_path: Path, monkeypatch: pytes
 def context(small: Path) -> Iterator[Context]:
     with small_registry.opened(small) as context:
         yield context
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    """Give a small encoder with its pack."""
+    return packs.made("encoder")
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,6 @@ from tests.registry.packs import Made
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
-
-
-@pytest.fixture(scope="module")
 def described(made: Made) -> Described:
     return Described.read(made.pack)
 

@@ -26,11 +26,6 @@ from tests.small_corpus import own_scheme
 from tests.train import small_posts, small_tuned
 
 
-@pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
-
-
 def folder_of(root: Path) -> Path:
     return finetuned.folder_of("posts", subset=SUBSET, model="encoder", root=root)
 
