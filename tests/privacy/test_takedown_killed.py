@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts
 from pipelines.workspace.git import git
+from tests.killed import asking
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import fullname
 
@@ -29,35 +27,14 @@ STEPS = (
 )  # fmt: skip
 # the ones where most may go wrong; all of them in the slow tier
 FIRST = {"tombstone", "rewrite replaced", "rewrite committed", "objects removed"}
-
-
-class Killer:
-    """A process that takes down in children and says how they ended."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def run(self, home: Path, *, step: str | None) -> int:
-        asked = json.dumps({"home": str(home), "secret": used.SECRET, "posts": WHO, "step": step})
-        _stream(self._process.stdin).write(asked + "\n")
-        _stream(self._process.stdin).flush()
-        return int(_stream(self._process.stdout).readline())
-
-
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
+Killer = Callable[[Path, str | None], int]
 
 
 @pytest.fixture(scope="module")
 def killer() -> Iterator[Killer]:
-    script = Path(__file__).with_name("killed_takedown.py")
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, cwd=Path(__file__).parents[2],
-    ) as process:  # fmt: skip
-        yield Killer(process)
-        _stream(process.stdin).close()
+    """Give a function that takes down in a process that is killed after a step, and returns how it ended."""
+    with asking(Path(__file__).with_name("killed_takedown.py")) as ask:
+        yield lambda home, step: ask({"home": str(home), "secret": used.SECRET, "posts": WHO, "step": step})
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +42,7 @@ def whole(killer: Killer, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """The state after a takedown that was not killed."""
     home = tmp_path_factory.mktemp("whole") / "home"
     settings = used.copy(home)
-    assert killer.run(home, step=None) == 0
+    assert killer(home, None) == 0
     return state(settings)
 
 
@@ -98,8 +75,8 @@ def state(settings: Settings) -> dict[str, Any]:
 @pytest.mark.parametrize("step", [s if s in FIRST else pytest.param(s, marks=pytest.mark.faults) for s in STEPS])
 def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
-    assert killer.run(settings.home, step=step) == -9, "it was not killed there"
-    assert killer.run(settings.home, step=None) == 0
+    assert killer(settings.home, step) == -9, "it was not killed there"
+    assert killer(settings.home, None) == 0
     found = state(settings)
     assert found == whole, {name for name in whole if found[name] != whole[name]}
     shutil.rmtree(settings.home)
