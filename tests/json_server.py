@@ -24,11 +24,36 @@ class Request:
 Answer = Callable[[Request], tuple[int, Any] | None]
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        return None  # a broken connection is part of a test
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Yield the address of a server on a free port of loopback."""
+    with Server(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @contextmanager
 def json_server(answer: Answer) -> Iterator[str]:
     """Yield the server's address; without an answer, the connection is closed."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -49,18 +74,5 @@ def json_server(answer: Answer) -> Iterator[str]:
 
         do_POST = do_PUT = do_PATCH = do_GET
 
-        def log_message(self, *_: object) -> None:
-            return None
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            return None  # a broken connection is part of a test
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+    with serving(Handler) as address:
+        yield address

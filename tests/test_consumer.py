@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from crisis_corpus.webhook import signature
-from pipelines.registry import transitions
 from pipelines.registry.webhook import new_secret
 from tests import built_wheels, mlflow_server
 from tests.built_once import built_once
@@ -96,10 +95,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             patch.setenv(name, "replaced")
         small_registry.begin(small_registry.made_in(built_once("registry", small_registry.make)), home=home)
         with small_registry.opened(home) as context:
-            added = small_registry.add(context, knows=6)
-            move = transitions.Move(NAME, "promoted", None, None, added.version, "tester", "a test", {}, added.digest)
-            given = {"registry": context.registry, "journal": context.journal}
-            transitions.finish(transitions.intend(move, journal=context.journal), **given, say=lambda _: None)
+            small_registry.champion(context, small_registry.add(context, knows=6).version)
     with mlflow_server.serving(home, files=home / "artifacts") as address:
         yield {"MLFLOW_TRACKING_URI": address, "CORPUS_JOURNAL_URL": f"sqlite:///{home}/journal.sqlite"}
 
@@ -127,9 +123,8 @@ def test_a_consumer_loads_the_champion_and_verifies_a_webhook(
 
 
 def test_a_consumer_fetches_a_release(environment: Environment, tmp_path: Path) -> None:
-    made = built_once("release", lambda folder: (folder / "port").write_text(str(small_release.make(folder / "home"))))
-    port = int((made / "port").read_text())
-    with small_release.opened(made / "home", to=tmp_path / "home", port=port) as world, world.reddit():
+    home, port = small_release.made()
+    with small_release.opened(home, to=tmp_path / "home", port=port) as world, world.reddit():
         folder, out = world.approved("posts", "p1"), tmp_path / "out"
         argv = ("-m", "crisis_corpus.hydrate", str(folder), "--key", str(world.key("p1")), "--out", str(out))
         done = environment.run(*argv, env=world.consumer, cwd=tmp_path)

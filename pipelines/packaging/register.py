@@ -40,9 +40,7 @@ class Unregistrable(RegistryError):
     """A model's files may not be registered, for example because one of them may be a pickle."""
 
 
-def register(
-    name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
-) -> tuple[Version, bool]:
+def register(name: str, *, chosen: Chosen, context: Context, who: str, why: str) -> tuple[Version, bool]:
     """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns."""
     from pipelines.packaging.model import save
     from pipelines.packaging.pack import pack
@@ -52,7 +50,7 @@ def register(
     with scratch(context.settings) as folder:
         made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **sources)
         saved = save(made, to=folder / "model")
-        return put(name, saved, context=context, who=who, why=why, say=say)
+        return put(name, saved, context=context, who=who, why=why)
 
 
 def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: Say = silent) -> tuple[Version, bool]:

@@ -91,15 +91,8 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
 def ahead(row: JournalRow) -> RegistryError:
     """Return the error for a change of champion that came later than the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version
-    return RegistryError(
-        "PromotionAhead",
-        name=row.name,
-        who=row.who,
-        number=row.number,
-        event=row.event,
-        version=version,
-        at=row.at[:19] + "Z",
-    )
+    fields = {"name": row.name, "who": row.who, "number": row.number, "event": row.event}
+    return RegistryError("PromotionAhead", **fields, version=version, at=row.at[:19] + "Z")
 
 
 def last_move(journal: Journal, name: str) -> JournalRow | None:

@@ -68,13 +68,7 @@ MONTHS: dict[str, Callable[[str], str]] = {
 }
 SUBREDDITS: dict[str, Callable[[str], str]] = {"subreddit": lambda name: name.lower(), OTHER: lambda _: OTHER}
 # From fine to coarse. Rows of a later level may join a class of an earlier one with equal values.
-PATH = (
-    ("month", "subreddit"),
-    ("quarter", "subreddit"),
-    ("year", "subreddit"),
-    ("year", OTHER),
-    (ANY, OTHER),
-)
+PATH = (("month", "subreddit"), ("quarter", "subreddit"), ("year", "subreddit"), ("year", OTHER), (ANY, OTHER))
 
 
 def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse:

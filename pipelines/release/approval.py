@@ -10,15 +10,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.registry.journal import signed
 from pipelines.release.rekey import release_ids
-from pipelines.release.release_store import (
-    APPROVED,
-    DRAFT,
-    RETIRED,
-    PackageAltered,
-    ReleaseEntry,
-    entries,
-    locked,
-)
+from pipelines.release.release_store import APPROVED, DRAFT, RETIRED, PackageAltered, ReleaseEntry, entries, locked
 from pipelines.store.vault.vault import Vault
 
 SHOWN = ("release", "corpus", "status", "who", "approved")

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +30,7 @@ from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.store.vault import removals
+from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 
 
@@ -54,77 +54,56 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     return counts
 
 
-@dataclass(frozen=True)
-class ModelsProgress:
-    """Progress of the takedown step ``models``, stored in the takedown request so that a killed step can resume.
-
-    Args:
-        known: the counts of deleted records by model version that an earlier attempt stored.
-        promised: model version -> the digest of its files after the change, as stored by an earlier attempt.
-        note: stores these counts.
-        promise: stores such a digest before a file of the version is changed.
-    """
-
-    known: Mapping[str, int]
-    promised: Mapping[str, str]
-    note: Callable[[dict[str, int]], None]
-    promise: Callable[[str, str], None]
-
-
 def run(
+    request: TakedownRequest,
     gone: Gone,
     *,
     context: Context,
     terms: Takedown,
     now: datetime,
-    who: str,
-    why: str,
-    progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> None:
     """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
     Args:
+        request: what earlier attempts stored, and where counts and future digests are stored before a change.
         context: registry and journal.
         terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
-        progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
     """
-    present = look(gone, context=context, keep=True)
-    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **present}.items()}
-    progress.note(counts)
-    given: dict[str, Any] = {"now": now, "who": who, "why": why, "progress": progress, "say": say}
+    request.note("models", look(gone, context=context, keep=True), settings=context.settings)
+    counts = request.steps["models"]
     until = (now + timedelta(days=terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
     open_move = None
     for name in context.registry.names():
         for version in context.registry.versions(name):
             if not (taken := counts.get(_key(version), 0)):
                 continue
-            _mark(version, taken=taken, until=until, context=context, who=who, why=why)
+            _mark(version, taken=taken, until=until, context=context, request=request)
             if (intention := standing(context.journal, name).intention) is not None:
                 # the other models need not wait for this one
                 open_move = transitions.ahead(intention)
                 continue
-            left = _replace(version, gone=gone, taken=taken, context=context, **given)
+            left = _replace(version, gone=gone, taken=taken, context=context, request=request, now=now, say=say)
             lineage.forget(version, settings=context.settings)
             if taken >= terms.withdraw_share * (left + taken):
-                reason = f"{why}: {taken} of {left + taken} training records are taken down"
-                promote.withdraw(name, version.version, who=who, why=reason, context=context)
+                why = f"{request.reason}: {taken} of {left + taken} training records are taken down"
+                promote.withdraw(name, version.version, who=request.who, why=why, context=context)
             say(_key(version))
     if open_move is not None:
         raise open_move
 
 
-def _mark(version: Version, *, taken: int, until: str, context: Context, who: str, why: str) -> None:
+def _mark(version: Version, *, taken: int, until: str, context: Context, request: TakedownRequest) -> None:
     """Record in the journal that a version is stale, unless a row says so with this number of records."""
     journal, name = context.journal, version.name
     rows = [row for row in journal.rows(name) if (row.event, row.from_version) == ("stale", version.version)]
     if any(row.metrics["taken_down"] >= taken for row in rows):
         return
-    reason = f"{why}: {taken} training records are taken down"
+    why = f"{request.reason}: {taken} training records are taken down"
     versions: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
     metrics = {"taken_down": taken, "until": until}
-    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **versions)
+    journal.append(name, event="stale", who=request.who, why=why, metrics=metrics, **versions)
 
 
 def _replace(
@@ -133,10 +112,8 @@ def _replace(
     gone: Gone,
     taken: int,
     context: Context,
+    request: TakedownRequest,
     now: datetime,
-    who: str,
-    why: str,
-    progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> int:
     """Remove the ids from a version's pack, update tag and journal, and return the number of ids left."""
@@ -156,15 +133,15 @@ def _replace(
             (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
         row, after = registration(journal, version), digest(place)
         # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
-        sound = row is not None and (row.files == before or progress.promised.get(_key(version)) == after)
+        sound = row is not None and (row.files == before or request.promised.get(_key(version)) == after)
         if sound:
-            progress.promise(_key(version), after)
+            request.promise(_key(version), after, settings=context.settings)
         registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
         say(f"{_key(version)} changed")
         if sound and row is not None and row.files != after:
-            more = f"{why}: its list of records lost {taken}"
+            why = f"{request.reason}: its list of records lost {taken}"
             fields: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
-            journal.append(version.name, event="registered", who=who, why=more, **fields)
+            journal.append(version.name, event="registered", who=request.who, why=why, **fields)
         tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {})
         registry.tag(version, tags)
     return int(kept.num_rows)

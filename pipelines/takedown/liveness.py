@@ -46,7 +46,7 @@ class LivenessContext:
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
     ) -> None:
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
-        self._terms, self._believe = terms, believe
+        self._terms, self.believe = terms, believe
         self._open: dict[str, bool] = {}
         self._control: list[str] = []
         self.requests = 0
@@ -99,7 +99,7 @@ class LivenessContext:
     def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
-        return shown, self._believe or any(name in shown for name in self._control)
+        return shown, self.believe or any(name in shown for name in self._control)
 
     def hides(self, subreddit: str | None) -> bool:
         """Return whether a post may be missing only because its subreddit (``None``: any of the corpus) is closed."""

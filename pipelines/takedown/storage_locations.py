@@ -75,7 +75,7 @@ SINKS = (
             "curate/dedupe/dedupe", "curate/sample", "curate/split", "operate/doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "store/exclusions", "store/seal", "store/table_files", "store/tables",
+            "report/charts", "report/report", "store/exclusions", "store/seal", "store/table_files", "store/tables",
             "takedown/object_versions", "takedown/redaction", "train/classifiers/train", "train/predictors/knn",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
@@ -90,7 +90,7 @@ SINKS = (
         paths=_home("models"),
         outs=("snapshot/${item.corpus}/finetuned/*",),
         writers=(
-            "crisis_corpus/verified", "train/predictors/adapter", "train/predictors/finetuned", "train/sft/sft",
+            "crisis_corpus/trusted", "train/predictors/adapter", "train/predictors/finetuned", "train/sft/sft",
         ),
     ),
     Sink(

@@ -113,7 +113,7 @@ def run(
     desk = LivenessContext(
         reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
     )
-    sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes, believe=believe)
+    sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes)
     stopped = sweeper.work(queue, names=names, counts=counts, say=say)
     with vault.database.reading() as connection:
         after = checks.known(connection, corpus=corpus)
@@ -134,18 +134,10 @@ class _Sweeper:
     """One run: sends requests, checks the answers for plausibility, and stores them."""
 
     def __init__(
-        self,
-        corpus: str,
-        *,
-        desk: LivenessContext,
-        vault: Vault,
-        terms: Sweep,
-        now: datetime,
-        homes: Homes | None,
-        believe: bool,
+        self, corpus: str, *, desk: LivenessContext, vault: Vault, terms: Sweep, now: datetime, homes: Homes | None
     ) -> None:
         self._corpus, self._desk, self._vault, self._terms = corpus, desk, vault, terms
-        self._now, self._homes, self._believe = now, homes, believe
+        self._now, self._homes = now, homes
         self._subreddits: Mapping[str, str] | None = None
         self._begun, self._tally = now, SweepTally()
 
@@ -201,7 +193,7 @@ class _Sweeper:
 
     def _judge(self, tally: SweepTally, *, of: int) -> None:
         """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run."""
-        if self._believe:
+        if self._desk.believe:
             return
         terms, gone = self._terms, tally.missing + tally.marked
         for count, share, key in ((tally.missing, terms.max_missing, "missing"), (gone, terms.max_gone, "gone")):

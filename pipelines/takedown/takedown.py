@@ -64,13 +64,10 @@ def finish(
     gone = Gone(vault.tombstones())
     request.pending = {}
 
-    def note(step: str) -> Callable[[dict[str, int]], None]:
-        return lambda counts: request.note(step, counts, settings=settings)
-
     if "rewrite" not in request.done:
         came = rewrite.run(
-            gone, settings=settings, note=note("rewrite"), keep=partial(_keep, vault=vault, now=now),
-            say=lambda what: say(f"rewrite {what}"),
+            gone, settings=settings, note=partial(request.note, "rewrite", settings=settings),
+            keep=partial(_keep, vault=vault, now=now), say=lambda what: say(f"rewrite {what}"),
         )  # fmt: skip
         request.commit = came.commit if came.changed or request.commit is None else request.commit
         say("rewrite committed")
@@ -151,17 +148,10 @@ def _models(
     if context is None:
         request.note("models", {"no_registry": 1}, settings=settings)
     else:
-        progress = affected_models.ModelsProgress(
-            known=dict(request.steps.get("models", {})),
-            promised=request.promised,
-            note=lambda counts: request.note("models", counts, settings=settings),
-            promise=lambda version, digest: request.promise(version, digest, settings=settings),
-        )
         try:
             affected_models.run(
-                gone, context=context, terms=terms, now=now, who=request.who, why=request.reason, progress=progress,
-                say=lambda what: say(f"models {what}"),
-            )  # fmt: skip
+                request, gone, context=context, terms=terms, now=now, say=lambda what: say(f"models {what}")
+            )
         except CorpusError as error:
             request.pending["models"] = error.code
             return
@@ -285,9 +275,8 @@ def _expire(
     request.done = list(STEPS)
     request.note("weights", expired.counts, settings=settings)
     try:
-        opening = partial(opened, settings, vault=vault)
         request.steps["weights"] |= expiry.run(
-            expired, settings=settings, context=context, opening=lambda name: opening(name=name)
+            expired, settings=settings, context=context, opening=lambda name: opened(settings, vault=vault, name=name)
         )
     except CorpusError as error:
         request.pending["weights"] = error.code

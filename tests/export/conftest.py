@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.export.hub_server import HubServer
-from tests.registry.conftest import context, made_registry, small
+from tests.registry.conftest import context, made, made_registry, small
 from tests.release.conftest import made_release, world
 
-__all__ = ["context", "made_registry", "made_release", "small", "world"]
+__all__ = ["context", "made", "made_registry", "made_release", "small", "world"]
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     # hf_xet speaks another protocol, to another server; the Hub takes both
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    with HubServer() as server:
+    with HubServer().running() as server:
         yield server

@@ -10,12 +10,14 @@ import base64
 import fnmatch
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.json_server import QuietHandler, serving
 
 TOKEN = "hf_a-token-of-tests"
 LARGE = ("*.parquet", "*.safetensors")
@@ -72,18 +74,12 @@ class HubServer:
         self.requests: list[tuple[str, str]] = []
         self.tokens: set[str] = set()
         self.fail = ""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self.url = ""
 
-    def __enter__(self) -> HubServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    @contextmanager
+    def running(self) -> Iterator[HubServer]:
+        with serving(self._handler()) as self.url:
+            yield self
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
         """Return status and JSON of a request."""
@@ -219,11 +215,8 @@ class HubServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         hub = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: object) -> None:
-                pass
 
             def _reply(self) -> None:
                 if self.headers.get("Transfer-Encoding") == "chunked":

@@ -71,6 +71,8 @@ def test_a_release_to_the_hub_and_away(
     approval.retire("p1", who="A. Person", why="replaced", settings=world.settings, now=NOW)
     [copy] = told(corpus("list", "--json"))["copies"]
     assert copy["state"] == "remove" and "retired" in copy["why"] and copy["do"] in corpus("list")
+    with pytest.raises(NotExportable, match="retired"):
+        corpus("push", "out", "--send", "--yes", *PERSON)
     # the printed command, with a person and a reason in place of the dots
     words = copy["do"].replace("--who … --why …", "").split()[2:]
     assert told(corpus(*(word for word in words if word != "--send")))["sent"] is False
@@ -79,6 +81,8 @@ def test_a_release_to_the_hub_and_away(
     assert ("dataset", REPO) in hub.repos
     assert told(corpus(*words, "--yes", *PERSON))["sent"] is True
     assert hub.repos == {} and corpus("list") == "The journal has no copies on the Hub.\n"
+    with refused("NotPushed"):
+        corpus(*words, "--yes", *PERSON)
 
 
 @pytest.mark.faults

@@ -35,11 +35,6 @@ REPO = "my-lab/crisis-posts"
 TEXTS = ["A long week", "No friend to talk to", "We walked by the river and it was fine", "again the same monday"]
 
 
-@pytest.fixture
-def made() -> Made:
-    return packs.made("encoder")
-
-
 def export(context: Context, version: int, to: Path, *, name: str = NAME, **given: Any) -> dict[str, Any]:
     return model_folder.run(name, version, to=to, context=context, **{"repo": REPO} | given)
 
@@ -150,37 +145,30 @@ def test_withdrawn_stale_and_unknown_versions_are_refused(context: Context, made
     assert not (tmp_path / "out").exists()
 
 
-def test_a_version_with_deleted_weights_is_refused(context: Context, made: Made, tmp_path: Path) -> None:
-    version, _ = put(NAME, made.saved, context=context, **WHO)
-    context.registry.remove(version)
-    with pytest.raises(UnknownVersion):
-        export(context, 1, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_version_whose_records_are_taken_down_is_refused_even_without_its_row(
+def test_a_version_with_records_taken_down_or_deleted_weights_is_refused_even_without_its_row(
     context: Context, made: Made, tmp_path: Path
 ) -> None:
     version, _ = put(NAME, made.saved, context=context, **WHO)
     context.registry.tag(version, {"taken_down": "2"})
     with pytest.raises(NotExportable, match="2 records on which it was trained"):
         export(context, 1, tmp_path / "out")
+    context.registry.remove(version)
+    with pytest.raises(UnknownVersion):
+        export(context, 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("change", ["altered", "pickle"])
+@pytest.mark.parametrize(("name", "data"), [("config.json", b"{}"), ("extra.json", pickle.dumps({"a": 1}))])
 def test_files_that_are_not_the_registered_ones_are_refused(
-    context: Context, made: Made, tmp_path: Path, change: str
+    context: Context, made: Made, tmp_path: Path, name: str, data: bytes
 ) -> None:
     version, _ = put(NAME, made.saved, context=context, **WHO)
     place = tmp_path / "changed"
     shutil.copytree(made.saved, place)
     pack = integrity.place(place)
-    if change == "altered":
-        (pack / "config.json").write_text("{}")
-    else:
-        (pack / "extra.json").write_bytes(pickle.dumps({"a": 1}))
-    context.registry.put(version, [pack / ("config.json" if change == "altered" else "extra.json")],
-                         below=pack.relative_to(place).as_posix())  # fmt: skip
+    file = pack / name
+    file.write_bytes(data)
+    context.registry.put(version, [file], below=pack.relative_to(place).as_posix())
     with pytest.raises(NotExportable, match="digest"):
         export(context, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -17,16 +17,16 @@ from pipelines.cli.takedown import _on_hub
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal
-from pipelines.release import approval, removal
+from pipelines.release import removal
 from pipelines.release.export import hub as copies
-from pipelines.release.export import release_folder
-from pipelines.release.export.folder import NotExportable, RemovalsDue
+from pipelines.release.export.folder import RemovalsDue
 from pipelines.release.export.hub import HubRefused, HubUnavailable
+from tests.export import test_release_export
 from tests.export.hub_server import TOKEN, HubServer, Repository
+from tests.export.test_release_export import REPO, destroy_some
 from tests.refusals import refused
 from tests.release.small_release import NOW, SECRET, World
 
-REPO = "my-lab/small-posts"
 WHO: dict[str, Any] = {"who": "Ada Writer", "why": "request 12"}
 LATER = NOW + timedelta(days=20)
 
@@ -54,8 +54,7 @@ def folder(world: World, settings: Settings, tmp_path: Path) -> Path:
 
 
 def export(world: World, settings: Settings, to: Path, **given: Any) -> Path:
-    fixed: dict[str, Any] = {"repo": REPO, "settings": settings, "vault": world.vault, "now": NOW}
-    release_folder.run("p1", to=to, **fixed | given)
+    test_release_export.export(world, "p1", to, settings=settings, **given)
     return to
 
 
@@ -73,8 +72,7 @@ def states(given: dict[str, Any], **changed: Any) -> list[tuple[str, str]]:
 
 def remove_some(world: World) -> set[str]:
     """Take posts down and publish their removal; return their ids in the release."""
-    gone = [f"t3_p{number:03d}" for number in (2, 8, 9, 12, 13, 18, 22)]
-    world.vault.destroy([world.record(name) for name in gone], reason="test", now=NOW)
+    destroy_some(world)
     removal.refresh(settings=world.settings, vault=world.vault, now=LATER)
     found = json.loads((world.folder("p1") / "removal.json").read_text())["ids"]
     assert len(found) >= 3
@@ -101,24 +99,18 @@ def test_a_push_sends_the_folder_to_a_private_gated_repository(
     assert len(repository.reachable()) == 1 and told["other_refs"] == []
     assert events(journal) == [("release/p1", "pushing"), ("release/p1", "pushed")]
     row = journal.rows()[-1]
-    assert (row.who, row.why, row.metrics["commit"], row.metrics["repo"]) == (
-        "Ada Writer",
-        "request 12",
-        told["commit"],
-        REPO,
-    )
+    assert (row.who, row.why) == ("Ada Writer", "request 12")
+    assert (row.metrics["commit"], row.metrics["repo"]) == (told["commit"], REPO)
     assert hub.tokens <= {TOKEN, ""} and states(given) == [(REPO, "current")]
 
 
 @pytest.mark.faults
 def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path) -> None:
-    from tests.export.test_release_export import loaded
-
     copies.push(folder, **WHO, **given)
     for name, data in on_hub(hub).files.items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_bytes(data)
-    rows = loaded(tmp_path / "copy", cache=tmp_path / "cache")["rows"]
+    rows = test_release_export.loaded(tmp_path / "copy", cache=tmp_path / "cache")["rows"]
     assert rows == {path.stem: pq.read_table(path).to_pylist() for path in (folder / "data").iterdir()}
 
 
@@ -157,8 +149,7 @@ def test_due_removals_come_first(
     folder: Path, world: World, settings: Settings, hub: HubServer, given: dict[str, Any]
 ) -> None:
     copies.push(folder, **WHO, **given)
-    gone = [world.record(f"t3_p{number:03d}") for number in (2, 8, 9, 12, 13, 18, 22)]
-    world.vault.destroy(gone, reason="test", now=NOW)
+    destroy_some(world)
     assert states(given) == [(REPO, "current")], "they wait for their day, as in the package"
     [copy] = copies.listing(**given | {"now": LATER})
     assert copy.state == "outdated" and copy.do.startswith("corpus release refresh; corpus export release p1")
@@ -166,25 +157,6 @@ def test_due_removals_come_first(
     with pytest.raises(RemovalsDue):
         copies.push(folder, **WHO, **given | {"now": LATER})
     assert len(hub.requests) == sent
-
-
-def test_a_retired_release_is_to_be_removed_and_is_removed(
-    folder: Path, world: World, hub: HubServer, given: dict[str, Any], journal: Journal
-) -> None:
-    copies.push(folder, **WHO, **given)
-    approval.retire("p1", who="A. Person", why="replaced", settings=world.settings, now=NOW)
-    [copy] = copies.listing(**given)
-    assert (copy.state, copy.do) == ("remove", f"corpus export remove {REPO} --kind dataset --send --who … --why …")
-    with pytest.raises(NotExportable, match="retired"):
-        copies.push(folder, **WHO, **given)
-    ours: dict[str, Any] = {"kind": "dataset", "settings": given["settings"], "journal": journal}
-    sent = len(hub.requests)
-    assert copies.remove(REPO, **WHO, **ours, send=False)["sent"] is False
-    assert len(hub.requests) == sent and ("dataset", REPO) in hub.repos
-    assert copies.remove(REPO, **WHO, **ours)["sent"] is True
-    assert hub.repos == {} and states(given) == [] and events(journal)[-1] == ("release/p1", "unpushed")
-    with refused("NotPushed"):
-        copies.remove(REPO, **WHO, **ours)
 
 
 def test_a_takedown_names_the_copies_that_are_outdated(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -22,7 +23,7 @@ from pipelines.release.export.folder import NotExportable, RemovalsDue, read
 from pipelines.release.release_store import NoSuchRelease, PackageAltered
 from pipelines.store import tables
 from tests.refusals import refused
-from tests.release.small_release import NOW, World, table
+from tests.release.small_release import NOW, World, split_rows, table
 from tests.small_corpus import write_table
 
 REPO = "my-lab/small-posts"
@@ -69,6 +70,13 @@ def unlabel(world: World, *, category: str) -> None:
     write_table(path, [r for r in rows if (r["category"], r["record_id"] in some) != (category, True)], name="gold")
 
 
+def destroy_some(world: World) -> list[str]:
+    """Take posts down, at least three of which are in a release of posts; return their fullnames."""
+    gone = [f"t3_p{number:03d}" for number in (2, 8, 9, 12, 13, 18, 22)]
+    world.vault.destroy([world.record(name) for name in gone], reason="test", now=NOW)
+    return gone
+
+
 def card(folder: Path) -> dict[str, Any]:
     head: dict[str, Any] = yaml.safe_load((folder / "README.md").read_text().split("---\n")[1])
     return head
@@ -78,10 +86,7 @@ def test_posts_load_as_a_dataset_with_the_rows_that_were_approved(world: World, 
     package = world.approved("posts", "p1")
     told = export(world, "p1", tmp_path / "out")
     found = loaded(tmp_path / "out", cache=tmp_path / "cache")
-    expected = {
-        split: [of_csv(row, labels=["labels"]) for row in table(package / f"{split}.csv")]
-        for split in ("train", "dev", "test")
-    }
+    expected = {s: [of_csv(row, labels=["labels"]) for row in rows] for s, rows in split_rows(package).items()}
     assert found["rows"] == expected
     assert told["rows"] == {split: len(rows) for split, rows in expected.items()} and all(expected.values())
     assert found["types"]["train"]["labels"] == "List(Value('string'))"
@@ -140,14 +145,8 @@ def needles(world: World) -> set[bytes]:
     found: set[str] = set()
     for item in world.items.values():
         found |= {item["name"], item["author"], item["title"], item["selftext"], str(item["created_utc"])}
-        found |= {
-            item.get("url", ""),
-            world.record(item["name"]),
-            world.vault.record_id(item["author"], domain="author"),
-        }
+        found |= {item.get("url", ""), world.record(item["name"]), world.vault.author_id(item["author"])}
     for path in world.root.rglob("splits.parquet"):
-        import pyarrow.parquet as pq
-
         found |= set(pq.read_table(path)["group"].to_pylist())
     # whole words only: group-1 is part of group-10
     words = {text.encode() for text in found if len(text) > 6}
@@ -157,8 +156,6 @@ def needles(world: World) -> set[bytes]:
 
 
 def test_no_content_author_group_record_id_or_key_is_in_any_file(world: World, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     for corpus, name in (("posts", "p1"), ("memes", "m1")):
         world.approved(corpus, name)
         export(world, name, tmp_path / name)
@@ -201,20 +198,15 @@ def test_a_draft_and_a_retired_release_are_refused(world: World, tmp_path: Path)
 
 def test_deleted_posts_leave_it_when_their_removal_is_due(world: World, tmp_path: Path) -> None:
     world.approved("posts", "p1")
-    gone = [f"t3_p{number:03d}" for number in (2, 8, 9, 12, 13, 18, 22)]
-    held = {world.of("p1", name) for name in gone} & {
-        row["id"] for row in table(world.folder("p1") / "package/fetch.csv")
-    }
+    fetched = {row["id"] for row in table(world.folder("p1") / "package/fetch.csv")}
+    held = {world.of("p1", name) for name in destroy_some(world)} & fetched
     assert len(held) >= 3
-    world.vault.destroy([world.record(name) for name in gone], reason="test", now=NOW)
     export(world, "p1", tmp_path / "waiting")  # as the package until its day
     later = NOW + timedelta(days=20)
     with pytest.raises(RemovalsDue, match="removal of"):
         export(world, "p1", tmp_path / "late", now=later)
     removal.refresh(settings=world.settings, vault=world.vault, now=later)
     export(world, "p1", tmp_path / "after", now=later)
-    import pyarrow.parquet as pq
-
     ids = {i for path in (tmp_path / "after" / "data").iterdir() for i in pq.read_table(path)["id"].to_pylist()}
     assert ids and not ids & held
     assert held <= set(json.loads((tmp_path / "after" / "package" / "removal.json").read_text())["ids"])

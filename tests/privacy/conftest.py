@@ -1,14 +1,17 @@
-"""A vault's address on each database."""
+"""A vault's address on each database, and the registry of other tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipelines.store.vault.vault import Vault
 from tests.postgres import BOTH, address, postgres
+from tests.registry.conftest import context, made_registry, small
 
-__all__ = ["postgres"]
+__all__ = ["context", "made_registry", "postgres", "small"]
 SECRET = bytes(range(32))
 
 
@@ -16,3 +19,9 @@ SECRET = bytes(range(32))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Give the address of a vault that does not exist yet."""
     return address(request, "vault", folder=tmp_path)
+
+
+@pytest.fixture
+def vault(url: str) -> Iterator[Vault]:
+    with Vault.open(url, secret=SECRET) as vault:
+        yield vault

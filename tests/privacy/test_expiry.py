@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,9 @@ from tests import small_corpus
 from tests.privacy import used_corpus as used
 from tests.privacy.test_learnt import NOW as TAKEN
 from tests.privacy.test_learnt import Noted
-from tests.privacy.test_takedown import REPO, House
-from tests.privacy.used_corpus import EACH, NOW, fullname
+from tests.privacy.used_corpus import EACH, NOW, House, fullname
 from tests.refusals import refused
-from tests.registry import conftest
-from tests.registry.small_registry import NAME, add, opened, trained
+from tests.registry.small_registry import NAME, add, trained
 from tests.small_corpus import sign
 from tests.stages import reproduce, rerun
 
@@ -44,8 +43,6 @@ TERMS = Takedown(withdraw_share=0.01, weights_days=30)
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     """A used corpus in which two models were trained: on all records of posts, and on those of test."""
-    from pipelines.core.config.params import load
-
     settings = used.copy(tmp_path / "home")
     with workspace(settings) as clone:
         path = clone.path / "dvc.yaml"
@@ -66,8 +63,8 @@ def house(tmp_path: Path) -> Iterator[House]:
         clone.checkout("snapshot/posts/split")
         reproduce(clone, "finetune@all", "finetune@some")
         clone.commit("models", paths=["dvc.lock", "metrics"])
-    with used.vault_of(settings) as vault:
-        yield House(settings, vault, load(REPO))
+    with used.opened(settings) as house:
+        yield house
 
 
 def weights(house: House, name: str) -> list[Path]:
@@ -103,22 +100,22 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
     assert both[1] == one[1] | other[1]
     assert both[0] > one[0] | other[0], "of a record in both lists: all of both models, also what they share"
     house.take_down(a_deletion(house), terms=TERMS)
-    given = {"settings": house.settings, "vault": house.vault, "terms": TERMS}
-    assert takedown.revisit(now=NOW + timedelta(days=29), **given) == []
+    revisit = partial(house.revisit, terms=TERMS)
+    assert revisit(now=NOW + timedelta(days=29)) == []
     assert len(weights(house, "all")) == 2
-    [receipt] = takedown.revisit(now=NOW + timedelta(days=30), **given)
+    [receipt] = revisit(now=NOW + timedelta(days=30))
     assert receipt.steps["weights"] == {
         "versions": 0, "objects": 1, "stages": 1, "runs": 0, "moved": 0, "without_champion": 0
     }  # fmt: skip
     assert weights(house, "all") == [] and len(weights(house, "some")) == 2
     lock = yaml.safe_load(git("--git-dir", house.settings.repo, "show", "corpus:dvc.lock"))["stages"]
     assert "finetune@all" not in lock and "finetune@some" in lock
-    assert takedown.revisit(now=NOW + timedelta(days=31), **given) == []
+    assert revisit(now=NOW + timedelta(days=31)) == []
     with workspace(house.settings) as clone:
         clone.checkout("snapshot/posts/finetuned/gold/some")
         reproduce(clone, "finetune@all")
         clone.commit("trained again", paths=["dvc.lock", "metrics"])
-    assert takedown.revisit(now=NOW + timedelta(days=60), **given) == [], "the new model never saw the record"
+    assert revisit(now=NOW + timedelta(days=60)) == [], "the new model never saw the record"
     assert len(weights(house, "all")) == 2 and len(receipts.receipts(house.settings)) == 2
 
 
@@ -151,14 +148,12 @@ def test_a_list_that_a_takedown_shortened_hides_nothing(house: House) -> None:
 
 # -- registered models ------------------------------------------------------------------------------------------------
 
-made_registry, small = conftest.made_registry, conftest.small
-
 
 @pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        small_corpus.begin(context.settings, code=small_corpus.code_of(context.settings.home / "code", {}))
-        yield context
+def context(context: Context) -> Context:
+    """Begin a repository for the registry."""
+    small_corpus.begin(context.settings, code=small_corpus.code_of(context.settings.home / "code", {}))
+    return context
 
 
 def a_stale_champion(context: Context) -> Version:

@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.config.operate import Takedown
-from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.store.vault import locks
-from pipelines.store.vault.vault import Vault
-from pipelines.takedown import purge, takedown
-from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.selection import Criteria, select
-from pipelines.workspace.clone import workspace
+from pipelines.takedown import purge
 from tests.postgres import BOTH, address
 from tests.privacy import used_corpus as used
-
-REPO = Path(__file__).resolve().parents[2]
-WHO = {"memes": (0, 3), "posts": (0, 5)}
+from tests.privacy.used_corpus import House
 
 
 def in_cache(settings: Settings, ids: set[str]) -> list[Path]:
@@ -29,32 +21,29 @@ def in_cache(settings: Settings, ids: set[str]) -> list[Path]:
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[tuple[Settings, Settings, Vault]]:
-    """Yield the settings of two hosts that share vault, repository and remote, and the open vault."""
+def two_hosts(folder: Path) -> Iterator[tuple[House, Settings]]:
+    """Yield two hosts that share vault, repository and remote."""
     one = used.copy(folder / "one")
     shared = {name: getattr(one, name) for name in ("vault_url", "repo", "remote", "answers_url", "refresh_url")}
     other = used.copy(folder / "other").model_copy(update=shared)
-    with used.vault_of(one) as vault:
-        yield one, other, vault
+    with used.opened(one) as house:
+        yield house, other
 
 
 def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path) -> None:
-    with two_hosts(tmp_path) as (one, other, vault):
+    with two_hosts(tmp_path) as (one, other):
+        vault = one.vault
         assert purge.follow(settings=other, vault=vault) == 0
-        names = [used.fullname(corpus, number) for corpus, numbers in WHO.items() for number in numbers]
-        ids = {vault.record_id(name) for name in names}
-        with workspace(one) as clone, Objects.opened(clone) as objects:
-            chosen = select(Criteria(posts=tuple(names)), vault=vault, objects=objects, params=load(REPO))
+        ids = set(one.ids())
         checkpoint = other.home / "train" / "posts" / "model" / "epoch-1"
         page = other.home / "resume" / "page"
         for path in (checkpoint, page):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-        terms = Takedown(withdraw_share=0.01)
-        takedown.run(chosen, reason="r", who="w", settings=one, vault=vault, terms=terms, now=used.NOW)
+        one.take_down(one.posts())
         before = len(in_cache(other, ids))
-        assert not in_cache(one, ids) and before
-        assert purge.follow(settings=one, vault=vault) == 0, "the takedown has cleared its own host"
+        assert not in_cache(one.settings, ids) and before
+        assert purge.follow(settings=one.settings, vault=vault) == 0, "the takedown has cleared its own host"
         assert purge.follow(settings=other, vault=vault) == before
         assert not in_cache(other, ids) and not checkpoint.exists() and not page.exists()
         assert purge.follow(settings=other, vault=vault) == 0

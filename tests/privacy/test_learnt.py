@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,59 +20,40 @@ from pipelines.promotion import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context, enter, registration
 from pipelines.takedown import affected_models
+from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 from tests import small_corpus
 from tests.refusals import refused
-from tests.registry import conftest
-from tests.registry.small_registry import NAME, add, events, opened, trained
+from tests.registry.small_registry import NAME, add, events, trained
 
 REPO = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 3, tzinfo=UTC)
 UNTIL = "2023-02-02T00:00:00+00:00"
 
 
-made_registry, small = conftest.made_registry, conftest.small
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
-
-
 @dataclass
 class Noted:
     """A request as a step sees it."""
 
-    counts: dict[str, int] = field(default_factory=dict)
-    promised: dict[str, str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    request: TakedownRequest = field(
+        default_factory=lambda: TakedownRequest("r-1", "a" * 32, "request-7", "a person", NOW.isoformat(), {}, 0)
+    )
 
     def run(self, ids: list[str], *, context: Context, share: float = 1.0, stop: str | None = None) -> None:
         def say(what: str) -> None:
-            self.said.append(what)
             if what == stop:
                 raise KeyboardInterrupt
 
-        def note(counts: dict[str, int]) -> None:
-            self.counts |= {k: max(n, self.counts.get(k, 0)) for k, n in counts.items()}
-
-        progress = affected_models.ModelsProgress(dict(self.counts), self.promised, note, self.promised.__setitem__)
         terms = Takedown(withdraw_share=share)
-        affected_models.run(
-            Gone(ids),
-            context=context,
-            terms=terms,
-            now=NOW,
-            who="a person",
-            why="request-7",
-            progress=progress,
-            say=say,
-        )
+        affected_models.run(self.request, Gone(ids), context=context, terms=terms, now=NOW, say=say)
 
 
 def again(version: Version, *, context: Context) -> Version:
     return context.registry.version(version.name, version.version)
+
+
+def taken_down(version: Version, *, context: Context) -> str | None:
+    return again(version, context=context).tags.get("taken_down")
 
 
 def test_a_version_is_tagged_and_its_list_loses_the_ids_and_it_stays_sound(context: Context, tmp_path: Path) -> None:
@@ -81,10 +61,8 @@ def test_a_version_is_tagged_and_its_list_loses_the_ids_and_it_stays_sound(conte
     one, other = add(context, knows=6), add(context, knows=6, records=ids[4:])
     noted = Noted()
     noted.run(ids[:3], context=context)
-    assert noted.counts == {"unknown": 0, f"{NAME}/1": 3}
-    assert (
-        again(one, context=context).tags["taken_down"] == "3" and "taken_down" not in again(other, context=context).tags
-    )
+    assert noted.request.steps["models"] == {"unknown": 0, f"{NAME}/1": 3}
+    assert taken_down(one, context=context) == "3" and taken_down(other, context=context) is None
     entry = enter(again(one, context=context), context=context, folder=tmp_path)
     assert entry.faults == {"files": [], "pickle": [], "card": []}, "files, files.json and journal agree"
     assert entry.pack is not None and entry.pack.records == frozenset(ids[3:])
@@ -119,9 +97,9 @@ def test_the_next_takedown_adds_to_the_count(context: Context) -> None:
     version = add(context, knows=6)
     Noted().run(ids[:3], context=context)
     Noted().run(ids[:5], context=context)
-    assert again(version, context=context).tags["taken_down"] == "5"
+    assert taken_down(version, context=context) == "5"
     Noted().run(ids[:5], context=context)
-    assert again(version, context=context).tags["taken_down"] == "5", "the same again changes nothing"
+    assert taken_down(version, context=context) == "5", "the same again changes nothing"
     assert [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"] * 2 + ["registered"]
 
 
@@ -137,7 +115,7 @@ def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Co
     assert (row.event, row.who, row.why) == (
         "withdrawn", "a person", "request-7: 4 of 36 training records are taken down"
     )  # fmt: skip
-    assert again(version, context=context).tags["taken_down"] == "4"
+    assert taken_down(version, context=context) == "4"
     before = len(context.journal.rows(NAME))
     Noted().run(ids[:4], context=context, share=0.1)
     assert len(context.journal.rows(NAME)) == before
@@ -181,7 +159,7 @@ def test_cut_short_after_the_files_and_repeated_it_is_sound(context: Context, tm
     assert enter(version, context=context, folder=tmp_path / "a").faults["files"], "nothing says so yet"
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path / "b").faults["files"] == []
-    assert again(version, context=context).tags["taken_down"] == "3"
+    assert taken_down(version, context=context) == "3"
     assert [row.event for row in context.journal.rows(NAME)] == ["registered", "stale", "registered"]
 
 
@@ -195,7 +173,7 @@ def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: C
     noted = Noted()
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path).faults["files"]
-    assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"]
+    assert noted.request.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"]
     assert candidate.read_records(integrity.place(Path(version.source)) / integrity.RECORDS) == frozenset(ids[3:])
 
 
@@ -211,10 +189,10 @@ def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> No
         promote.promote(NAME, 1, who="w", why="y", context=context, say=stop)
     with refused("PromotionAhead"):
         Noted().run(ids[:3], context=context)
-    assert "taken_down" not in again(version, context=context).tags
+    assert taken_down(version, context=context) is None
     promote.promote(NAME, 1, who="w", why="y", context=context)
     Noted().run(ids[:3], context=context)
-    assert again(version, context=context).tags["taken_down"] == "3"
+    assert taken_down(version, context=context) == "3"
 
 
 def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(context: Context) -> None:
@@ -238,4 +216,4 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     assert told["models"] == {"unknown": 0, f"{NAME}/1": 3}
     receipt = takedown.run(selection, reason="r-1", who="w", settings=settings, vault=context.vault, **given)
     assert receipt.steps["models"] == {"unknown": 0, f"{NAME}/1": 3} and receipt.ended
-    assert again(version, context=context).tags["taken_down"] == "3"
+    assert taken_down(version, context=context) == "3"

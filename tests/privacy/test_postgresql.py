@@ -8,16 +8,9 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from pipelines.core.config.operate import Takedown
-from pipelines.core.config.params import load
-from pipelines.takedown import takedown
-from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.selection import Criteria, select
-from pipelines.workspace.clone import workspace
 from tests.postgres import database
 from tests.privacy import used_corpus as used
 
-ROOT = Path(__file__).resolve().parents[2]
 ABOUT = "SELECT count(*) FROM answers WHERE record_id = %s"
 
 
@@ -28,14 +21,11 @@ def test_a_takedown_reaches_all_databases(postgres: Path, tmp_path: Path, monkey
         monkeypatch.setenv(f"CORPUS_{name.rpartition('_')[2].upper()}_URL", database(postgres, name))
     settings = used.begin(tmp_path / "home")
     assert not list(settings.home.glob("*.sqlite"))
-    with used.vault_of(settings) as vault:
-        record_id = vault.record_id(used.fullname("posts", 0))
+    with used.opened(settings) as house:
+        vault, who = house.vault, {"posts": (0,)}
+        [record_id] = house.ids(who)
         assert rows("takedown_answers", ABOUT, record_id, home=postgres) > 0
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            asked = Criteria(posts=[used.fullname("posts", 0)])
-            selection = select(asked, vault=vault, objects=objects, params=load(ROOT))
-        given = {"settings": settings, "vault": vault, "now": used.NOW, "terms": Takedown(withdraw_share=0.01)}
-        takedown.run(selection, reason="request-7", who="a person", **given)
+        house.take_down(house.posts(who))
         assert vault.tombstoned([record_id]) == {record_id} and not vault.keys([record_id])
     assert rows("takedown_answers", ABOUT, record_id, home=postgres) == 0
     assert rows("takedown_answers", "SELECT count(*) FROM answers", home=postgres) > 0

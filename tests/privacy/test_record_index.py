@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone, ids_in
@@ -37,6 +36,14 @@ TERMS = Takedown(withdraw_share=0.01, scan_days=28)
 
 def path_of(place: Path | str, digest: str) -> Path:
     return Path(place) / "files" / "md5" / digest[:2] / digest[2:]
+
+
+def pushed(file: Path, place: Path | str) -> str:
+    """Store a file as an object, as a process without the index does; return its digest."""
+    digest = file_digest(file)
+    path_of(place, digest).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(file, path_of(place, digest))
+    return digest
 
 
 class Used:
@@ -67,10 +74,8 @@ class Used:
         return sorted(path for path in self.folder.iterdir() if len(path.name) == 32)
 
     def take_down(self) -> None:
-        selection = Selection(self.record, frozenset([self.record]), {"posts": 1})
-        with used.vault_of(self.settings) as vault:
-            given = {"settings": self.settings, "vault": vault, "terms": TERMS, "now": NOW}
-            takedown.run(selection, reason="request-7", who="a person", **given)
+        with used.opened(self.settings) as house:
+            house.take_down(Selection(self.record, frozenset([self.record]), {"posts": 1}), terms=TERMS)
 
 
 @pytest.fixture
@@ -165,13 +170,8 @@ def test_an_object_is_found_that_a_process_pushed_without_the_index(corpus: Used
     corpus.build()
     pq.write_table(pa.table({"note": ["none", f"see {corpus.record}, please"]}), table := tmp_path / "t")
     (text := tmp_path / "x.json").write_text(f'{{"a": "{corpus.record}#0"}}')
-    pushed = set()
-    for path, place in ((table, corpus.settings.cache), (text, Path(corpus.settings.remote))):
-        digest = file_digest(path)
-        path_of(place, digest).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, path_of(place, digest))
-        pushed.add(digest)
-    assert corpus.named() == corpus.truth | pushed
+    new = {pushed(table, corpus.settings.cache), pushed(text, corpus.settings.remote)}
+    assert corpus.named() == corpus.truth | new
     corpus.take_down()
     assert corpus.read_all() == set()
 
@@ -194,9 +194,7 @@ def test_a_full_disk_costs_the_index_only(corpus: Used) -> None:
 
 def test_a_name_in_another_form_is_searched_in_every_object(corpus: Used, tmp_path: Path) -> None:
     pq.write_table(pa.table({"record_id": ["cradle-17"]}), table := tmp_path / "t")
-    digest = file_digest(table)
-    path_of(corpus.settings.cache, digest).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(table, path_of(corpus.settings.cache, digest))
+    digest = pushed(table, corpus.settings.cache)
     corpus.build()
     assert corpus.named(Gone(["cradle-17", corpus.record])) == {*corpus.truth, digest}
 
@@ -226,9 +224,8 @@ def test_processes_may_index_at_once_and_be_killed(corpus: Used) -> None:
 
 
 def revisited(settings: Settings, *, days: int) -> list[str]:
-    with used.vault_of(settings) as vault:
-        given = {"settings": settings, "vault": vault, "terms": TERMS, "now": NOW + timedelta(days=days)}
-        return [receipt.reason for receipt in takedown.revisit(**given)]
+    with used.opened(settings) as house:
+        return [receipt.reason for receipt in house.revisit(terms=TERMS, now=NOW + timedelta(days=days))]
 
 
 @pytest.mark.faults  # three takedowns
@@ -236,9 +233,7 @@ def test_the_sweep_reads_every_object_when_the_last_scan_is_long_ago(corpus: Use
     corpus.take_down()
     assert revisited(corpus.settings, days=0) == []
     (late := tmp_path / "x.json").write_text(f'["{corpus.record}"]')
-    place = path_of(corpus.settings.cache, digest := file_digest(late))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(late, place)
+    place = path_of(corpus.settings.cache, digest := pushed(late, corpus.settings.cache))
     # an entry that is authentic but wrong, as a defect of this software could leave
     corpus.index._write(digest, b"")
     assert revisited(corpus.settings, days=27) == [] and place.exists()

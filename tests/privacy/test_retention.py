@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,6 @@ from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]
 CAME = datetime(2023, 1, 5, tzinfo=UTC)
-
-
-@pytest.fixture
-def vault(url: str) -> Iterator[Vault]:
-    with Vault.open(url, secret=bytes(range(32))) as vault:
-        yield vault
 
 
 @pytest.fixture

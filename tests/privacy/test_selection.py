@@ -13,16 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import load
 from pipelines.core.errors import BadParams
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, Selection, _near, select
 from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
-from tests.privacy.used_corpus import EACH, NOW, fullname
+from tests.privacy.used_corpus import EACH, fullname
 
 REPO = Path(__file__).resolve().parents[2]
 ALL = range(2 * EACH)
@@ -171,11 +169,8 @@ def test_what_only_an_old_version_holds_is_found(tmp_path: Path) -> None:
         for pointer in (clone.path / "data" / "posts" / "2022-12").rglob("*.dvc"):
             pointer.unlink()
         clone.commit("a month leaves", paths=["data"])
-    with used.vault_of(settings) as vault:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            found = Desk(objects, vault)(authors=["author-4"])
-        late = vault.record_id(fullname("posts", 19))
-        assert late in found.records
-        given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}
-        takedown.run(found, settings=settings, vault=vault, **given)
-        assert used.naming(settings, {late}) == []
+    with used.opened(settings) as house:
+        found, late = house.select(authors=["author-4"]), {"posts": (19,)}
+        assert house.ids(late).keys() <= found.records
+        house.take_down(found)
+        assert house.left(late) == []

@@ -16,17 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.takedown import takedown
-from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.selection import Criteria, select
 from pipelines.takedown.storage_locations import SINKS, Sink
-from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
-from tests.privacy.used_corpus import NOW
 
 REPO = Path(__file__).resolve().parents[2]
 # Settings that are no place where something is kept.
@@ -151,13 +145,8 @@ def test_every_folder_below_home_has_a_sink(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
-    with used.vault_of(settings) as vault:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            from pipelines.core.config.params import load
-
-            selection = select(Criteria(authors=["author-1"]), vault=vault, objects=objects, params=load(REPO))
-        given = {"reason": "r", "who": "w", "terms": Takedown(withdraw_share=1), "now": NOW}
-        takedown.run(selection, settings=settings, vault=vault, **given)
+    with used.opened(settings) as house:
+        house.take_down(house.select(authors=["author-1"]))
     claimed = [path.resolve() for sink in SINKS for path in sink.paths(settings)]
     files = [path for path in settings.home.rglob("*") if path.is_file()]
     assert len(files) > 100

@@ -7,11 +7,9 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from sqlite3 import connect
 from typing import Any
 
 import pytest
@@ -147,9 +145,8 @@ def settings(server: SandboxServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def world(server: SandboxServer, url: str, params: Params, settings: Settings) -> Iterator[World]:
-    with Vault.open(url, secret=SECRET) as vault:
-        yield World(server, vault, params, settings)
+def world(server: SandboxServer, vault: Vault, params: Params, settings: Settings) -> World:
+    return World(server, vault, params, settings)
 
 
 def test_everybody_is_asked_about_by_ninety_nine_and_a_control(world: World) -> None:
@@ -539,19 +536,6 @@ def test_reddit_is_not_asked_without_an_approval(params: Params, settings: Setti
         sweep.client(
             params.model_copy(update={"sources": params.sources | {"reddit": bare}}), settings, today=NOW.date()
         )
-
-
-def test_an_older_vault_gets_what_the_sweep_needs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/vault.sqlite"
-    with Vault.open(url, secret=SECRET) as vault:
-        ids = [vault.record_id(fullname(n)) for n in range(3)]
-        vault.admit([(i, fullname(n)) for n, i in enumerate(ids)], corpus="memes", month="2023-01", now=NOW)
-        keys = vault.keys(ids)
-    with closing(connect(tmp_path / "vault.sqlite")) as raw:
-        raw.executescript("DROP TABLE checks; DROP TABLE sweeps")
-    with Vault.open(url, secret=SECRET) as vault:
-        assert vault.keys(ids) == keys
-        assert sweep.due(vault, "memes") == {}
 
 
 Change = Callable[[dict[str, Any]], Any]

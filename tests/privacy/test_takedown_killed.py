@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts
 from pipelines.workspace.git import git
+from tests.killed import asking
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import fullname
 
@@ -29,35 +27,14 @@ STEPS = (
 )  # fmt: skip
 # the ones where most may go wrong; all of them in the slow tier
 FIRST = {"tombstone", "rewrite replaced", "rewrite committed", "objects removed"}
-
-
-class Killer:
-    """A process that takes down in children and says how they ended."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def run(self, home: Path, *, step: str | None) -> int:
-        asked = json.dumps({"home": str(home), "secret": used.SECRET, "posts": WHO, "step": step})
-        _stream(self._process.stdin).write(asked + "\n")
-        _stream(self._process.stdin).flush()
-        return int(_stream(self._process.stdout).readline())
-
-
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream
+Killer = Callable[[Path, str | None], int]
 
 
 @pytest.fixture(scope="module")
 def killer() -> Iterator[Killer]:
-    script = Path(__file__).with_name("killed_takedown.py")
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, cwd=Path(__file__).parents[2],
-    ) as process:  # fmt: skip
-        yield Killer(process)
-        _stream(process.stdin).close()
+    """Give a function that takes down in a process that is killed after a step, and returns how it ended."""
+    with asking(Path(__file__).with_name("killed_takedown.py")) as ask:
+        yield lambda home, step: ask({"home": str(home), "secret": used.SECRET, "posts": WHO, "step": step})
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +42,7 @@ def whole(killer: Killer, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     """The state after a takedown that was not killed."""
     home = tmp_path_factory.mktemp("whole") / "home"
     settings = used.copy(home)
-    assert killer.run(home, step=None) == 0
+    assert killer(home, None) == 0
     return state(settings)
 
 
@@ -98,35 +75,17 @@ def state(settings: Settings) -> dict[str, Any]:
 @pytest.mark.parametrize("step", [s if s in FIRST else pytest.param(s, marks=pytest.mark.faults) for s in STEPS])
 def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
-    assert killer.run(settings.home, step=step) == -9, "it was not killed there"
-    assert killer.run(settings.home, step=None) == 0
+    assert killer(settings.home, step) == -9, "it was not killed there"
+    assert killer(settings.home, None) == 0
     found = state(settings)
     assert found == whole, {name for name in whole if found[name] != whole[name]}
     shutil.rmtree(settings.home)
 
 
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
-    from datetime import UTC, datetime
-
-    from pipelines.core.config.operate import Takedown
-    from pipelines.core.config.params import load
-    from pipelines.takedown import takedown
-    from pipelines.takedown.object_versions import Objects
-    from pipelines.takedown.selection import Criteria, select
-    from pipelines.workspace.clone import workspace
-
-    settings, said = used.copy(tmp_path / "home"), list[str]()
-    with used.vault_of(settings) as vault:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            params = load(Path(__file__).parents[2])
-            selection = select(Criteria(posts=WHO), vault=vault, objects=objects, params=params)
-        given = {
-            "reason": "r",
-            "who": "w",
-            "terms": Takedown(withdraw_share=0.01),
-            "now": datetime(2023, 1, 3, tzinfo=UTC),
-        }
-        takedown.run(selection, settings=settings, vault=vault, say=said.append, **given)
+    said: list[str] = []
+    with used.opened(used.copy(tmp_path / "home")) as house:
+        house.take_down(house.select(posts=WHO), say=said.append)
     # the places that are emptied like others need no kill of their own
     others = {s for s in said if s.startswith(("purge resume", "purge scratch", "purge releases"))}
     assert set(said) - others - {"purge train", "purge lineage"} == set(STEPS)

@@ -62,10 +62,9 @@ def test_names_and_check_values_are_pinned() -> None:
     assert keyring.name("t3_0", domain="post") == "5eef5b753cf6b4f1960fc78224287ac1"
 
 
-def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault:
-        assert vault.record_id("same") != vault.author_id("same")
-        assert vault.author_id("Same") == vault.author_id("same") == Keyring(SECRET).name("same", domain="author")
+def test_a_post_and_an_author_of_equal_text_have_different_ids(vault: Vault) -> None:
+    assert vault.record_id("same") != vault.author_id("same")
+    assert vault.author_id("Same") == vault.author_id("same") == Keyring(SECRET).name("same", domain="author")
 
 
 def test_a_vault_that_is_missing_is_created_only_if_that_is_wanted(tmp_path: Path) -> None:
@@ -130,25 +129,23 @@ def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str, monkey
     assert nulls == [(4,)]
 
 
-def test_more_records_than_fit_into_a_statement(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_records_than_fit_into_a_statement(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "CHUNK", 500)
-    with Vault.open(url, secret=SECRET) as vault:
-        ids = admit(vault, count=600)
-        assert vault.keys(ids).keys() == vault.months(ids).keys() == {*ids}
-        strangers = [f"{n:032x}" for n in range(600)]
-        assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1200
-        assert vault.tombstoned([*ids, *strangers]) == {*ids, *strangers}
-        assert vault.counts() == {"records": 0, "tombstones": 1200}
+    ids = admit(vault, count=600)
+    assert vault.keys(ids).keys() == vault.months(ids).keys() == {*ids}
+    strangers = [f"{n:032x}" for n in range(600)]
+    assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1200
+    assert vault.tombstoned([*ids, *strangers]) == {*ids, *strangers}
+    assert vault.counts() == {"records": 0, "tombstones": 1200}
 
 
-def test_a_tombstoned_record_cannot_come_back(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault:
-        ids = admit(vault, count=3)
-        stranger = vault.record_id("t3_99")
-        vault.destroy([ids[0], stranger], reason="takedown", now=NOW)
-        items = [(record_id, "t3_x") for record_id in [*ids, stranger]]
-        assert vault.admit(items, **MONTH, now=LATER) == set(ids[1:])
-        assert vault.tombstoned([*ids, stranger]) == {ids[0], stranger}
+def test_a_tombstoned_record_cannot_come_back(vault: Vault) -> None:
+    ids = admit(vault, count=3)
+    stranger = vault.record_id("t3_99")
+    vault.destroy([ids[0], stranger], reason="takedown", now=NOW)
+    items = [(record_id, "t3_x") for record_id in [*ids, stranger]]
+    assert vault.admit(items, **MONTH, now=LATER) == set(ids[1:])
+    assert vault.tombstoned([*ids, stranger]) == {ids[0], stranger}
 
 
 def test_tombstones_replayed_on_a_restored_backup_take_the_same_records_out(tmp_path: Path) -> None:
@@ -192,12 +189,11 @@ def test_rotation_makes_old_backups_worthless_and_keeps_ids_and_keys(tmp_path: P
             vault.rotate(secret=b"x" * 64)
 
 
-def test_rotation_works_on_each_database(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault:
-        ids = admit(vault, count=5)
-        keys = vault.keys(ids)
-        assert vault.rotate(secret=SECRET + b"r") == 5
-        assert vault.keys(ids) == keys
+def test_rotation_works_on_each_database(vault: Vault) -> None:
+    ids = admit(vault, count=5)
+    keys = vault.keys(ids)
+    assert vault.rotate(secret=SECRET + b"r") == 5
+    assert vault.keys(ids) == keys
 
 
 def test_a_vault_is_refused_under_another_secret(url: str) -> None:
@@ -249,19 +245,18 @@ def test_wrong_arguments_are_refused(url: str) -> None:
         assert vault.destroy(["a" * 32], reason="x" * 64, now=NOW) == 1
 
 
-def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
+def test_assignments_are_remembered_and_only_added_to(vault: Vault) -> None:
     first = {("a" * 32, 0): "train", ("a" * 32, 1): "test"}
     more = {("b" * 32, 0): "validation"}
-    with Vault.open(url, secret=SECRET) as vault:
-        vault.assign("memes", version=1, rows=first, now=NOW)
-        vault.assign("memes", version=1, rows=first | more, now=LATER)
-        assert vault.assignments("memes", version=1) == first | more
-        assert vault.assignments("memes", version=2) == vault.assignments("posts", version=1) == {}
-        with refused("SplitConflict", match="1 items have another split already"):
-            vault.assign("memes", version=1, rows={("a" * 32, 1): "train", ("c" * 32, 0): "train"}, now=LATER)
-        assert vault.assignments("memes", version=1) == first | more
-        vault.assign("memes", version=2, rows={("a" * 32, 1): "train"}, now=LATER)
-        vault.assign("memes", version=3, rows={}, now=LATER)
+    vault.assign("memes", version=1, rows=first, now=NOW)
+    vault.assign("memes", version=1, rows=first | more, now=LATER)
+    assert vault.assignments("memes", version=1) == first | more
+    assert vault.assignments("memes", version=2) == vault.assignments("posts", version=1) == {}
+    with refused("SplitConflict", match="1 items have another split already"):
+        vault.assign("memes", version=1, rows={("a" * 32, 1): "train", ("c" * 32, 0): "train"}, now=LATER)
+    assert vault.assignments("memes", version=1) == first | more
+    vault.assign("memes", version=2, rows={("a" * 32, 1): "train"}, now=LATER)
+    vault.assign("memes", version=3, rows={}, now=LATER)
 
 
 @pytest.mark.parametrize("statement", ["UPDATE assignments SET split = 'test'", "DELETE FROM assignments"])
@@ -275,8 +270,8 @@ def test_the_database_itself_refuses_to_move_a_split(url: str, statement: str) -
         assert vault.assignments("memes", version=1) == {("a" * 32, 0): "train"}
 
 
-def test_the_last_successful_sweep_is_remembered_beyond_failures(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+def test_the_last_successful_sweep_is_remembered_beyond_failures(vault: Vault) -> None:
+    with vault.database.writing() as connection:
         assert checks.last_success(connection, corpus="memes") is None
         checks.begin(connection, corpus="memes", now=NOW)
         checks.succeed(connection, corpus="memes", now=NOW)
@@ -286,8 +281,8 @@ def test_the_last_successful_sweep_is_remembered_beyond_failures(url: str) -> No
         assert checks.last_success(connection, corpus="posts") is None
 
 
-def test_a_sweep_that_is_taken_back_has_ended(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+def test_a_sweep_that_is_taken_back_has_ended(vault: Vault) -> None:
+    with vault.database.writing() as connection:
         checks.begin(connection, corpus="memes", now=NOW)
         assert checks.begin(connection, corpus="memes", now=LATER)[0] == NOW
         checks.take_back(connection, corpus="memes", since=NOW, now=NOW)
@@ -300,37 +295,35 @@ def test_only_sqlite_keeps_a_file() -> None:
         assert engine.database_file(url) is None
 
 
-def test_the_oldest_live_record_says_since_when_a_corpus_is_stored(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault:
-        [newer] = admit(vault, count=1, now=LATER)
-        [older] = admit(vault, count=1, start=1, now=NOW)
-        seen = []
-        for record_id in (older, newer, None):
-            with vault.database.reading() as connection:
-                seen.append(checks.first_seen(connection, corpus="memes"))
-            if record_id:
-                vault.destroy([record_id], reason="takedown", now=LATER)
+def test_the_oldest_live_record_says_since_when_a_corpus_is_stored(vault: Vault) -> None:
+    [newer] = admit(vault, count=1, now=LATER)
+    [older] = admit(vault, count=1, start=1, now=NOW)
+    seen = []
+    for record_id in (older, newer, None):
+        with vault.database.reading() as connection:
+            seen.append(checks.first_seen(connection, corpus="memes"))
+        if record_id:
+            vault.destroy([record_id], reason="takedown", now=LATER)
     assert seen == [NOW, LATER, None]
 
 
-def test_a_time_that_is_not_known_stays_unknown(url: str) -> None:
-    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+def test_a_time_that_is_not_known_stays_unknown(vault: Vault) -> None:
+    with vault.database.writing() as connection:
         connection.execute(sa.insert(records).values(record_id="a" * 32, first_seen=None, last_seen=NOW, missed=0))
         assert connection.execute(sa.select(records.c.first_seen, records.c.last_seen)).one() == (None, NOW)
 
 
-def test_removals_of_several_takedowns_add_up(url: str) -> None:
+def test_removals_of_several_takedowns_add_up(vault: Vault) -> None:
     a, b, c = (hashlib.sha256(name).hexdigest() for name in (b"6 ids", b"5 ids", b"3 ids"))
     rows = [removals.Removal(b, c, 2, LATER), removals.Removal(a, b, 1, NOW), removals.Removal(a, c, 3, LATER)]
-    with Vault.open(url, secret=SECRET) as vault:
-        for found in ([], rows[:1], rows):
-            removals.record(vault, found)
-        assert sorted(removals.every(vault), key=rows.index) == rows
-        assert removals.every(vault)[0].at == NOW
-        assert removals.begun(vault) == {a: NOW, b: LATER}
-        assert removals.removed(vault, before=a, after=c) == 3
-        assert removals.removed(vault, before=c, after=c) == 0
-        assert removals.removed(vault, before=c, after=a) is None
+    for found in ([], rows[:1], rows):
+        removals.record(vault, found)
+    assert sorted(removals.every(vault), key=rows.index) == rows
+    assert removals.every(vault)[0].at == NOW
+    assert removals.begun(vault) == {a: NOW, b: LATER}
+    assert removals.removed(vault, before=a, after=c) == 3
+    assert removals.removed(vault, before=c, after=c) == 0
+    assert removals.removed(vault, before=c, after=a) is None
 
 
 def test_what_a_killed_sweep_counted_is_added() -> None:

@@ -7,7 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,22 +21,31 @@ from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import build_form
 from pipelines.annotate.forms.manifest import RoundManifest
-from pipelines.core.config.params import FILES
+from pipelines.core.config.operate import Takedown
+from pipelines.core.config.params import FILES, Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore, BatchJob, LedgerChange, sealed
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
+from pipelines.takedown import receipts, takedown
+from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.pointers import Pointers
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
 from tests import small_corpus
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS, NOW, SECRET, full
 from tests.stages import reproduce
 
 __all__ = ["MONTHS", "NOW", "SECRET"]
+REPO = Path(__file__).resolve().parents[2]
 EACH = 12
+# a keeper of a cluster of each corpus, and one that is in neither the first shard nor the first month
+WHO = {"memes": (0, 3, 2 * EACH - 1), "posts": (0, 5)}
 STAGES = {
     "dedupe": {"deps": ["data/${item.corpus}"], "metrics": [{"metrics/${item.corpus}/dedupe.json": {"cache": False}}]},
     "split": {"deps": ["data/${item.corpus}", "snapshot/${item.corpus}/dedupe"]},
@@ -231,9 +243,6 @@ def copy_with_params(home: Path) -> Settings:
 
 def live(settings: Settings) -> dict[str, str]:
     """Every file that the tip names, by its path: the digest of its bytes."""
-    from pipelines.takedown.object_versions import Objects
-    from pipelines.takedown.pointers import Pointers
-
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return Pointers(clone.path, objects=objects).files()
 
@@ -248,3 +257,45 @@ def naming(settings: Settings, ids: set[str]) -> list[Path]:
     """The objects of any version that name one of these."""
     gone = Gone(ids)
     return [path for path in stored(settings) if gone.within(path)]
+
+
+@dataclass
+class House:
+    """A used corpus with its vault open."""
+
+    settings: Settings
+    vault: Vault
+    params: Params
+
+    def ids(self, who: Mapping[str, tuple[int, ...]] = WHO) -> dict[str, tuple[str, int]]:
+        return {self.vault.record_id(fullname(c, n)): (c, n) for c, numbers in who.items() for n in numbers}
+
+    def left(self, who: Mapping[str, tuple[int, ...]] = WHO) -> list[Path]:
+        """Return the objects that name one of these posts."""
+        return naming(self.settings, set(self.ids(who)))
+
+    def tip(self) -> str:
+        return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
+
+    def select(self, **asked: Any) -> Selection:
+        with workspace(self.settings) as clone, Objects.opened(clone) as objects:
+            return select(Criteria(**asked), vault=self.vault, objects=objects, params=self.params)
+
+    def posts(self, who: Mapping[str, tuple[int, ...]] = WHO) -> Selection:
+        return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])
+
+    def take_down(self, selection: Selection, **more: Any) -> receipts.TakedownRequest:
+        return takedown.run(selection, **{"reason": "request-7", "who": "a person"} | self._given(more))
+
+    def revisit(self, **more: Any) -> list[receipts.TakedownRequest]:
+        return takedown.revisit(**self._given(more))
+
+    def _given(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        terms = Takedown(withdraw_share=0.01)
+        return {"settings": self.settings, "vault": self.vault, "terms": terms, "now": NOW, **more}
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[House]:
+    with vault_of(settings) as vault:
+        yield House(settings, vault, load(REPO))

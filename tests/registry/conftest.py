@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,13 @@ import pytest
 from pipelines.registry.candidate import Context
 from tests import mlflow_server
 from tests.built_once import built_once
-from tests.registry import small_registry
+from tests.killed import asking
+from tests.postgres import BOTH, postgres
+from tests.postgres import address as database
+from tests.registry import packs, small_registry
+from tests.registry.packs import Made
+
+__all__ = ["postgres"]
 
 
 @pytest.fixture(scope="session")
@@ -42,22 +45,29 @@ def context(small: Path) -> Iterator[Context]:
         yield context
 
 
+@pytest.fixture(params=BOTH)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Give the address of a journal that does not exist yet."""
+    return database(request, "journal", folder=tmp_path)
+
+
+@pytest.fixture(scope="session")
+def made() -> Made:
+    """Give a small encoder with its pack."""
+    return packs.made("encoder")
+
+
 @pytest.fixture(scope="module")
 def killer() -> Iterator[Callable[..., int]]:
     """Give a function that does something in a process of its own, killed after a step, and returns how it ended."""
-    command = [sys.executable, str(Path(__file__).with_name("killed.py"))]
-    env, pipe = {**os.environ, "PYTHONPATH": str(small_registry.REPO)}, subprocess.PIPE
-    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+    with asking(Path(__file__).with_name("killed.py")) as ask:
 
         def killed(home: Path, what: str, step: str, **given: Any) -> int:
             asked = {"what": what, "step": step, "home": str(home), "secret": small_registry.SECRET.hex()}
             asked |= {"name": small_registry.NAME, "terms": small_registry.TERMS.model_dump(mode="json")}
-            process.stdin.write(json.dumps(asked | {"given": small_registry.WHO | given}) + "\n")
-            process.stdin.flush()
-            return int(process.stdout.readline())
+            return ask(asked | {"given": small_registry.WHO | given})
 
         yield killed
-        process.stdin.close()
 
 
 @pytest.fixture(scope="session")

@@ -80,3 +80,11 @@ def copied(original: Made, *, to: Path) -> Iterator[SmallPosts]:
     """Give a copy of the corpus with its vault open."""
     with small_posts.copied(original.corpus, to=to) as corpus:
         yield corpus
+
+
+def zeroed(path: Path, *, to: Path) -> Path:
+    """Write weights with every number replaced by zero; names, shapes and size stay."""
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: tensor * 0 for name, tensor in load_file(path).items()}, to, metadata={"format": "pt"})
+    return to

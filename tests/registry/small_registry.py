@@ -21,7 +21,7 @@ from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.promotion.holdout import split_digest
+from pipelines.promotion.holdout import Frozen, open_test, split_digest
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
@@ -89,17 +89,22 @@ def vault_of(home: Path) -> Vault:
 
 
 @contextmanager
-def opened(home: Path, *, terms: Promote = TERMS) -> Iterator[Context]:
-    """Open everything, as a command does; also in another process."""
+def opened(home: Path, **terms: Any) -> Iterator[Context]:
+    """Open everything, as a command does, with changes to ``TERMS``; also in another process."""
     os.environ["CORPUS_HOME"], os.environ["MLFLOW_TRACKING_URI"] = str(home), f"sqlite:///{home}/mlflow.sqlite"
     settings = Settings.from_env()
     params = load_params(REPO)
     with vault_of(home) as vault, Journal.of(settings, clock=_now) as journal:
-        yield Context(Registry.open(settings), journal, params, terms, settings, vault, home)
+        changed = TERMS.model_copy(update=terms)
+        yield Context(Registry.open(settings), journal, params, changed, settings, vault, home)
 
 
 def _now() -> datetime:
     return datetime(2023, 1, 2, tzinfo=UTC)
+
+
+def severity_test(context: Context) -> Frozen:
+    return open_test("memes", category=TASK, params=context.params, vault=context.vault, root=context.root)
 
 
 def trained(home: Path) -> list[str]:
@@ -193,6 +198,10 @@ def _labels(context: Context) -> Sequence[str]:
 def events(context: Context) -> list[tuple[str, int | None, int | None]]:
     """Return what the journal says: event, from, to."""
     return [(row.event, row.from_version, row.to_version) for row in context.journal.rows(NAME)]
+
+
+def take_down(context: Context, ids: Collection[str]) -> None:
+    context.vault.destroy(ids, reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
 
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:

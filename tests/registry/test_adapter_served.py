@@ -179,8 +179,5 @@ def test_an_adapter_that_does_not_fit_is_not_served(made: Adapted, tmp_path: Pat
 def test_a_base_on_the_hub_needs_a_commit(made: Adapted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(small_tuned.MODELS, "lora", SPEC.model_copy(update={"revision": None}))
     told = small_tuned.settings(tmp_path / "home", patch=monkeypatch)
-    with (
-        small_posts.copied(made.corpus, to=tmp_path / "root") as corpus,
-        refused("BaseUnpinned", match="team/base"),
-    ):
+    with small_posts.copied(made.corpus, to=tmp_path / "root") as corpus, refused("BaseUnpinned", match="team/base"):
         small_tuned.tuned(corpus, told, model="lora", recall_floors={})

@@ -20,11 +20,6 @@ from tests.registry.packs import Made
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
-
-
-@pytest.fixture(scope="module")
 def described(made: Made) -> Described:
     return Described.read(made.pack)
 
@@ -59,6 +54,7 @@ def test_it_states_its_training_data_and_purpose(made: Made, described: Describe
         assert any(word in line for line in use["prohibited"]), word
     assert all(line in page for line in (*use["intended"], *use["prohibited"], *found["failures"], *found["help"]))
     assert "findahelpline.com" in page
+    assert all(f"| {label} | " in page for label in described.labels)
     assert "{" not in page
 
 
@@ -69,12 +65,6 @@ def test_the_description_in_mlflow_has_the_figures_and_prohibitions_and_fits(mad
     assert told.startswith("# crisis-posts") and "| macro_f1 | " in told and "## Known failures" in told
     long = card.description(page.replace("## Measured\n", "## Measured\n" + "a line of a table\n" * 400))
     assert 4_000 < len(long) <= 5_000 and "## Never for" not in long and long.endswith("of this version.")
-
-
-def test_a_page_has_a_row_for_each_label(made: Made, described: Described) -> None:
-    page = (made.pack / "card.md").read_text()
-    for label in described.labels:
-        assert f"| {label} | " in page
 
 
 def test_the_weakest_labels_are_named_with_what_carries_them(described: Described, numbers: dict[str, Any]) -> None:

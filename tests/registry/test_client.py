@@ -19,14 +19,7 @@ from crisis_corpus import client, integrity
 from crisis_corpus.client import NotLoaded, changed, download, load, token
 from crisis_corpus.integrity import digest
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
-from crisis_corpus.trusted import (
-    AliasUntrusted,
-    BadReference,
-    FilesChanged,
-    NoChampion,
-    NotOnRecord,
-    Withdrawn,
-)
+from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
 from pipelines.packaging.register import put
 from pipelines.promotion.promote import promote, rollback, withdraw

@@ -15,7 +15,7 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
 from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
-from pipelines.promotion import gate, holdout
+from pipelines.promotion import gate
 from pipelines.promotion.gate import summary
 from pipelines.promotion.holdout import Frozen, open_test
 from pipelines.promotion.promote import promote
@@ -23,7 +23,7 @@ from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.store import tables
-from tests.registry.small_registry import GRAVEST, NAME, TERMS, WHO, add, events, opened, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, events, opened, severity_test, take_down, trained
 from tests.small_corpus import own_scheme
 from tests.train import small_posts
 from tests.train.small_posts import SmallPosts
@@ -35,6 +35,12 @@ def champion(context: Context, version: int) -> None:
     for event in ("intended", "promoted"):
         metrics = {"leads_to": "promoted"}
         context.journal.append(NAME, event=event, to_version=version, metrics=metrics, files=files, **WHO)
+
+
+def everybody(context: Context) -> list[str]:
+    path = context.root / "snapshot" / "memes" / "split" / "splits.parquet"
+    found: list[str] = pq.read_table(path)["record_id"].to_pylist()
+    return found
 
 
 def checks(verdict: gate.GateVerdict) -> set[str]:
@@ -92,7 +98,7 @@ def test_who_knows_nothing_is_no_first_champion(context: Context) -> None:
 
 def test_a_floor_that_the_test_cannot_decide_is_left_to_the_approver(context: Context, small: Path) -> None:
     add(context, knows=4)
-    with opened(small, terms=TERMS.model_copy(update={"recall_floors": {NAME: {GRAVEST: 0.9}}})) as careful:
+    with opened(small, recall_floors={NAME: {GRAVEST: 0.9}}) as careful:
         verdict = gate.judge(NAME, 1, context=careful)
     assert verdict.passed
     found = verdict.figures["scores"]["recall"][GRAVEST]
@@ -118,7 +124,7 @@ def test_a_severe_label_that_the_champion_finds_must_not_be_lost(context: Contex
         (pack / "words.json").write_text(json.dumps(rules))
 
     add(context, knows=6, change=forget)
-    with opened(small, terms=TERMS.model_copy(update={"recall_floors": {}})) as unnamed:
+    with opened(small, recall_floors={}) as unnamed:
         verdict = gate.judge(NAME, 2, context=unnamed)
     assert checks(verdict) == {"recall"} and GRAVEST in verdict.reasons[0]
     assert verdict.figures["scores"]["severe"][GRAVEST]["verdict"] == "inferior"
@@ -128,11 +134,11 @@ def test_too_few_positives_of_a_severe_label_ask_the_approver_or_refuse(context:
     add(context, knows=4)
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=6)
-    with opened(small, terms=TERMS.model_copy(update={"tolerance": 0.01})) as asking:
+    with opened(small, tolerance=0.01) as asking:
         verdict = gate.run(NAME, 2, context=asking)
     assert verdict.passed and verdict.figures["scores"]["severe"][GRAVEST]["verdict"] == "undecided"
     assert f"- {GRAVEST} (severe): with" in summary(verdict)
-    with opened(small, terms=TERMS.model_copy(update={"tolerance": 0.01, "undecided": "refuse"})) as strict:
+    with opened(small, tolerance=0.01, undecided="refuse") as strict:
         verdict = gate.run(NAME, 2, context=strict)
     assert checks(verdict) == {"recall"} and "is not shown to equal the champion's" in verdict.reasons[0]
 
@@ -146,7 +152,7 @@ def test_an_abstention_is_a_wrong_answer(context: Context) -> None:
 
 def test_a_record_that_was_taken_down_is_counted_and_hinders(context: Context) -> None:
     add(context, knows=6)
-    context.vault.destroy(trained(context.root)[:3], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    take_down(context, trained(context.root)[:3])
     verdict = gate.judge(NAME, 1, context=context)
     assert verdict.reasons == ("taken_down: 3 of the 36 records that it has learnt from were taken down",)
 
@@ -162,8 +168,7 @@ def test_a_stale_version_is_refused_with_its_deadline(context: Context) -> None:
 
 
 def test_who_has_seen_the_test_is_refused(context: Context) -> None:
-    rows = pq.read_table(context.root / "snapshot" / "memes" / "split" / "splits.parquet").to_pylist()
-    add(context, knows=6, records=[row["record_id"] for row in rows])
+    add(context, knows=6, records=everybody(context))
     verdict = gate.judge(NAME, 1, context=context)
     assert verdict.reasons == ("split: the candidate (version 1) has learnt from 36 groups of the test",)
     assert verdict.figures["candidate"]["in_test"] == 72
@@ -184,9 +189,7 @@ def test_who_has_seen_a_near_duplicate_of_the_test_is_refused(context: Context) 
 
 
 def test_a_champion_that_has_seen_part_of_the_test_is_compared_on_the_rest(context: Context) -> None:
-    test = holdout.open_test(
-        "memes", category="severity", params=context.params, vault=context.vault, root=context.root
-    )
+    test = severity_test(context)
     seen = sorted(test.record_ids)[:8]
     groups = {group for record_id in seen for group in test.groups_of[record_id]}
     add(context, knows=4, records=seen)
@@ -202,8 +205,7 @@ def test_a_champion_that_has_seen_part_of_the_test_is_compared_on_the_rest(conte
 
 
 def test_a_champion_that_has_seen_the_test_does_not_refuse_every_candidate(context: Context) -> None:
-    rows = pq.read_table(context.root / "snapshot" / "memes" / "split" / "splits.parquet").to_pylist()
-    add(context, knows=6, records=[row["record_id"] for row in rows])
+    add(context, knows=6, records=everybody(context))
     champion(context, 1)
     add(context, knows=4)
     verdict = gate.run(NAME, 2, context=context)
@@ -236,14 +238,11 @@ def test_every_fault_is_named_and_nothing_is_run(context: Context) -> None:
     assert "scores" not in verdict.figures
 
 
-def test_a_changed_byte_outside_the_pack_is_seen(context: Context) -> None:
+def test_a_changed_byte_outside_the_pack_and_a_registration_past_the_journal_are_seen(context: Context) -> None:
     add(context, knows=6, after=lambda folder: (folder / "conda.yaml").write_text("name: other\n"))
-    assert checks(gate.judge(NAME, 1, context=context)) == {"files", "asked"}
-
-
-def test_a_registration_past_the_journal_is_refused(context: Context) -> None:
     add(context, knows=6, journal=False)
-    assert checks(gate.judge(NAME, 1, context=context)) == {"files", "asked"}
+    for version in (1, 2):
+        assert checks(gate.judge(NAME, version, context=context)) == {"files", "asked"}
 
 
 def test_a_version_without_a_card_or_a_pack_is_refused(context: Context) -> None:
@@ -272,10 +271,8 @@ def test_what_was_scored_is_not_scored_again_until_something_changes(
     monkeypatch.setenv("RULE_MODEL_FAILS", "1")
     assert gate.run(NAME, 1, context=context) == before
     assert events(context) == seen
-    test = holdout.open_test(
-        "memes", category="severity", params=context.params, vault=context.vault, root=context.root
-    )
-    context.vault.destroy(sorted(test.record_ids)[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    test = severity_test(context)
+    take_down(context, sorted(test.record_ids)[:1])
     after = gate.run(NAME, 1, context=context)
     assert after.basis != before.basis and after.figures["test"]["n"] == 71
     assert after.reasons == ("asked: version 1 was not scored: the model fails (RuntimeError)",)

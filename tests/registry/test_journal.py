@@ -23,17 +23,10 @@ from crisis_corpus.journal import journal as rows_of_all
 from crisis_corpus.state import Standing, of_rows
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal, JournalMoved
-from tests.postgres import BOTH, address, postgres
 
-__all__ = ["postgres"]
 NAME = "crisis-posts"
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
 SECRET = b"5" * 64
-
-
-@pytest.fixture(params=BOTH)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return address(request, "journal", folder=tmp_path)
 
 
 @pytest.fixture
@@ -41,10 +34,6 @@ def journal(url: str) -> Iterator[Journal]:
     times = iter(datetime(2023, 1, 2, tzinfo=UTC) + timedelta(seconds=i) for i in range(10_000))
     with Journal.open(url, clock=lambda: next(times), secret=SECRET) as journal:
         yield journal
-
-
-def address_of(journal: Journal) -> str:
-    return str(journal.engine.sql.url.render_as_string(hide_password=False))
 
 
 def write(journal: Journal, *events: str, name: str = NAME) -> list[JournalRow]:
@@ -61,7 +50,7 @@ def altered(journal: Journal, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
+def test_rows_are_numbered_by_model_and_chained(journal: Journal, url: str) -> None:
     first, second = write(journal, "registered", "gated")
     (other,) = write(journal, "registered", name="meme-severity")
     assert (first.number, second.number, other.number) == (1, 2, 1)
@@ -71,7 +60,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
     assert journal.rows() == [first, second, other]
     assert journal.last(NAME) == second and journal.last("none") is None
     assert journal.verify() == 3
-    with Journal.open(address_of(journal), secret=SECRET) as again:
+    with Journal.open(url, secret=SECRET) as again:
         assert again.rows(NAME) == [first, second]
 
 

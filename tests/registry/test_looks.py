@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,14 @@ def verdict_of(journal: Journal, look: Any, *, better: bool) -> None:
     journal.append(NAME, event="refused", metrics={"basis": "b", "figures": {"scores": {"look": found}}}, **WHO)
 
 
+def opened_journal(folder: Path) -> Journal:
+    url = f"sqlite:///{folder}/journal.sqlite"
+    return Journal.open(url, clock=lambda: datetime(2023, 1, 2, tzinfo=UTC), secret=bytes(32))
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    url = f"sqlite:///{tmp_path}/journal.sqlite"
-    with Journal.open(url, clock=lambda: datetime(2023, 1, 2, tzinfo=UTC), secret=bytes(32)) as journal:
+    with opened_journal(tmp_path) as journal:
         yield journal
 
 
@@ -84,7 +88,7 @@ def test_a_candidate_that_other_checks_refuse_takes_no_look(context: Context) ->
 
 
 def test_alpha_is_spent_by_candidates_that_are_not_better_and_then_all_are_refused(small: Path) -> None:
-    with opened(small, terms=terms(alpha=0.2, looks=2, parts=2)) as context:
+    with opened(small, alpha=0.2, looks=2, parts=2) as context:
         add(context, knows=4)
         promote(NAME, 1, **WHO, context=context)
         for knows in (2, 3, 6):
@@ -96,33 +100,21 @@ def test_alpha_is_spent_by_candidates_that_are_not_better_and_then_all_are_refus
             "looks: alpha 0.2 is spent at this gate set; raise promote.refresh to use another part of the test",
         )
         assert looked(context) == [1, 2, 3]
-    with opened(small, terms=terms(alpha=0.2, looks=2, parts=2, refresh=1)) as context:
+    with opened(small, alpha=0.2, looks=2, parts=2, refresh=1) as context:
         found = gate.run(NAME, 4, context=context)
         assert found.passed and found.figures["scores"]["look"]["gate"]["part"] == 1
-    with opened(small, terms=terms(alpha=0.1, looks=1, parts=2, refresh=1)) as context:
+    with opened(small, alpha=0.1, looks=1, parts=2, refresh=1) as context:
         for knows in (3, 5):
             add(context, knows=knows)
         assert not gate.run(NAME, 5, context=context).passed
         (reason,) = gate.run(NAME, 6, context=context).reasons
         assert "last part of the test. Give the split a new version (split.memes.version)" in reason
     # no part is used again
-    with opened(small, terms=terms(alpha=0.2, looks=2, parts=2, refresh=2)) as context:
+    with opened(small, alpha=0.2, looks=2, parts=2, refresh=2) as context:
         with pytest.raises(BadParams, match=r"every part was used\. Give the split a new version"):
             gate.run(NAME, 5, context=context)
         # unless a champion has to go
         assert gate.judge(NAME, 4, context=context, compare=False).passed
-
-
-def test_a_dry_run_shows_no_comparison_that_is_not_on_record(context: Context) -> None:
-    add(context, knows=6)
-    before = events(context)
-    dry = promote(NAME, 1, **WHO, context=context, dry_run=True).verdict
-    assert dry is not None and "scores" not in dry.figures
-    assert dry.reasons == ("looks: not compared, because a comparison is a look at the gate set, which is recorded",)
-    assert events(context) == before
-    assert gate.run(NAME, 1, context=context).passed
-    after = promote(NAME, 1, **WHO, context=context, dry_run=True).verdict
-    assert after is not None and after.passed
 
 
 def test_a_rolled_back_comparison_is_not_made_again(context: Context) -> None:
@@ -136,7 +128,7 @@ def test_a_rolled_back_comparison_is_not_made_again(context: Context) -> None:
 
 
 def test_too_few_draws_for_the_level_of_a_look_are_refused(small: Path) -> None:
-    with opened(small, terms=terms(alpha=0.05, looks=5000)) as context:
+    with opened(small, alpha=0.05, looks=5000) as context:
         add(context, knows=6)
         with pytest.raises(BadParams, match="5000 looks need at least 100000 draws"):
             gate.run(NAME, 1, context=context)
@@ -144,21 +136,17 @@ def test_too_few_draws_for_the_level_of_a_look_are_refused(small: Path) -> None:
 
 
 def test_only_a_passing_version_is_scored_on_the_rest_of_the_test(small: Path) -> None:
-    with opened(small, terms=terms(parts=2)) as context:
-        reported_once(context)
-
-
-def reported_once(context: Context) -> None:
-    add(context, knows=4)
-    first = gate.run(NAME, 1, context=context)
-    test, rest = first.figures["test"], first.figures["scores"]["reported"]
-    assert test["gate"] + test["reported"] == 72 and rest["n"] == test["reported"] > 20
-    assert rest["macro_f1"]["low"] <= rest["macro_f1"]["candidate"] <= rest["macro_f1"]["high"]
-    promote(NAME, 1, **WHO, context=context)
-    add(context, knows=2)
-    with pytest.raises(NotPromoted):
-        promote(NAME, 2, **WHO, context=context)
-    assert "reported" not in context.journal.rows(NAME)[-1].metrics["figures"]["scores"]
+    with opened(small, parts=2) as context:
+        add(context, knows=4)
+        first = gate.run(NAME, 1, context=context)
+        test, rest = first.figures["test"], first.figures["scores"]["reported"]
+        assert test["gate"] + test["reported"] == 72 and rest["n"] == test["reported"] > 20
+        assert rest["macro_f1"]["low"] <= rest["macro_f1"]["candidate"] <= rest["macro_f1"]["high"]
+        promote(NAME, 1, **WHO, context=context)
+        add(context, knows=2)
+        with pytest.raises(NotPromoted):
+            promote(NAME, 2, **WHO, context=context)
+        assert "reported" not in context.journal.rows(NAME)[-1].metrics["figures"]["scores"]
 
 
 def test_an_abstention_is_a_wrong_answer_on_the_rest_of_the_test_too() -> None:
@@ -171,7 +159,7 @@ def test_an_abstention_is_a_wrong_answer_on_the_rest_of_the_test_too() -> None:
 
 
 def test_a_part_that_selected_the_champion_is_not_reported_later(small: Path) -> None:
-    with opened(small, terms=terms(parts=2, refresh=1)) as context:
+    with opened(small, parts=2, refresh=1) as context:
         add(context, knows=6)
         verdict = gate.run(NAME, 1, context=context)
     assert verdict.passed and verdict.figures["scores"]["reported"] == {"n": 0}
@@ -197,7 +185,7 @@ def test_the_page_and_the_journal_of_a_refused_version_have_no_score_of_it(conte
 
 
 def test_a_refusal_in_a_look_does_not_bind_the_test_at_a_deadline_nor_the_reverse(small: Path) -> None:
-    with opened(small, terms=terms(alpha=0.05, looks=500, recall_floors={})) as context:
+    with opened(small, alpha=0.05, looks=500, recall_floors={}) as context:
         add(context, knows=1)
         assert not gate.run(NAME, 1, context=context).passed
         assert gate.run(NAME, 1, context=context, compare=False).passed
@@ -237,16 +225,12 @@ def test_looks_at_the_same_time_get_their_own_numbers_and_never_exceed_alpha(tmp
     found: list[Any] = []
 
     def one(pair: str) -> None:
-        url = f"sqlite:///{tmp_path}/journal.sqlite"
-        with Journal.open(url, clock=lambda: datetime(2023, 1, 2, tzinfo=UTC), secret=bytes(32)) as journal:
+        with opened_journal(tmp_path) as journal:
             found.append(take(journal, pair))
 
     one("0")
-    threads = [threading.Thread(target=one, args=(str(n),)) for n in range(1, 7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(one, "123456"))
     assert sorted(look.number for look in found if look) == [1, 2, 3, 4]
     assert sum(look is None for look in found) == 3
 

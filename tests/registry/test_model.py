@@ -48,11 +48,6 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
-
-
-@pytest.fixture(scope="module")
 def loaded(made: Made) -> Any:
     return mlflow.pyfunc.load_model(str(made.saved))
 

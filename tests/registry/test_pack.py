@@ -26,11 +26,6 @@ from tests.small_corpus import own_scheme
 from tests.train import small_posts, small_tuned
 
 
-@pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
-
-
 def folder_of(root: Path) -> Path:
     return finetuned.folder_of("posts", subset=SUBSET, model="encoder", root=root)
 
@@ -99,19 +94,12 @@ def test_who_was_taken_down_keeps_a_model_out(made: Made, tmp_path: Path, split:
     assert not any(record_id in str(caught.value) for record_id in seen)
 
 
-def zeros(path: Path) -> None:
-    """Replace every weight in a file by zero; names, shapes and size stay."""
-    from safetensors.torch import load_file, save_file
-
-    save_file({name: tensor * 0 for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "calibration.json", "more.json"])
 def test_a_file_that_the_training_did_not_write_is_not_packed(made: Made, tmp_path: Path, name: str) -> None:
     with packs.copied(made, to=tmp_path / "root") as corpus:
         path = folder_of(corpus.root) / name
         if path.suffix == ".safetensors":
-            zeros(path)
+            packs.zeroed(path, to=path)
         else:
             path.write_text("{}")
         with refused("WeightsChanged", match=name):
@@ -128,8 +116,8 @@ def test_metrics_that_record_no_weights_are_not_enough(made: Made, tmp_path: Pat
         with refused("NothingToPack", match="names no weights"):
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
         # even where the digest is that of the zeros
-        zeros(folder_of(corpus.root) / "model.safetensors")
-        weights["files"]["model.safetensors"] = integrity.sha256(folder_of(corpus.root) / "model.safetensors")
+        zeros = packs.zeroed(own := folder_of(corpus.root) / "model.safetensors", to=own)
+        weights["files"]["model.safetensors"] = integrity.sha256(zeros)
         path.write_text(json.dumps(told | {"weights": weights}))
         with refused("WeightsDegenerate", match=r"model\.safetensors"):
             packs.packed(corpus, kind="encoder", to=tmp_path / "again")

@@ -39,7 +39,7 @@ from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train as stage
 from pipelines.train.predictors import training_records
 from tests.refusals import refused
-from tests.registry import small_registry
+from tests.registry import packs, small_registry
 from tests.train import small_memes
 
 NAME, TASK = "meme-severity", "severity"
@@ -120,8 +120,8 @@ def lab(made_registry: small_registry.Made, tmp_path_factory: pytest.TempPathFac
 def saved(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder of each model as MLflow loads it."""
     place = tmp_path_factory.mktemp("saved")
-    packs = {name: lab.pack(name, to=place / name / "pack") for name in MODELS}
-    return {name: model.save(folder, to=place / name / "saved") for name, folder in packs.items()}
+    folders = {name: lab.pack(name, to=place / name / "pack") for name in MODELS}
+    return {name: model.save(folder, to=place / name / "saved") for name, folder in folders.items()}
 
 
 @pytest.fixture(scope="module")
@@ -252,13 +252,6 @@ def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> Non
         path.write_text(before)
 
 
-def zeroed(path: Path, *, to: Path) -> Path:
-    from safetensors.torch import load_file, save_file
-
-    save_file({name: tensor * 0 for name, tensor in load_file(path).items()}, to)
-    return to
-
-
 def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:
     recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
     client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
@@ -270,7 +263,7 @@ def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path
         client.log_metric(forged, epoch.key, epoch.value, step=epoch.step)
     file = client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path))
     (tmp_path / "forged").mkdir()
-    client.log_artifact(forged, str(zeroed(Path(file), to=tmp_path / "forged" / "model.safetensors")), "model")
+    client.log_artifact(forged, str(packs.zeroed(Path(file), to=tmp_path / "forged" / "model.safetensors")), "model")
     client.set_terminated(forged, "FINISHED")
     assert Described.read(lab.pack("tiny-image", to=tmp_path / "pack")).weights.run == recorded["run"]
 
@@ -280,7 +273,7 @@ def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_pat
     client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
     own = Path(client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path)))
     (tmp_path / "zeros").mkdir()
-    client.log_artifact(recorded["run"], str(zeroed(own, to=tmp_path / "zeros" / own.name)), "model")
+    client.log_artifact(recorded["run"], str(packs.zeroed(own, to=tmp_path / "zeros" / own.name)), "model")
     try:
         with refused("WeightsChanged", match=r"model\.safetensors"):
             lab.pack("tiny-image", to=tmp_path / "pack")

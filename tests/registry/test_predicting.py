@@ -35,16 +35,11 @@ from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
 from tests.ports import free_port
 from tests.refusals import refused
-from tests.registry import packs, small_registry
+from tests.registry import small_registry
 from tests.registry.packs import NAME, Made
 
 REPO = Path(__file__).resolve().parents[2]
 PATIENCE = 60  # seconds for a server to begin on a busy machine
-
-
-@pytest.fixture(scope="module")
-def made() -> Made:
-    return packs.made("encoder")
 
 
 @pytest.fixture(scope="module")

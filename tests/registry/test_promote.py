@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHALLENGER
 from tests.refusals import refused
-from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, trained
+from tests.registry.small_registry import NAME, WHO, add, events, opened, take_down, trained
 
 
 def consistent(context: Context) -> int | None:
@@ -71,6 +71,8 @@ def test_a_dry_run_writes_nothing(context: Context) -> None:
     found = promote(NAME, 1, **WHO, context=context, dry_run=True)
     # a comparison would be a look, which is recorded
     assert found.verdict is not None and not found.verdict.passed and found.champion is None
+    assert [reason.partition(":")[0] for reason in found.verdict.reasons] == ["looks"]
+    assert "scores" not in found.verdict.figures
     assert events(context) == before
     assert context.registry.alias(NAME, CHAMPION) is context.registry.alias(NAME, CHALLENGER) is None
     gate.run(NAME, 1, context=context)
@@ -144,11 +146,8 @@ def test_of_two_promoters_one_wins_and_one_is_refused(context: Context) -> None:
             except CorpusError as error:
                 told[version] = error
 
-    both = [threading.Thread(target=one, args=(version,)) for version in (1, 2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, (1, 2)))
     winner = consistent(context)
     assert set(told) == {1, 2} - {winner}
     (error,) = told.values()
@@ -243,7 +242,7 @@ def test_a_rollback_looks_at_the_files_and_counts_who_was_taken_down(context: Co
     first = add(context, knows=4)
     promote(NAME, 1, **WHO, context=context)
     promote(NAME, add(context, knows=6).version, **WHO, context=context)
-    context.vault.destroy(trained(context.root)[:2], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    take_down(context, trained(context.root)[:2])
     card = place(Path(first.source)) / "card.md"
     whole = card.read_bytes()
     card.write_bytes(whole + b"!")
@@ -279,8 +278,7 @@ def test_nothing_is_decided_on_a_broken_journal(context: Context) -> None:
 
 @pytest.fixture
 def careful(small: Path) -> Iterator[Context]:
-    terms = TERMS.model_copy(update={"four_eyes": True})
-    with opened(small, terms=terms) as careful:
+    with opened(small, four_eyes=True) as careful:
         add(careful, knows=5)
         yield careful
 

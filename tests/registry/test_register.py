@@ -23,7 +23,7 @@ from crisis_corpus import integrity
 from crisis_corpus.client import load
 from crisis_corpus.integrity import digest, listing, sha256
 from crisis_corpus.trusted import FilesChanged
-from crisis_corpus.versions import DIGEST, UnknownModel, Version
+from crisis_corpus.versions import DIGEST, UnknownModel
 from pipelines.core.config.models import Chosen
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
@@ -42,16 +42,6 @@ def folder(context: Context, tmp_path: Path) -> Path:
     return saved(context, to=tmp_path / "model", knows=6)
 
 
-def client(context: Context) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=context.registry.uri, registry_uri=context.registry.uri)
-
-
-def stored(context: Context, version: Version, to: Path) -> Path:
-    return context.registry.fetch(version, to=to)
-
-
 def again(folder: Path, to: Path) -> Path:
     """Copy a model as if it were saved again: MLflow writes another time into MLmodel, the pack is the same."""
     described = shutil.copytree(folder, to) / "MLmodel"
@@ -63,15 +53,15 @@ def again(folder: Path, to: Path) -> Path:
 def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: Path, tmp_path: Path) -> None:
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (1, True)
-    copy = stored(context, version, tmp_path / "copy")
+    copy = context.registry.fetch(version, to=tmp_path / "copy")
     assert digest(copy) == digest(folder) == version.digest == context.registry.version(NAME, 1).tags[DIGEST]
-    run = client(context).get_run(version.run_id)
+    run = context.registry.client.get_run(version.run_id)
     assert run.info.status == "FINISHED" and run.data.tags["data_commit"] == "c" * 40
-    assert client(context).get_experiment(run.info.experiment_id).name == "memes-registry"
+    assert context.registry.client.get_experiment(run.info.experiment_id).name == "memes-registry"
     assert run.info.run_name.startswith(f"{NAME} of cccccccccccc")
     page = (integrity.place(folder) / integrity.PAGE).read_text().strip()
-    assert client(context).get_model_version(NAME, "1").description.startswith(page)
-    assert "`champion` is in use" in client(context).get_registered_model(NAME).description
+    assert context.registry.client.get_model_version(NAME, "1").description.startswith(page)
+    assert "`champion` is in use" in context.registry.client.get_registered_model(NAME).description
     (row,) = context.journal.rows(NAME)
     assert (row.event, row.to_version, row.who, row.files) == ("registered", 1, "tester", digest(folder))
     pack = integrity.place(folder)
@@ -92,13 +82,15 @@ def test_the_run_of_a_version_has_an_evaluation_table_by_label(context: Context,
 
     folder = saved(context, to=tmp_path / "model", knows=6, change=card)
     version, _ = put(NAME, folder, context=context, **WHO)
-    path = client(context).download_artifacts(version.run_id, "evaluation/labels.json", str(tmp_path))
+    path = context.registry.client.download_artifacts(version.run_id, "evaluation/labels.json", str(tmp_path))
     table = json.loads(Path(path).read_text())
     assert table["columns"][:5] == ["label", "items", "f1", "f1_low", "f1_high"]
     assert table["data"][0] == ["a", 7, 0.5, 0.4, 0.6, None, None, None, 0.5, 0.4, 0.6]
-    listed = client(context).get_run(version.run_id).data.tags["mlflow.loggedArtifacts"]
+    listed = context.registry.client.get_run(version.run_id).data.tags["mlflow.loggedArtifacts"]
     assert {"path": "evaluation/labels.json", "type": "table"} in json.loads(listed), "what MLflow's page shows"
-    assert digest(stored(context, version, tmp_path / "copy")) == version.digest, "the version's files are unchanged"
+    assert digest(context.registry.fetch(version, to=tmp_path / "copy")) == version.digest, (
+        "the version's files are unchanged"
+    )
 
 
 def test_weights_that_are_not_the_registered_ones_pass_neither_the_gate_nor_a_load(
@@ -146,16 +138,18 @@ def test_killed_after_any_step_it_is_finished_by_repeating_it(
     assert put(NAME, folder, context=context, **WHO) == (version, False)
     assert [v.version for v in context.registry.versions(NAME)] == [version.version] == [1]
     assert events(context) == [("registered", None, 1)]
-    runs = client(context).search_runs([client(context).get_experiment_by_name("memes-registry").experiment_id])
+    runs = context.registry.client.search_runs(
+        [context.registry.client.get_experiment_by_name("memes-registry").experiment_id]
+    )
     assert [run.info.status for run in runs] == ["FINISHED"]
 
 
 def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
     described = again(folder, tmp_path / "half") / "MLmodel"
     mark = sha256(integrity.place(folder) / integrity.FILES)
-    place = client(context).create_experiment("memes-registry")
-    run = client(context).create_run(place, tags={PACK: mark, "name": NAME})
-    client(context).log_artifact(run.info.run_id, str(described), PLACE)
+    place = context.registry.client.create_experiment("memes-registry")
+    run = context.registry.client.create_run(place, tags={PACK: mark, "name": NAME})
+    context.registry.client.log_artifact(run.info.run_id, str(described), PLACE)
     version = put(NAME, folder, context=context, **WHO)[0]
     assert version.run_id != run.info.run_id and version.digest == digest(folder)
 
@@ -164,7 +158,7 @@ def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, fold
 def test_two_at_once_make_one_version(
     context: Context, folder: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved_again: bool
 ) -> None:
-    kind = type(client(context))
+    kind = type(context.registry.client)
     both, upload = Barrier(2, timeout=60), kind.log_artifacts
 
     def together(*given: Any) -> None:
@@ -193,7 +187,7 @@ def test_two_at_once_make_one_version(
 def test_who_records_what_another_was_first_to_store_names_the_others_run(
     context: Context, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = type(client(context))
+    kind = type(context.registry.client)
     upload = kind.log_artifacts
 
     def killed(step: str) -> None:
@@ -250,7 +244,7 @@ def test_what_may_not_be_believed_is_refused_before_it_is_stored(
     with pytest.raises(Unregistrable, match=reason):
         put(NAME, folder, context=context, **WHO)
     assert context.registry.names() == [] and context.journal.rows() == []
-    assert client(context).get_experiment_by_name("memes-registry") is None
+    assert context.registry.client.get_experiment_by_name("memes-registry") is None
 
 
 def test_registration_needs_a_person_a_reason_and_a_name(context: Context, folder: Path) -> None:
@@ -300,9 +294,9 @@ def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) 
 def test_of_two_versions_of_one_pack_the_second_goes(context: Context, folder: Path) -> None:
     """As two who register at once leave it if one is killed: neither is on record."""
     mark = sha256(integrity.place(folder) / integrity.FILES)
-    run_id = client(context).create_run(client(context).create_experiment("memes-registry")).info.run_id
-    client(context).log_artifacts(run_id, str(folder), PLACE)
-    source = f"{client(context).get_run(run_id).info.artifact_uri}/{PLACE}"
+    run_id = context.registry.client.create_run(context.registry.client.create_experiment("memes-registry")).info.run_id
+    context.registry.client.log_artifacts(run_id, str(folder), PLACE)
+    source = f"{context.registry.client.get_run(run_id).info.artifact_uri}/{PLACE}"
     for _ in range(2):
         context.registry.add(NAME, source=source, run_id=run_id, tags={DIGEST: digest(folder), PACK: mark})
     assert put(NAME, folder, context=context, **WHO)[0].version == 1

@@ -12,12 +12,12 @@ import pytest
 
 from crisis_corpus import integrity
 from pipelines.core.errors import BadParams
-from pipelines.promotion import gate, holdout
+from pipelines.promotion import gate
 from pipelines.promotion.gate import summary
 from pipelines.promotion.promote import promote
 from pipelines.registry.candidate import Context
 from pipelines.store import tables
-from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
+from tests.registry.small_registry import GRAVEST, NAME, add, opened, severity_test
 
 WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}
 RECORDS = {"records": 36, "digest": "5" * 64}
@@ -25,9 +25,7 @@ RECORDS = {"records": 36, "digest": "5" * 64}
 
 def predict(context: Context, *, model: str, seed: int, right: float, folder: str) -> None:
     """Write predictions on the test of a model that is right on the first items."""
-    test = holdout.open_test(
-        "memes", category="severity", params=context.params, vault=context.vault, root=context.root
-    )
+    test = severity_test(context)
     rows = []
     for n, ((record_id, image), gold) in enumerate(zip(test.board.items, test.board.gold, strict=True)):
         wrong = next(label for label in test.task.labels if label not in gold)
@@ -55,7 +53,7 @@ def described(**values: Any) -> Callable[[Path], None]:
 
 
 def test_a_first_champion_must_beat_the_best_baseline_that_the_corpus_has(small: Path) -> None:
-    with opened(small, terms=TERMS.model_copy(update={"baselines": ("offline", "clip")})) as context:
+    with opened(small, baselines=("offline", "clip")) as context:
         predict(context, model="offline", seed=0, right=0.7, folder="untuned/offline")
         add(context, knows=4)
         verdict = gate.run(NAME, 1, context=context)
@@ -71,14 +69,14 @@ def test_a_first_champion_must_beat_the_best_baseline_that_the_corpus_has(small:
 def test_a_baseline_that_is_no_model_is_refused(small: Path) -> None:
     # knn is a model, but its predictions are named with the subset that it learnt from
     for wrong in ("ofline", "knn"):
-        with opened(small, terms=TERMS.model_copy(update={"baselines": (wrong,)})) as context:
+        with opened(small, baselines=(wrong,)) as context:
             add(context, knows=6)
             with pytest.raises(BadParams, match=f"named {wrong}, only .*knn-consensus, knn-unanimous, .*offline"):
                 gate.run(NAME, 1, context=context)
 
 
 def test_a_fine_tuned_model_is_a_baseline_under_the_name_of_its_predictions(small: Path) -> None:
-    with opened(small, terms=TERMS.model_copy(update={"baselines": ("knn-consensus",)})) as context:
+    with opened(small, baselines=("knn-consensus",)) as context:
         for seed in (1, 2):
             predict(context, model="knn-consensus", seed=seed, right=0.9, folder=f"repeats/consensus/knn/{seed}")
         add(context, knows=4)
@@ -154,7 +152,7 @@ def test_a_guarantee_is_of_the_alert_and_is_refused_when_the_test_refutes_it(con
     # its recall has no other price
     assert found["alert_rate"] == 1 and "| 0.900 | 1.000 (–) | undecided: too few |" in summary(warns)
     assert silent.figures["scores"]["recall"][GRAVEST]["alert_rate"] == 0
-    with opened(small, terms=TERMS.model_copy(update={"recall_floors": {}})) as unnamed:
+    with opened(small, recall_floors={}) as unnamed:
         assert gate.judge(NAME, 1, context=unnamed).reasons == silent.reasons
 
 

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from pipelines.takedown.redaction import Gone
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
-from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, take_down, trained
 from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
@@ -106,7 +105,7 @@ def test_of_a_rewritten_month_only_changed_records_are_asked_about(
     path = min((context.root / "data" / "memes").glob("*/images/*.parquet"))
     # a takedown rewrites the month and the kept predictions
     gone = Gone(tables.read(path, name="images")["record_id"].to_pylist()[:1])
-    context.vault.destroy(gone.ids, reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    take_down(context, gone.ids)
     site = purge.Site(gone, context.settings, context.vault, ["memes"])
     (half := kept / NAME / "half").write_bytes(b"PAR1 of a killed process")
     [lineage] = [place for place in purge.PLACES if place.name == "lineage"]
@@ -143,8 +142,6 @@ def counting(asked: list[int]) -> Any:
 
 def add_month(context: Context, *, count: int = 2) -> None:
     """Write one more month: memes with the words of others."""
-    from pipelines.store.seal import write_rows
-
     month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(count)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
     context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
@@ -161,9 +158,9 @@ def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Cont
     add(context, knows=6)
     champion(context, 1)
     gone = trained(context.root)[:2]
-    context.vault.destroy(gone[:1], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    take_down(context, gone[:1])
     assert run(context)[NAME]["taken_down"] == 1
-    context.vault.destroy(gone[1:], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    take_down(context, gone[1:])
     metrics = run(context)[NAME]
     assert (metrics["taken_down"], metrics["records"]) == (2, 106)
     assert not {*gone} & {row["record_id"] for row in rows(context)}

@@ -75,18 +75,6 @@ def test_a_broken_journal_is_shown_and_said_to_be_broken(context: Context) -> No
     assert "was altered at row 1" in model["faults"][0] and model["journal"][0]["why"] == "another"
 
 
-def test_lineage_both_ways(context: Context) -> None:
-    ids = trained(context.root)
-    add(context, knows=6, records=ids[:3])
-    given = {"registry": context.registry, "settings": context.settings}
-    found = show.records_of(NAME, 1, **given)
-    assert found["record_ids"] == ids[:3] and found["data_commit"] == "c" * 40
-    assert show.versions_of([ids[0], ids[5]], **given) == {
-        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []},
-        "unknown": [],
-    }
-
-
 def test_an_unknown_model_is_no_empty_one(context: Context) -> None:
     with pytest.raises(UnknownModel):
         show.gather("other", registry=context.registry, journal=context.journal)
@@ -101,6 +89,8 @@ def test_a_version_leads_to_commit_split_and_records(context: Context) -> None:
     assert (summary["data_commit"], summary["records"], summary["votes"]) == ("c" * 40, 36, None)
     told = f"{found!r} {summary}"
     assert not any(record in told for record in found.records)
+    shown = show.records_of(NAME, 1, registry=context.registry, settings=context.settings)
+    assert shown["record_ids"] == trained(context.root) and shown["data_commit"] == "c" * 40
 
 
 def test_records_lead_to_versions_also_when_the_weights_are_gone(context: Context) -> None:
@@ -113,6 +103,9 @@ def test_records_lead_to_versions_also_when_the_weights_are_gone(context: Contex
     }  # fmt: skip
     assert found.unknown == ()
     assert ids[0] not in repr(found)
+    assert show.versions_of([ids[0], ids[5]], **given) == {
+        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []}, "unknown": []
+    }  # fmt: skip
     # the copy of ids is all that is needed, until it is forgotten
     shutil.rmtree(first.source)
     assert lineage.versions_of(ids[:1], **given) == lineage.versions_of(ids[:1], **given)

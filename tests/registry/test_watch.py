@@ -28,11 +28,10 @@ from crisis_corpus.webhook import signature
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import DEAD, DELAYS, DELIVERED, WAITING, Watch, new_secret, subscribers
-from tests.postgres import BOTH, address, postgres
 from tests.refusals import refused
 from tests.registry.receiver import Receiver, receiver
 
-__all__ = ["postgres", "receiver"]
+__all__ = ["receiver"]
 NAME, OTHER = "crisis-posts", "meme-severity"
 WHO: dict[str, Any] = {"who": "ada", "why": "a reason that is not sent"}
 NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
@@ -51,11 +50,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture(params=BOTH)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return address(request, "journal", folder=tmp_path)
 
 
 @pytest.fixture

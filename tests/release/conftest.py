@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.built_once import built_once
 from tests.release import small_release
 
 
 @pytest.fixture(scope="session")
 def made_release() -> tuple[Path, int]:
-    folder = built_once(
-        "release", lambda folder: (folder / "port").write_text(str(small_release.make(folder / "home")))
-    )
-    return folder / "home", int((folder / "port").read_text())
+    return small_release.made()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 from tests import small_corpus
-from tests.built_once import one_at_a_time
+from tests.built_once import built_once, one_at_a_time
 from tests.ports import free_port
 from tests.small_corpus import ROOT as REPO
 from tests.small_corpus import write_table
@@ -118,10 +118,7 @@ class World:
                  if (changes or {}).get(name, {}) is not None}  # fmt: skip
         (self.home / "reddit" / "submissions.jsonl").write_text("".join(json.dumps(i) + "\n" for i in shown.values()))
         # the port is part of the pictures' addresses, and with them of the corpus that all workers share
-        with (
-            one_at_a_time("release-port"),
-            SandboxServer(self.home / "reddit", port=self.port, **given) as server,
-        ):
+        with one_at_a_time("release-port"), SandboxServer(self.home / "reddit", port=self.port, **given) as server:
             yield server
 
     @property
@@ -151,10 +148,20 @@ class World:
         said, wrong = child.communicate(timeout=60)
         return child.returncode, said, wrong
 
+    def turned_away(self, folder: Path, *more: str, status: int = 65, said: str = "", **given: Any) -> None:
+        """Check that hydrate ends with a status, and that its errors say this."""
+        code, _, wrong = self.fetched(folder, *more, **given)
+        assert code == status and said in wrong, wrong
+
 
 def table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def split_rows(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Return the rows of a package of posts by split."""
+    return {split: table(folder / f"{split}.csv") for split in ("train", "dev", "test")}
 
 
 def listed(path: Path) -> set[str]:
@@ -171,10 +178,7 @@ def outcomes(out: Path) -> dict[tuple[str, int], tuple[str, str]]:
 def make(home: Path) -> int:
     """Write Reddit and both corpora below ``home``; return the port that its pictures' addresses have."""
     port = free_port()
-    items = {
-        **{i["name"]: i for i in map(_post, range(POSTS))},
-        **{i["name"]: i for i in (_meme(n, port) for n in range(MEMES))},
-    }
+    items = {i["name"]: i for i in [*map(_post, range(POSTS)), *(_meme(n, port) for n in range(MEMES))]}
     reddit = home / "reddit"
     (reddit / "images").mkdir(parents=True)
     index = {}
@@ -185,15 +189,17 @@ def make(home: Path) -> int:
     (reddit / "items.json").write_text(json.dumps(items))
     with Vault.open(f"sqlite:///{home}/vault.sqlite", secret=SECRET) as vault:
         for corpus, prefix in (("posts", "t3_p"), ("memes", "t3_m")):
-            _collect(
-                home / "clone",
-                corpus=corpus,
-                vault=vault,
-                items={n: i for n, i in items.items() if n.startswith(prefix)},
-            )
+            own = {n: i for n, i in items.items() if n.startswith(prefix)}
+            _collect(home / "clone", corpus=corpus, vault=vault, items=own)
     git("init", "--quiet", str(home / "clone"))
     git("commit", "--quiet", "--allow-empty", "--message", "data", cwd=home / "clone")
     return port
+
+
+def made() -> tuple[Path, int]:
+    """Make it once for all tests; return the folder and the port."""
+    folder = built_once("release", lambda folder: (folder / "port").write_text(str(make(folder / "home"))))
+    return folder / "home", int((folder / "port").read_text())
 
 
 @contextmanager
@@ -284,16 +290,8 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
         ]  # fmt: skip
         agreed = AGREED[number % len(AGREED)]
         labels = _labels("posts", number)["labels"]  # of none, too: as a fallback leaves them
-        silver.append(
-            {
-                "record_id": record_id,
-                "category": "labels",
-                "ensemble": "cradle",
-                "labels": labels,
-                "agreement": agreed,
-                "how": "majority",
-            }
-        )
+        voted = {"category": "labels", "ensemble": "cradle", "labels": labels, "agreement": agreed, "how": "majority"}
+        silver.append({"record_id": record_id} | voted)
     write_table(root / "snapshot" / corpus / "split" / "splits.parquet", out, name="splits")
     write_table(root / "snapshot" / corpus / "gold" / "gold.parquet", gold, name="gold")
     if corpus == "posts":

@@ -8,8 +8,10 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from crisis_corpus import hydrate
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.collect.submission import parse
 from pipelines.release import removal
-from tests.release.small_release import BARE_LINK, NOW, WITH_MAIL, World, outcomes, pictures, table
+from tests.release.small_release import BARE_LINK, NOW, WITH_MAIL, World, outcomes, pictures, split_rows, table
 
 GONE = {
     "t3_p000": {"author": "[deleted]", "selftext": "[deleted]"},
@@ -35,6 +37,15 @@ FATE = {
     "t3_p009": "changed",
     "t3_p012": "unavailable",
 }
+
+
+def here(
+    world: World, folder: Path, name: str, *, monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]
+) -> int:
+    """Run hydrate in this process, with a clock of the test's own."""
+    for variable, value in world.consumer.items():
+        monkeypatch.setenv(variable, value)
+    return hydrate.main([str(folder), "--key", str(world.key(name)), "--out", str(world.home / "out")], sleep=sleep)
 
 
 def test_it_imports_nothing_but_the_standard_library() -> None:
@@ -53,7 +64,7 @@ def test_every_post_gets_its_outcome(world: World) -> None:
     with world.reddit(GONE):
         code, said, wrong = world.fetched(folder, key=world.key("p1"), out=out)
     assert (code, wrong) == (0, "")
-    rows = {row["id"]: (row, split) for split in ("train", "dev", "test") for row in table(folder / f"{split}.csv")}
+    rows = {row["id"]: (row, split) for split, found in split_rows(folder).items() for row in found}
     found = outcomes(out)
     assert {i for i, _ in found} == rows.keys()
     for name, item in world.items.items():
@@ -150,11 +161,8 @@ def test_an_outage_and_a_kill_lose_nothing_and_ask_nothing_twice(world: World, m
     index[pictures(world.items[name])[0]]["behaviour"] = "slow"
     (world.home / "reddit" / "images.json").write_text(json.dumps(index))
     with world.reddit(outage_after=0):
-        for name, value in world.consumer.items():
-            monkeypatch.setenv(name, value)
         waits: list[float] = []
-        argv = [str(folder), "--key", str(world.key("m1")), "--out", str(out)]
-        assert hydrate.main(argv, sleep=waits.append) == 75
+        assert here(world, folder, "m1", monkeypatch=monkeypatch, sleep=waits.append) == 75
         assert waits == [1, 2, 4, 8]
     with world.reddit() as server:
         child = world.hydrate(folder, key=world.key("m1"), out=out)
@@ -209,10 +217,8 @@ def test_it_keeps_to_the_budget_that_reddit_grants(world: World) -> None:
 
 
 def test_it_waits_before_the_budget_is_spent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, out = world.approved("posts", "p1"), world.home / "out"
+    folder = world.approved("posts", "p1")
     monkeypatch.setattr(hydrate, "BATCH", 5)
-    for name, value in world.consumer.items():
-        monkeypatch.setenv(name, value)
     passed = [1000.0]
 
     def sleep(seconds: float) -> None:
@@ -220,8 +226,7 @@ def test_it_waits_before_the_budget_is_spent(world: World, monkeypatch: pytest.M
 
     posts = len(table(folder / "fetch.csv"))
     with world.reddit(budget=3, period=600.0, clock=lambda: passed[0]) as server:
-        argv = [str(folder), "--key", str(world.key("p1")), "--out", str(out)]
-        assert hydrate.main(argv, sleep=sleep) == 0
+        assert here(world, folder, "p1", monkeypatch=monkeypatch, sleep=sleep) == 0
         # nothing was turned away and asked again
         assert server.counts["info"] == -(-posts // 5)
         assert passed[0] - 1000 >= 600 * (server.counts["info"] // 3 - 1)
@@ -232,30 +237,22 @@ def test_drafts_other_keys_and_altered_packages_are_refused(world: World) -> Non
     draft = Path(world.release("posts", "p1")["package"])
     other = world.approved("posts", "p2")
     with world.reddit() as server:
-        code, _, wrong = world.fetched(draft, key=world.key("p1"), out=out)
-        assert code == 77
-        assert "draft" in wrong
+        world.turned_away(draft, status=77, said="draft", key=world.key("p1"), out=out)
         assert world.fetched(draft, "--draft", key=world.key("p1"), out=out)[0] == 0
         asked = server.counts["info"]
-        code, _, wrong = world.fetched(other, key=world.key("p1"), out=world.home / "other")
-        assert code == 65
-        assert "manifest cannot be verified: the key is of another release" in wrong
-        assert world.fetched(other, key=other / "manifest.json", out=out)[0] == 78
-        assert world.fetched(other, key=world.key("p2"), out=out, REDDIT_OAUTH_URL="http://example.org")[0] == 78
-        code, _, wrong = world.fetched(other, key=world.key("p2"), out=out, REDDIT_CLIENT_SECRET="no")
-        assert code == 77
-        assert "HTTP 401" in wrong
-        elsewhere = draft / "removal.json"
-        code, _, wrong = world.fetched(other, "--removal", str(elsewhere), key=world.key("p2"), out=out)
-        assert code == 65
-        assert "removal list cannot be verified" in wrong
+        said = "manifest cannot be verified: the key is of another release"
+        world.turned_away(other, said=said, key=world.key("p1"), out=world.home / "other")
+        world.turned_away(other, status=78, key=other / "manifest.json", out=out)
+        own: dict[str, Any] = {"key": world.key("p2"), "out": out}
+        world.turned_away(other, status=78, REDDIT_OAUTH_URL="http://example.org", **own)
+        world.turned_away(other, status=77, said="HTTP 401", REDDIT_CLIENT_SECRET="no", **own)
+        elsewhere = ("--removal", str(draft / "removal.json"))
+        world.turned_away(other, *elsewhere, said="removal list cannot be verified", **own)
         for file in ("test.csv", "hydrate.py", "removal.json"):
             shutil.copytree(other, world.home / file)
             with (world.home / file / file).open("a") as changed:
                 changed.write("# one more\n")
-            code, _, wrong = world.fetched(world.home / file, key=world.key("p2"), out=out)
-            assert code == 65
-            assert f"{file} does not match" in wrong
+            world.turned_away(world.home / file, said=f"{file} does not match", **own)
         assert server.counts["info"] == asked
 
 
@@ -335,15 +332,8 @@ def test_pictures_are_found_as_the_collector_finds_them(world: World) -> None:
 )  # fmt: skip
 def test_pages_of_imgur_are_resolved_as_the_collector_resolves_them(url: str) -> None:
     preview = {"images": [{"source": {"url": "https://external-preview.redd.it/p.jpg?s=1"}}]}
-    item = {
-        "id": "zz1",
-        "author": "a",
-        "subreddit": "b",
-        "title": "c",
-        "created_utc": 1_400_000_000,
-        "url": url,
-        "preview": preview,
-    }
+    item = {"id": "zz1", "author": "a", "subreddit": "b", "title": "c", "created_utc": 1_400_000_000, "url": url}
+    item["preview"] = preview
     parsed = parse(item, source="reddit", source_digest="")
     found = {picture[0] for picture in parsed.media}  # type: ignore[union-attr]
     assert found and found <= set(hydrate.addresses(item))

@@ -6,15 +6,15 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from crisis_corpus import hydrate
 from pipelines.release import removal
+from tests.json_server import QuietHandler, serving
 from tests.release.small_release import NOW, World, outcomes, table
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -22,43 +22,32 @@ TOKEN: Answer = (200, {}, b'{"access_token": "secret-token"}')
 BAD_IDS = ("../../docs/*", "../../docs/thesis", "*", "..", "a" * 31 + "*", "٣" * 32, "/etc/passwd", "a" * 33)
 
 
+@dataclass
 class Hostile:
-    """A server that answers each path with what the test says, and keeps the requests that it got."""
+    """A server that answers each path with what the test says, and the requests that it got."""
 
-    def __init__(self, answers: Callable[[str], Answer]) -> None:
-        self.came: list[tuple[str, dict[str, str]]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.came.append((self.path, dict(self.headers)))
-                status, headers, data = answers(self.path)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_POST = do_GET
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
+    address: str
+    came: list[tuple[str, dict[str, str]]]
 
 
 @contextmanager
 def hostile(answers: Callable[[str], Answer]) -> Iterator[Hostile]:
-    made = Hostile(answers)
-    thread = Thread(target=made.server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield made
-    finally:
-        made.server.shutdown()
-        made.server.server_close()
-        thread.join()
+    came: list[tuple[str, dict[str, str]]] = []
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            came.append((self.path, dict(self.headers)))
+            status, headers, data = answers(self.path)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET
+
+    with serving(Handler) as address:
+        yield Hostile(address, came)
 
 
 def client(address: str, *, waits: list[float] | None = None) -> hydrate.RedditClient:
@@ -127,22 +116,21 @@ def test_a_list_of_another_release_with_the_same_key_is_refused(world: World) ->
     folder, key = world.approved("posts", "p1"), hydrate.read_key(world.key("p1"))
     path = world.home / "newer.json"
     path.write_text(removal_list(key, release="p2"))
-    code, _, wrong = world.fetched(folder, "--removal", str(path), key=world.key("p1"), out=world.home / "out")
-    assert (code, "not of this release" in wrong) == (65, True)
+    own = {"key": world.key("p1"), "out": world.home / "out"}
+    world.turned_away(folder, "--removal", str(path), said="not of this release", **own)
 
 
 def test_an_altered_package_with_fitting_digests_is_refused(world: World) -> None:
     folder, out = world.approved("posts", "p1"), world.home / "out"
     text = (folder / "test.csv").read_text().replace("selfharm_ongoing", "no_crisis")
     rewritten(folder, key=None, test_csv=text)
-    code, _, wrong = world.fetched(folder, key=world.key("p1"), out=out)
-    assert (code, "manifest cannot be verified" in wrong) == (65, True)
+    world.turned_away(folder, said="manifest cannot be verified", key=world.key("p1"), out=out)
     facts = json.loads((folder / "manifest.json").read_text())
     for wrong_mac in (None, 3, "", "é", facts["mac"][:-1]):
         (folder / "manifest.json").write_text(json.dumps({**facts, "mac": wrong_mac}))
-        assert world.fetched(folder, key=world.key("p1"), out=out)[0] == 65
+        world.turned_away(folder, key=world.key("p1"), out=out)
     (folder / "manifest.json").write_text("[" * 100_000)
-    assert world.fetched(folder, key=world.key("p1"), out=out)[0] == 65
+    world.turned_away(folder, key=world.key("p1"), out=out)
     assert not out.exists()
 
 
@@ -150,7 +138,7 @@ def test_a_draft_cannot_be_passed_off_as_approved(world: World) -> None:
     folder = Path(world.release("posts", "p1")["package"])
     facts = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(facts | {"status": "APPROVED"}))
-    assert world.fetched(folder, key=world.key("p1"), out=world.home / "out")[0] == 65
+    world.turned_away(folder, key=world.key("p1"), out=world.home / "out")
 
 
 @pytest.mark.parametrize("name", ["../docs/thesis", "/etc/passwd", "..", ".hidden", "a/b", ""])
@@ -160,8 +148,7 @@ def test_files_of_the_manifest_are_in_the_package(world: World, name: str) -> No
     facts = json.loads((folder / "manifest.json").read_text())
     facts["files"][name] = sha256(victim.read_bytes()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(hydrate.authenticated(key, "manifest", facts)))
-    code, _, wrong = world.fetched(folder, key=world.key("p1"), out=world.home / "out")
-    assert (code, "outside the package" in wrong) == (65, True)
+    world.turned_away(folder, said="outside the package", key=world.key("p1"), out=world.home / "out")
 
 
 def test_an_older_list_cannot_be_replayed(world: World) -> None:
@@ -180,15 +167,12 @@ def test_an_older_list_cannot_be_replayed(world: World) -> None:
             assert not ids & {i for i, _ in outcomes(out)}
         asked = server.counts["info"]
         # a list that is older than the one of the package is refused at once
-        code, _, wrong = world.fetched(
-            folder, "--removal", str(old / "removal.json"), key=world.key("m1"), out=world.home / "other"
-        )
-        assert (code, "older than the list" in wrong) == (65, True)
+        own = {"key": world.key("m1"), "out": world.home / "other"}
+        world.turned_away(folder, "--removal", str(old / "removal.json"), said="older than the list", **own)
         # so is a kept list that was altered
         kept = out / "removal-m1.json"
         kept.write_text(kept.read_text().replace(sorted(ids)[0], "0" * 32))
-        code, _, wrong = world.fetched(old, key=world.key("m1"), out=out)
-        assert (code, "removal list cannot be verified" in wrong) == (65, True)
+        world.turned_away(old, said="removal list cannot be verified", key=world.key("m1"), out=out)
         assert server.counts["info"] == asked
 
 
@@ -199,8 +183,7 @@ def test_links_in_the_output_folder_lead_to_no_other_file(world: World, link: st
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(victim.parent if "." not in link else victim)
     with world.reddit():
-        code, _, wrong = world.fetched(folder, key=world.key("p1"), out=out)
-    assert (code, "is a link" in wrong) == (65, True)
+        world.turned_away(folder, said="is a link", key=world.key("p1"), out=out)
     assert victim.read_text() == "three years"
     assert list(victim.parent.iterdir()) == [victim]
 

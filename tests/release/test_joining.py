@@ -134,8 +134,7 @@ def test_a_draft_is_not_retired(world: World) -> None:
 def test_a_retired_release_fetches_nothing_more(world: World) -> None:
     folder = world.approved("posts", "p1")
     approval.retire("p1", settings=world.settings, **WHO)
-    code, _, wrong = world.fetched(folder, key=world.key("p1"), out=world.home / "out")
-    assert (code, "RETIRED" in wrong) == (77, True)
+    world.turned_away(folder, status=77, said="RETIRED", key=world.key("p1"), out=world.home / "out")
 
 
 def test_lists_that_grow_at_the_same_time_do_not_show_whose_id_is_whose(world: World) -> None:

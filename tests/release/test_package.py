@@ -24,7 +24,7 @@ from pipelines.store.vault import locks
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.refusals import refused
-from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
+from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, split_rows, table
 from tests.stages import reproduce
 
 IDS = ("id", "address", "text", "picture")
@@ -82,7 +82,7 @@ def test_releases_have_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.
 def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
     told = world.release("posts", "p1")
     folder = Path(told["package"])
-    rows = {split: table(folder / f"{split}.csv") for split in ("train", "dev", "test")}
+    rows = split_rows(folder)
     assert list(rows["train"][0]) == ["id", "labels", "agreement", "month", "subreddit"]
     assert {r["agreement"] for r in rows["dev"] + rows["test"]} == {"gold"}
     train = sorted(number for number in range(72) if number % 5 in (0, 1, 3) and AGREED[number % 4] != "none")
@@ -106,7 +106,7 @@ def test_what_is_left_out_is_counted(world: World) -> None:
     world.vault.destroy([world.record(name) for name in taken], reason="test", now=NOW)
     after = world.release("posts", "p1")
     assert after["left_out"]["taken_down"] == 2
-    ids = {row["id"] for split in ("train", "dev", "test") for row in table(Path(after["package"]) / f"{split}.csv")}
+    ids = {row["id"] for rows in split_rows(Path(after["package"])).values() for row in rows}
     assert not ids & {world.of("p1", name) for name in taken}
     train_without = sum(AGREED[n % 4] == "none" for n in range(72) if n % 5 in (0, 1, 3))
     assert after["left_out"]["without_labels"] == train_without
@@ -191,7 +191,7 @@ def test_make_lists_releases_with_other_columns(world: World) -> None:
 def test_metadata_is_shared_by_k_authors(world: World) -> None:
     for k in (2, 3, 6):
         told = world.release("posts", "p1", terms=TERMS.model_copy(update={"k": k}))
-        rows = [row for split in ("train", "dev", "test") for row in table(Path(told["package"]) / f"{split}.csv")]
+        rows = [row for rows in split_rows(Path(told["package"])).values() for row in rows]
         posts = tables.concat(sorted((world.root / "data" / "posts").glob("*/posts.parquet")), name="posts").to_pylist()
         author = {world.vault.record_id(p["record_id"], domain="release/p1"): p["author_id"] for p in posts}
         classes: dict[tuple[str, str], set[str]] = {}

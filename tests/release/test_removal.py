@@ -101,11 +101,9 @@ def test_killed_anywhere_it_ends_the_same(world: World, more: bool) -> None:
     then = state(world, "m1")
     refresh(world)
     assert state(world, "m1") == then
-    code, _, wrong = world.fetched(folder, key=world.key("m1"), out=world.home / "out", REDDIT_CLIENT_ID="")
-    assert (code, wrong) == (
-        78,
-        "REDDIT_CLIENT_ID: not set; export them as DATASHEET.md shows.\n",
-    )  # the package itself is whole
+    # the package itself is whole
+    own = {"key": world.key("m1"), "out": world.home / "out"}
+    world.turned_away(folder, status=78, said="REDDIT_CLIENT_ID: not set", REDDIT_CLIENT_ID="", **own)
 
 
 def test_a_package_that_went_elsewhere_has_its_list_here(world: World) -> None:
@@ -128,7 +126,7 @@ def test_rows_leave_an_altered_table_too_and_it_is_not_passed_off_as_whole(world
         for file in ("annotations.csv", "splits.csv"):
             assert not ids & {row["id"] for row in table(folder / file)}
         assert listed(folder / "removal.json") == ids
-    assert world.fetched(folder, key=world.key("m1"), out=world.home / "out")[0] == 65
+    world.turned_away(folder, key=world.key("m1"), out=world.home / "out")
     assert not (world.home / "out").exists()
 
 

@@ -36,22 +36,15 @@ FIELDS = {
 }
 
 
-def text(
-    *,
-    facts: Mapping[str, Any],
-    repo: str,
-    url: str,
-    removed: int,
-    counts: Mapping[str, int],
-    columns: pa.Schema,
-) -> str:
+def text(*, facts: Mapping[str, Any], repo: str, removed: int, counts: Mapping[str, int], columns: pa.Schema) -> str:
     """Return the text of ``README.md``.
 
-    ``facts`` is the manifest of the release's package, ``url`` the address of the repository, ``removed`` the number of
-    the release's removal list, and ``counts`` has the number of rows by split.
+    ``facts`` is the manifest of the release's package, ``removed`` the number of the release's removal list, and
+    ``counts`` has the number of rows by split.
     """
     from huggingface_hub import DatasetCardData
 
+    files = [{"split": split, "path": f"data/{split}.parquet"} for split in counts]
     head = DatasetCardData(
         language="en",
         license="other",
@@ -61,12 +54,7 @@ def text(
         size_categories=[size_of(sum(counts.values()))],
         task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
         tags=["labels-only", "croissant"],
-        configs=[
-            {
-                "config_name": "default",
-                "data_files": [{"split": split, "path": f"data/{split}.parquet"} for split in counts],
-            }
-        ],
+        configs=[{"config_name": "default", "data_files": files}],
         extra_gated_prompt=PROMPT,
         extra_gated_fields=FIELDS,
     )

@@ -152,21 +152,10 @@ def text(
         extra_gated_fields=FIELDS,
     )
     model, reader = LOADERS[pipeline]
-    body = render(
-        TEMPLATE,
-        page=page,
-        status=status,
-        adapted=adapted,
-        model=model,
-        reader=reader,
-        repo=repo,
-        base=described.base,
-        revision=described.spec.revision if isinstance(described.spec, SftModel) else None,
-        beside=BESIDE[described.kind],
-        name=described.name,
-        version=version,
-        licence=LICENCE,
-    )
+    names = {"page": page, "status": status, "adapted": adapted, "model": model, "reader": reader, "repo": repo}
+    names |= {"base": described.base, "name": described.name, "version": version, "licence": LICENCE}
+    revision = described.spec.revision if isinstance(described.spec, SftModel) else None
+    body = render(TEMPLATE, **names, revision=revision, beside=BESIDE[described.kind])
     return f"---\n{head.to_yaml()}\n---\n\n{body}"
 
 

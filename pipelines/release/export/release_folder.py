@@ -72,12 +72,12 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
         url = f"{settings.hub_url}/datasets/{repo}"
-        shared: dict[str, Any] = {"facts": facts, "repo": repo, "url": url, "removed": entry.removal()["number"]}
-        columns = next(iter(tables.values())).schema
+        shared: dict[str, Any] = {"facts": facts, "repo": repo, "removed": entry.removal()["number"]}
+        shared["columns"] = next(iter(tables.values())).schema
         files = {split: made / DATA / f"{split}.parquet" for split in tables}
         listed = {split: (f"{DATA}/{path.name}", path.stat().st_size, sha256(path)) for split, path in files.items()}
-        write(made / dataset_card.FILE, dataset_card.croissant(columns=columns, files=listed, **shared))
-        write(made / CARD, dataset_card.text(counts=counts, columns=columns, **shared))
+        write(made / dataset_card.FILE, dataset_card.croissant(url=url, files=listed, **shared))
+        write(made / CARD, dataset_card.text(counts=counts, **shared))
         exported = finish(made, origin=origin)
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 
