@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
@@ -20,8 +19,8 @@ from pipelines.core.config.params import Params, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
 from pipelines.report import agreement_tables
-from pipelines.store import tables
 from tests.annotate.round_manifest import manifest_of
+from tests.small_corpus import write_table
 
 ROOT = Path(__file__).parents[2]
 FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
@@ -66,11 +65,7 @@ def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[d
 def put(root: Path, round_: RoundManifest, rows: list[dict[str, Any]]) -> None:
     folder = manifest.folder(root, round_.corpus, round_.round)
     manifest.write(round_, folder / "manifest.yaml")
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"]),
-        folder / "annotations.parquet",
-        name="annotations",
-    )
+    write_table(folder / "annotations.parquet", rows, name="annotations")
 
 
 def pairs(answers: Sequence[tuple[Sequence[str] | None, Sequence[str] | None]], *, first: int = 0) -> Given:
@@ -298,7 +293,7 @@ def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tm
                  "word_difference": 0} for r in copied
             ]  # fmt: skip
             path = tmp_path / "snapshot/memes/dedupe/clusters.parquet"
-            tables.write(pa.Table.from_pylist(clusters, schema=tables.SCHEMAS["clusters"]), path, name="clusters")
+            write_table(path, clusters, name="clusters")
         agreement.run("memes", params=params, root=tmp_path)
         figures = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
         assert (figures["items"], figures["groups"]) == (120, 30 if known else 120)
@@ -349,8 +344,7 @@ def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, param
             for who, sets in said.items()
             for i, labels in enumerate(sets)
         ]
-        table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"])
-        tables.write(table, folder / "annotations.parquet", name="annotations")
+        write_table(folder / "annotations.parquet", rows, name="annotations")
     agreement.run("posts", params=params, root=tmp_path)
     found = json.loads((tmp_path / "metrics" / "posts" / "agreement.json").read_text())
     for name, scheme in names.items():

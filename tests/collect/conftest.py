@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pipelines.sandbox.server import SandboxServer
 
+from crisis_corpus_sandbox.server import SandboxServer
 from tests.collect import refreshed_reddit
 
 

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-
 from pipelines.core.taxonomy import load
 from pipelines.report import figsim
-from pipelines.store import tables
-from tests.small_corpus import write_examples
+from tests.small_corpus import write_examples, write_table
 
 SCHEME = load("figsim")
 Item = tuple[str, int]
@@ -117,17 +114,13 @@ def write_gold(
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
     ]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
-    )
+    write_table(folder / "split" / "splits.parquet", rows, name="splits")
     rows = [
         {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed"}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
-    )
+    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
     write_examples(folder)
 
 
@@ -159,5 +152,5 @@ def write_run(
         for (r, i), labels in sets.items()
     ]
     path = root / "snapshot" / "memes" / "predictions" / source / task / model / str(seed) / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
+    write_table(path, rows, name="predictions")
     return path
