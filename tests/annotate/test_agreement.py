@@ -44,18 +44,10 @@ def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = T
 def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[dict[str, Any]]:
     return [
         {
-            "record_id": record,
-            "image": 0,
-            "annotator": annotator,
-            "category": category,
-            "round": name,
-            "batch": batch,
-            "guideline": "0" * 16,
-            "outcome": "skipped" if labels is None else "answered",
-            "labels": None if labels is None else sorted(labels),
-            "seconds": None,
+            **{"record_id": record, "image": 0, "annotator": annotator, "category": category, "round": name},
+            **{"batch": batch, "guideline": "0" * 16, "outcome": "skipped" if labels is None else "answered"},
+            **{"labels": None if labels is None else sorted(labels), "seconds": None, "note": None},
             "answered": datetime(2025, 10, 3, tzinfo=UTC),
-            "note": None,
         }
         for record, by in given.items()
         for annotator, labels in by.items()
@@ -244,12 +236,8 @@ def test_the_same_answers_give_the_same_bytes_whatever_their_order(tmp_path: Pat
         root = tmp_path / str(i)
         put(root, round_of("large-scale"), order)
         agreement.run("memes", params=params, root=root)
-        written.append(
-            [
-                (root / name).read_bytes()
-                for name in ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
-            ]
-        )
+        files = ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
+        written.append([(root / name).read_bytes() for name in files])
         shuffled = agreement.measure([(round_of("large-scale"), order)], scheme=FIGSIM, settings=params.agreement)
         assert json.loads(json.dumps(shuffled)) == read(root)
     assert written[0] == written[1]

@@ -149,19 +149,19 @@ def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -
 
 @pytest.mark.parametrize(
     ("scores", "why"),
-    [([0.5], "one probability for each"), ([1.5] * 15, "one probability"), ([float("nan")] * 15, "one")],
+    [
+        ([0.5], "one probability for each"),
+        ([1.5] * 15, "one probability"),
+        ([float("nan")] * 15, "one"),
+        (None, "rows name split dev"),
+    ],
 )
-def test_scores_that_are_no_probabilities_are_refused(
-    tmp_path: Path, gold: dict[str, Sets], scores: list[float], why: str
+def test_scores_that_are_no_probabilities_and_another_split_are_refused(
+    tmp_path: Path, gold: dict[str, Sets], scores: list[float] | None, why: str
 ) -> None:
-    write_run(tmp_path, "untuned/odd", gold, scores={"test003": scores})
+    said = gold if scores else {"dev": gold["test"]}
+    write_run(tmp_path, "untuned/odd", said, scores={"test003": scores} if scores else None)
     with refused("BadPredictions", match=why):
-        scored(tmp_path)
-
-
-def test_a_dev_item_said_to_be_test_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    write_run(tmp_path, "untuned/odd", {"dev": gold["test"]})
-    with refused("BadPredictions", match="rows name split dev"):
         scored(tmp_path)
 
 
@@ -171,18 +171,11 @@ def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) ->
     assert (spent["seconds"], spent["seconds_per_record"], spent["cost_per_1000"]) == (None, None, 12.5)
 
 
-@pytest.mark.parametrize(
-    "spent",
-    [
-        "{",
-        [],
-        {**SPENT, "cost": None},
-        {**SPENT, "records": -1},
-        {**SPENT, "cost": True},
-        {name: value for name, value in SPENT.items() if name != "seconds"},
-        {**SPENT, "seconds": float("inf")},
-    ],
-)
+UNTIMED = {name: value for name, value in SPENT.items() if name != "seconds"}
+ODD = ({"cost": None}, {"records": -1}, {"cost": True}, {"seconds": float("inf")})
+
+
+@pytest.mark.parametrize("spent", ["{", [], UNTIMED, *(SPENT | odd for odd in ODD)])
 def test_amounts_that_are_none_are_refused(tmp_path: Path, gold: dict[str, Sets], spent: Any) -> None:
     write_run(tmp_path, "untuned/votes", gold, spent=spent)
     with refused("BadSpent", match=r"spent\.json"):
