@@ -215,8 +215,8 @@ def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
 
     Macro-F1 is the mean F1 over the task's labels; weighted-F1 weighs each label by its support. Severity-weighted
     recall weighs gold labels by the severities of the scheme (ours), so that a missed plan to die costs more than a
-    missed past event. It is computed if the scheme has severities, and is NaN if no gold label has one. Without any record,
-    all figures are NaN.
+    missed past event. It is computed if the scheme has severities, and is NaN if no gold label has one. Without any
+    record, all figures are NaN.
     """
     size = 3 + 3 * len(task.labels)
     tally = Tally.of_flat(sums[..., :size])

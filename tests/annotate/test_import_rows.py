@@ -236,11 +236,7 @@ def test_a_column_of_a_category_serves_where_there_are_no_flags(tmp_path):
         "context": {"no-context-required"},
     }
     assert found.entries[0].split == "validation"
-    assert reasons(found) == {
-        3: "figurative: empty",
-        4: "severity: merged_label",
-        5: "related: against_rules",
-    }
+    assert reasons(found) == {3: "figurative: empty", 4: "severity: merged_label", 5: "related: against_rules"}
     blank = FIGSIM.labels["figurative"].model_copy(update={"blank": "none"})
     by = FIGSIM.model_copy(update={"labels": {**FIGSIM.labels, "figurative": blank}})
     assert len(gathered(tmp_path / "memes.csv", by=by).entries) == 2
@@ -259,12 +255,7 @@ def test_flags_need_an_answer_and_a_line_needs_its_fields(tmp_path):
     rows = [[f"t3_abcde{n}", "train", *cells] for n, cells in values.items()]
     found = gathered(table(tmp_path / "memes.csv", ["name", "split", *codes], *rows), by=FIGSIM)
     assert [e.name for e in found.entries] == ["t3_abcde2"]
-    assert reasons(found) == {
-        3: "figurative: empty",
-        4: "severity: several",
-        5: "context: not_0_or_1",
-        6: "fields",
-    }
+    assert reasons(found) == {3: "figurative: empty", 4: "severity: several", 5: "context: not_0_or_1", 6: "fields"}
 
 
 def test_a_persons_posts_become_one_text(tmp_path):
