@@ -230,11 +230,8 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
-        raise DataError(
-            "SchemaMismatch",
-            table=name,
-            detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}",
-        )
+        detail = f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
+        raise DataError("SchemaMismatch", table=name, detail=detail)
     try:
         table = table_files.in_order(table.select(schema.names).cast(schema), key=key_of(schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

@@ -74,8 +74,7 @@ def drawn(items: int, *, seed: int = 1, errors: float = 0.3) -> list[tuple[list[
 
 
 def read(root: Path, corpus: str = "memes") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "metrics" / corpus / "agreement.json").read_text())
-    return found
+    return json.loads((root / "metrics" / corpus / "agreement.json").read_text())
 
 
 def test_a_corpus_without_rounds_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
@@ -119,8 +118,7 @@ def figures(category: str, given: Given, *, scheme: Any = FIGSIM, corpus: str = 
     rows = rows_of("round-1", given, category=category)
     settings = load(ROOT).agreement.model_copy(update={"resamples": 40})
     metrics = agreement.measure([(round_of("round-1", corpus=corpus), rows)], scheme=scheme, settings=settings)
-    found: dict[str, Any] = metrics["rounds"]["round-1"]["categories"][category]
-    return found
+    return metrics["rounds"]["round-1"]["categories"][category]
 
 
 def test_none_of_a_multi_category_is_the_empty_set_and_no_label_of_the_mean() -> None:

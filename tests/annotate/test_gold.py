@@ -70,8 +70,7 @@ def run(
 
 
 def metrics(root: Path, *, corpus: str = "posts") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / f"metrics/{corpus}/gold.json").read_text())
-    return found
+    return json.loads((root / f"metrics/{corpus}/gold.json").read_text())
 
 
 def open_round(

@@ -107,16 +107,8 @@ def test_a_list_that_was_cut_anywhere_keeps_its_complete_posts(written):
 
 def test_nothing_else_is_taken_for_a_cut_list():
     texts = [
-        "['a']",
-        "['a' * 10",
-        "['a'] and",
-        "[1, 2",
-        "[__import__('os')",
-        "['a' 'b",
-        "[['a', 'b",
-        "{'a",
-        "words",
-        "",
+        *("['a']", "['a' * 10", "['a'] and", "[1, 2", "[__import__('os')", "['a' 'b", "[['a', 'b", "{'a"),
+        *("words", ""),
     ]
     assert [cell for cell in (*texts, None, 7) if complete_posts(cell) is not None] == []
 

@@ -18,6 +18,7 @@ Item = tuple[str, int]
 Sets = dict[Item, frozenset[str]]
 STYLIZED = "Suicide methods/locations: stylized depiction"
 NATURALISTIC = "Suicide methods/locations: naturalistic depiction"
+DEGREES = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempt/death"]
 # task -> model, and for each run the true and false positives of each label
 BEST: dict[str, tuple[str, list[dict[str, tuple[int, int]]]]] = {
     "figurative": (
@@ -31,13 +32,7 @@ BEST: dict[str, tuple[str, list[dict[str, tuple[int, int]]]]] = {
     "severity": (
         "gemini-3-pro-few",
         [
-            dict(
-                zip(
-                    ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempt/death"],
-                    counts,
-                    strict=True,
-                )
-            )
+            dict(zip(DEGREES, counts, strict=True))
             for counts in (
                 [(21, 5), (33, 10), (55, 29), (21, 7), (23, 4)],
                 [(20, 4), (28, 7), (58, 34), (21, 7), (25, 4)],
@@ -139,14 +134,8 @@ def write_run(
     lost = outcomes or {}
     rows = [
         {
-            "record_id": r,
-            "image": i,
-            "task": task,
-            "model": model,
-            "seed": seed,
-            "split": split,
-            "outcome": lost.get((r, i), "vote"),
-            "scores": None,
+            **{"record_id": r, "image": i, "task": task, "model": model, "seed": seed, "split": split},
+            **{"outcome": lost.get((r, i), "vote"), "scores": None},
             "labels": [] if (r, i) in lost else sorted(labels),
         }
         for (r, i), labels in sets.items()

@@ -89,8 +89,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
             for key, task in tasks.items()
         },
     }
-    found: dict[str, Any] = json.loads(json.dumps(metrics, sort_keys=True))
-    return found
+    return json.loads(json.dumps(metrics, sort_keys=True))
 
 
 @pytest.fixture(scope="module")
@@ -425,8 +424,7 @@ def test_table_12_is_over_the_wrong_and_shows_no_difference() -> None:
 
 def paper_rows() -> list[list[Any]]:
     """Return Table 3: key, name, input, then macro-F1, ±, weighted F1, ± for figurative, severity, related."""
-    found: list[list[Any]] = figsim.published()["table_3"]["rows"]
-    return found
+    return figsim.published()["table_3"]["rows"]
 
 
 def test_commercial_models_are_not_ahead_by_weighted_f1_of_the_figurative_task() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 from tests.ports import free_port
 
@@ -28,12 +27,6 @@ S3 = {
     "AWS_CONFIG_FILE": os.devnull + "/none",
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull + "/none",
 }
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(32))) as opened:
-        yield opened
 
 
 @pytest.fixture
