@@ -221,12 +221,7 @@ def _scope(
 
 
 def figures(
-    answers: OverlapAnswers,
-    *,
-    category: Category,
-    settings: Agreement,
-    groups: Mapping[Item, str],
-    labels: bool = True,
+    answers: OverlapAnswers, *, category: Category, settings: Agreement, groups: Mapping[Item, str], labels: bool = True
 ) -> Json:
     """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
     places = answers.doubles()

@@ -221,9 +221,8 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     for place, line in read_csv(path, root=root, header=HEADER, where=where):
         question = _question(line)
         if question is None or question in known:
-            raise BadParams(
-                where=place, detail="the line is not four fields (image: a number), or repeats an item and category"
-            )
+            detail = "the line is not four fields (image: a number), or repeats an item and category"
+            raise BadParams(where=place, detail=detail)
         known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     return known
 
@@ -240,10 +239,8 @@ def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldL
         raise BadParams(where=f"gold ({where})", detail="it has a category that the label scheme does not have")
     checked = scheme.categories[key].check(label.labels, mode="strict", tiers=tiers_of("paper"), task=False)
     if checked.violations:
-        raise BadParams(
-            where=f"gold ({where})",
-            detail=f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}",
-        )
+        detail = f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}"
+        raise BadParams(where=f"gold ({where})", detail=detail)
     return GoldLabel(checked.labels, label.how, label.round)
 
 

@@ -95,9 +95,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     leaks = leakage(links, split=split)
     if leaks:
         where = f"; if they are in {section.published}, remove one item of each there" if imported else ""
-        raise DataError(
-            "SplitConflict", corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits{where}"
-        )
+        detail = f"{leaks} near-duplicate pairs or authors are in two splits{where}"
+        raise DataError("SplitConflict", corpus=corpus, detail=detail)
 
     report = balance.report(split, units, within)
     begun = _indices(everything, imported, section=section, corpus=corpus)
@@ -148,11 +147,8 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
     """Return the earlier assignments merged with a published split; refuse items that differ between them."""
     moved = sum(ledger.get(item, split) != split for item, split in imported.items())
     if moved:
-        raise DataError(
-            "SplitConflict",
-            corpus=corpus,
-            detail=f"the published split assigns {moved} items to another split than before",
-        )
+        detail = f"the published split assigns {moved} items to another split than before"
+        raise DataError("SplitConflict", corpus=corpus, detail=detail)
     return {**ledger, **imported}
 
 
@@ -160,11 +156,8 @@ def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: 
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
-        raise DataError(
-            "SplitConflict",
-            corpus=corpus,
-            detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned",
-        )
+        detail = f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
+        raise DataError("SplitConflict", corpus=corpus, detail=detail)
     indices = np.full(len(everything), -1, np.int64)
     for item, i in everything.at(promised).items():
         indices[i] = index[promised[item]]

@@ -129,9 +129,8 @@ def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[I
     groups = {group: split for split, group in placed.values()}
     straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
     if straddling:
-        raise DataError(
-            "SplitConflict", corpus=corpus, detail=f"{straddling} items are in two splits, or their group is"
-        )
+        detail = f"{straddling} items are in two splits, or their group is"
+        raise DataError("SplitConflict", corpus=corpus, detail=detail)
     return placed
 
 

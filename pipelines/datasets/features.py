@@ -36,9 +36,8 @@ class Cues:
     def remarks(self, item: Item) -> Remarks | None:
         """Return the three remarks on a meme, or ``None`` if the labeller gave none."""
         if item not in self.of:
-            raise ConfigError(
-                "NoCues", detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}"
-            )
+            detail = f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}"
+            raise ConfigError("NoCues", detail=detail)
         return self.of[item]
 
 
@@ -47,9 +46,8 @@ def by_labeller(cues: Cues | None, *, labeller: str) -> Cues:
     if cues is None:
         raise ConfigError("NoCues", detail=f"the rationales of labeller '{labeller}' were not loaded")
     if cues.labeller != labeller:
-        raise ConfigError(
-            "NoCues", detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{labeller}'"
-        )
+        detail = f"they are from labeller '{cues.labeller}', but params.yaml names '{labeller}'"
+        raise ConfigError("NoCues", detail=detail)
     return cues
 
 

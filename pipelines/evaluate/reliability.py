@@ -155,12 +155,7 @@ def _bins(said: Floats, *, true: Floats) -> list[Json]:
 
 
 def floors(
-    board: Board,
-    *,
-    runs: Sequence[Run],
-    dev: Board | None,
-    dev_runs: Sequence[Run],
-    wanted: Mapping[str, float],
+    board: Board, *, runs: Sequence[Run], dev: Board | None, dev_runs: Sequence[Run], wanted: Mapping[str, float]
 ) -> Json:
     """Return, for each label of ``wanted`` (label -> floor), recall and precision of the answers, and its alert."""
     answers = gather(board, runs=runs)

@@ -59,14 +59,7 @@ class Alert:
     alert_rate: float
 
 
-def alert(
-    scores: Scores,
-    *,
-    truth: npt.NDArray[np.bool_],
-    floor: float,
-    groups: Sequence[str] | None = None,
-    confidence: float = CONFIDENCE,
-) -> Alert:
+def alert(scores: Scores, *, truth: npt.NDArray[np.bool_], floor: float, groups: Sequence[str] | None = None) -> Alert:
     """Fit the alert threshold of one label on dev, and return it as :class:`Alert`.
 
     Args:
@@ -87,60 +80,60 @@ def alert(
         lowest = own
     n = len(lowest)
     if not n:
-        return Alert(floor, confidence, 0, None, None, False, None, 0.0)
-    limit = threshold(lowest, floor=floor, confidence=confidence)
-    bound = lower(n - misses(n, floor=floor, confidence=confidence), n, confidence=confidence)
+        return Alert(floor, CONFIDENCE, 0, None, None, False, None, 0.0)
+    limit = threshold(lowest, floor=floor)
+    bound = lower(n - misses(n, floor=floor), n)
     raised = values >= limit
     return Alert(
-        floor, confidence, n, float(limit), bound, bound >= floor, float(raised[truth].mean()), float(raised.mean())
+        floor, CONFIDENCE, n, float(limit), bound, bound >= floor, float(raised[truth].mean()), float(raised.mean())
     )
 
 
-def threshold(positives: Scores, *, floor: float, confidence: float = CONFIDENCE) -> Scores:
+def threshold(positives: Scores, *, floor: float) -> Scores:
     """Return the alert threshold that keeps the recall ``floor``, from the scores of a label's positives on dev.
 
     There must be at least one positive; they are along the last axis. The module docstring has the method.
     """
-    k = misses(positives.shape[-1], floor=floor, confidence=confidence)
+    k = misses(positives.shape[-1], floor=floor)
     return np.asarray(np.partition(positives, k, axis=-1)[..., k])
 
 
 @cache
-def misses(positives: int, *, floor: float, confidence: float = CONFIDENCE) -> int:
+def misses(positives: int, *, floor: float) -> int:
     """Return how many of dev's positives may lie below an alert's threshold; 0 also if none guarantees the floor."""
     allowed = 0
-    while allowed + 1 < positives and lower(positives - allowed - 1, positives, confidence=confidence) >= floor:
+    while allowed + 1 < positives and lower(positives - allowed - 1, positives) >= floor:
         allowed += 1
     return allowed
 
 
-def needed(recall: float, *, confidence: float = CONFIDENCE) -> float:
+def needed(recall: float) -> float:
     """Return the least number of positives on dev that can guarantee a recall; infinite for a recall of 1."""
     if recall >= 1:
         return math.inf
-    return max(1, math.ceil(round(math.log(1 - confidence) / math.log(recall), DECIMALS))) if recall > 0 else 0
+    return max(1, math.ceil(round(math.log(1 - CONFIDENCE) / math.log(recall), DECIMALS))) if recall > 0 else 0
 
 
-def lower(hits: int, total: int, *, confidence: float = CONFIDENCE) -> float:
+def lower(hits: int, total: int) -> float:
     """Return the one-sided lower bound of Clopper and Pearson (1934) for the rate ``hits`` / ``total``."""
     from scipy.stats import beta
 
-    return float(beta.ppf(1 - confidence, hits, total - hits + 1)) if hits else 0.0
+    return float(beta.ppf(1 - CONFIDENCE, hits, total - hits + 1)) if hits else 0.0
 
 
-def upper(hits: int, total: int, *, confidence: float = CONFIDENCE) -> float:
+def upper(hits: int, total: int) -> float:
     """Return the one-sided upper bound of Clopper and Pearson (1934) for the rate ``hits`` / ``total``."""
-    return 1 - lower(total - hits, total, confidence=confidence)
+    return 1 - lower(total - hits, total)
 
 
-def judged(hits: int, total: int, *, guaranteed: float, confidence: float = CONFIDENCE) -> Verdict:
+def judged(hits: int, total: int, *, guaranteed: float) -> Verdict:
     """Test an alert's guaranteed recall on new items, of which ``hits`` of ``total`` positives raised the alert.
 
     Returns:
         ``below`` if the upper bound of the recall lies below the guarantee: then the guarantee is refuted, which
-        happens to a valid one with probability ``1 - confidence`` at most. Otherwise ``too_few`` if even no miss among
+        happens to a valid one with probability ``1 - CONFIDENCE`` at most. Otherwise ``too_few`` if even no miss among
         so few positives could confirm it, so that a person has to decide; else ``not_below``.
     """
-    if upper(hits, total, confidence=confidence) < guaranteed:
+    if upper(hits, total) < guaranteed:
         return "below"
-    return "too_few" if total < needed(guaranteed, confidence=confidence) else "not_below"
+    return "too_few" if total < needed(guaranteed) else "not_below"

@@ -159,12 +159,7 @@ def score(
     answers = [predicted.get(record) for record in records]
     counts = tally([gold[r] for r in records], predicted=answers, labels=labels).flat()
     answered = np.array([answer is not None for answer in answers], dtype=bool)
-    return {
-        "n": len(records),
-        "n_valid": int(answered.sum()),
-        "valid": _named(counts[answered]),
-        "all": _named(counts),
-    }
+    return {"n": len(records), "n_valid": int(answered.sum()), "valid": _named(counts[answered]), "all": _named(counts)}
 
 
 def _named(rows: Floats) -> dict[str, float] | None:

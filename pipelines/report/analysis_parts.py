@@ -25,10 +25,7 @@ BLOCKS = {
     "nrc": "NRC emotion lexicon",
 }
 # What items are compared by, where the levels are not a category's labels
-LEVELS = {
-    ("figsim", "figurative"): "Presence of a figurative phenomenon",
-    ("cradle", "labels"): "Type of crisis",
-}
+LEVELS = {("figsim", "figurative"): "Presence of a figurative phenomenon", ("cradle", "labels"): "Type of crisis"}
 # Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
 MOST_PLOTS, MOST_ROWS = 6, 12
 READING = (

@@ -15,11 +15,7 @@ from pipelines.report import charts
 from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Drawing, Heat
 
-TITLES = {
-    "figurative": "Figurative phenomenon",
-    "severity": "Suicide severity",
-    "related": "Suicide-related content",
-}
+TITLES = {"figurative": "Figurative phenomenon", "severity": "Suicide severity", "related": "Suicide-related content"}
 NOUNS = {"figsim": "memes", "cradle": "posts"}
 BASELINES = {"majority": "Majority", "every_label": "Every label", "majority_set": "Most frequent set"}
 FIGURES = {

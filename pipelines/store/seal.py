@@ -137,9 +137,8 @@ def _batches(
     batch, size, known = [], 0, set(names)
     for row in rows:
         if row.keys() != known:
-            raise DataError(
-                "SchemaMismatch", table=table, detail=f"missing or unknown columns {sorted(row.keys() ^ known)}"
-            )
+            detail = f"missing or unknown columns {sorted(row.keys() ^ known)}"
+            raise DataError("SchemaMismatch", table=table, detail=detail)
         batch.append(row)
         for column in content:
             value = row[column]
@@ -304,9 +303,8 @@ def _plain(value: object, *, name: str, column: bytes) -> bytes:
         # an unpaired surrogate, which JSON allows, is not encodable: it becomes a question mark
         return value.encode(errors="replace")
     if not isinstance(value, bytes):
-        raise DataError(
-            "SchemaMismatch", table=name, detail=f"{column.decode()} holds {type(value).__name__}, not text or bytes"
-        )
+        detail = f"{column.decode()} holds {type(value).__name__}, not text or bytes"
+        raise DataError("SchemaMismatch", table=name, detail=detail)
     return value
 
 

@@ -136,12 +136,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *(*_all(UTC, "described", "approved"), _sealed("description"), _sealed("note")),
     ),
     "gold": _schema(
-        "record_id,image,category",
-        RECORD,
-        IMAGE,
-        ("category", pa.string()),
-        LABELS,
-        *_all(pa.string(), "how", "round"),
+        "record_id,image,category", RECORD, IMAGE, ("category", pa.string()), LABELS, *_all(pa.string(), "how", "round")
     ),
     # The items whose gold labels the prompts show; no model is scored on them.
     "examples": _schema("record_id,image", RECORD, IMAGE),
@@ -187,11 +182,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
     "remarks": _schema(
-        "record_id,image,labeller",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "labeller", "outcome"),
-        _sealed("remarks"),
+        "record_id,image,labeller", RECORD, IMAGE, *_all(pa.string(), "labeller", "outcome"), _sealed("remarks")
     ),
     # The training posts of a tuned model of kind knn; an embedding is content.
     "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
@@ -239,11 +230,8 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
-        raise DataError(
-            "SchemaMismatch",
-            table=name,
-            detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}",
-        )
+        detail = f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
+        raise DataError("SchemaMismatch", table=name, detail=detail)
     try:
         table = table_files.in_order(table.select(schema.names).cast(schema), key=key_of(schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

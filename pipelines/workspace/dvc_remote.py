@@ -19,6 +19,7 @@ DEADLINE_SECONDS = 15
 BUCKETS = frozenset({"s3", "gs", "gcs", "azure", "oss"})
 # Errors of the clients that mean the credentials, although they are no PermissionError.
 CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ClientAuthenticationError", "RefreshError"})
+BAD_FORMAT = "CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
 
 
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
@@ -43,9 +44,8 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
 def _quoted(value: str) -> str:
     quote = "'" if '"' in value else '"'
     if quote in value or "%(" in value or not value.isprintable():
-        raise ConfigError(
-            "RemoteRefused", detail="a value has a line break, both kinds of quotes, or %(, which DVC cannot store"
-        )
+        detail = "a value has a line break, both kinds of quotes, or %(, which DVC cannot store"
+        raise ConfigError("RemoteRefused", detail=detail)
     return f"{quote}{value}{quote}"
 
 
@@ -58,9 +58,7 @@ def opened(path: Path) -> Any:
         return Repo(str(path))
     except BadConfig:
         # DVC's message may quote the value of an option
-        raise ConfigError(
-            "RemoteRefused", detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
-        ) from None
+        raise ConfigError("RemoteRefused", detail=BAD_FORMAT) from None
 
 
 def storage(repo: Any) -> Any:
@@ -76,9 +74,7 @@ def storage(repo: Any) -> Any:
         package = f"dvc-{repo.config['remote']['corpus']['url'].partition(':')[0]}"
         raise ConfigError("RemoteRefused", detail=f"the package {package} is missing: pip install {package}") from None
     except (BadConfig, BadOptions):
-        raise ConfigError(
-            "RemoteRefused", detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
-        ) from None
+        raise ConfigError("RemoteRefused", detail=BAD_FORMAT) from None
     if not local:
         _answered(remote)
     return remote

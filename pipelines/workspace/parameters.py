@@ -10,15 +10,7 @@ from typing import Any
 
 from pipelines.core.config import params_text
 from pipelines.core.config.added_corpora import complete, create_folders
-from pipelines.core.config.params import (
-    FILES,
-    load,
-    parse,
-    parse_all,
-    read_params,
-    texts_below,
-    validate,
-)
+from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError

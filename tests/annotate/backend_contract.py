@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -22,6 +23,7 @@ ANNOTATORS = ("a1", "a2")
 # Hostile on purpose: any content of a post must be preserved unchanged and must not break a form.
 TEXT = 'A <script>alert("x")</script> & "quoted" ]]> $item {{ body }} ünï\nsecond line'
 CLOCKS = timedelta(minutes=5)
+NOTHING = {"kind": ("None",), "context": ("context-required",)}
 
 
 class Hands(Protocol):
@@ -71,11 +73,9 @@ def form(*, content: str = "texts") -> Form:
 def adjudication() -> Form:
     """The same for the third person."""
     plain = form()
-    questions = tuple(FormQuestion(q.key, q.text, q.kind, q.choices, False) for q in plain.questions)
-    return Form(
-        title="Adjudication", content="texts", warning=plain.warning, contacts=plain.contacts,
-        guideline=plain.guideline, questions=questions, note="Why?", note_required=True, adjudication=True,
-    )  # fmt: skip
+    questions = tuple(replace(question, required=False) for question in plain.questions)
+    third = {"questions": questions, "note": "Why?", "note_required": True, "adjudication": True}
+    return replace(plain, title="Adjudication", **third)
 
 
 def picture(shade: int = 120) -> bytes:
@@ -129,7 +129,7 @@ def check_prepare(backend: Backend, *, hands: Hands, name: str) -> None:
     """Preparing again leaves tasks and answers unchanged; each queue has its own address."""
     with _queues(backend, name) as (first, second):
         backend.add(first, tasks=texts(2))
-        hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
+        hands.answer(first, ("r000", 0), values=NOTHING)
         backend.prepare(first, form=form())
         assert set(backend.present(first)) == {("r000", 0), ("r001", 0)}
         assert _items(backend.answers(first)) == [("r000", 0)]
@@ -157,7 +157,7 @@ def check_images(backend: Backend, *, hands: Hands, name: str) -> None:
     with _queues(backend, name, shape=form(content="images")) as (first, _):
         backend.add(first, tasks=images(3))
         assert sorted(backend.present(first)) == [("m000", 0), ("m000", 1), ("m001", 0)]
-        hands.answer(first, ("m000", 1), values={"kind": ("None",), "context": ("context-required",)})
+        hands.answer(first, ("m000", 1), values=NOTHING)
         assert _items(backend.answers(first)) == [("m000", 1)]
 
 
@@ -189,7 +189,7 @@ def check_twice(backend: Backend, *, hands: Hands, name: str) -> None:
     """The backend keeps a second answer of the same annotator, as the last one."""
     with _queues(backend, name) as (first, _):
         backend.add(first, tasks=texts(1))
-        hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
+        hands.answer(first, ("r000", 0), values=NOTHING)
         hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("no-context-required",)})
         found = backend.answers(first)
         assert found[-1].values["context"] == ("no-context-required",)
@@ -228,7 +228,7 @@ def check_remove(backend: Backend, *, hands: Hands, name: str) -> None:
     with _queues(backend, name) as (first, second):
         for queue in (first, second):
             backend.add(queue, tasks=texts(2))
-            hands.answer(queue, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
+            hands.answer(queue, ("r000", 0), values=NOTHING)
         for _ in range(2):
             backend.remove(first, items=[("r000", 0), ("never", 3)])
         assert set(backend.present(first)) == {("r001", 0)}
@@ -245,7 +245,7 @@ def check_purge(backend: Backend, *, hands: Hands, name: str) -> None:
         backend.add(other, tasks=texts(1))
         with _queues(backend, name) as (first, second):
             backend.add(first, tasks=texts(1))
-            hands.answer(first, ("r000", 0), values={"kind": ("None",), "context": ("context-required",)})
+            hands.answer(first, ("r000", 0), values=NOTHING)
             for _ in range(2):
                 backend.purge([first, second])
             assert backend.present(first) == {}
@@ -255,15 +255,6 @@ def check_purge(backend: Backend, *, hands: Hands, name: str) -> None:
         backend.purge([other])
 
 
-CHECKS: tuple[Callable[..., None], ...] = (
-    check_absent,
-    check_prepare,
-    check_add,
-    check_images,
-    check_answers,
-    check_twice,
-    check_skip,
-    check_adjudication,
-    check_remove,
-    check_purge,
+CHECKS: tuple[Callable[..., None], ...] = tuple(
+    check for name, check in list(globals().items()) if name.startswith("check_")
 )

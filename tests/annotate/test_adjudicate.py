@@ -138,15 +138,7 @@ def gold(number: int, *labels: str) -> dict[str, object]:
 def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> None:
     people = [gold(n, HARM) for n in range(1, 8)]
     votes = {
-        "gpt": [
-            vote(1, PAST),
-            vote(2, HARM),
-            vote(3, PAST),
-            vote(4, PAST),
-            vote(5, outcome="refused"),
-            vote(6, PAST),
-            vote(7, PAST),
-        ],
+        "gpt": [*(vote(n, PAST) for n in (1, 3, 4, 6, 7)), vote(2, HARM), vote(5, outcome="refused")],
         "claude": [vote(1, PAST), vote(2, PAST), vote(3, ABUSE), vote(5, PAST), vote(6, ABUSE), vote(7, HARM)],
         "gemini": [vote(n, HARM) for n in range(1, 8)],
     }

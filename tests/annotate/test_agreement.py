@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
@@ -20,8 +19,8 @@ from pipelines.core.config.params import Params, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
 from pipelines.report import agreement_tables
-from pipelines.store import tables
 from tests.annotate.round_manifest import manifest_of
+from tests.small_corpus import write_table
 
 ROOT = Path(__file__).parents[2]
 FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
@@ -45,18 +44,10 @@ def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = T
 def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[dict[str, Any]]:
     return [
         {
-            "record_id": record,
-            "image": 0,
-            "annotator": annotator,
-            "category": category,
-            "round": name,
-            "batch": batch,
-            "guideline": "0" * 16,
-            "outcome": "skipped" if labels is None else "answered",
-            "labels": None if labels is None else sorted(labels),
-            "seconds": None,
+            **{"record_id": record, "image": 0, "annotator": annotator, "category": category, "round": name},
+            **{"batch": batch, "guideline": "0" * 16, "outcome": "skipped" if labels is None else "answered"},
+            **{"labels": None if labels is None else sorted(labels), "seconds": None, "note": None},
             "answered": datetime(2025, 10, 3, tzinfo=UTC),
-            "note": None,
         }
         for record, by in given.items()
         for annotator, labels in by.items()
@@ -66,11 +57,7 @@ def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[d
 def put(root: Path, round_: RoundManifest, rows: list[dict[str, Any]]) -> None:
     folder = manifest.folder(root, round_.corpus, round_.round)
     manifest.write(round_, folder / "manifest.yaml")
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"]),
-        folder / "annotations.parquet",
-        name="annotations",
-    )
+    write_table(folder / "annotations.parquet", rows, name="annotations")
 
 
 def pairs(answers: Sequence[tuple[Sequence[str] | None, Sequence[str] | None]], *, first: int = 0) -> Given:
@@ -87,8 +74,7 @@ def drawn(items: int, *, seed: int = 1, errors: float = 0.3) -> list[tuple[list[
 
 
 def read(root: Path, corpus: str = "memes") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "metrics" / corpus / "agreement.json").read_text())
-    return found
+    return json.loads((root / "metrics" / corpus / "agreement.json").read_text())
 
 
 def test_a_corpus_without_rounds_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
@@ -132,8 +118,7 @@ def figures(category: str, given: Given, *, scheme: Any = FIGSIM, corpus: str = 
     rows = rows_of("round-1", given, category=category)
     settings = load(ROOT).agreement.model_copy(update={"resamples": 40})
     metrics = agreement.measure([(round_of("round-1", corpus=corpus), rows)], scheme=scheme, settings=settings)
-    found: dict[str, Any] = metrics["rounds"]["round-1"]["categories"][category]
-    return found
+    return metrics["rounds"]["round-1"]["categories"][category]
 
 
 def test_none_of_a_multi_category_is_the_empty_set_and_no_label_of_the_mean() -> None:
@@ -249,12 +234,8 @@ def test_the_same_answers_give_the_same_bytes_whatever_their_order(tmp_path: Pat
         root = tmp_path / str(i)
         put(root, round_of("large-scale"), order)
         agreement.run("memes", params=params, root=root)
-        written.append(
-            [
-                (root / name).read_bytes()
-                for name in ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
-            ]
-        )
+        files = ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
+        written.append([(root / name).read_bytes() for name in files])
         shuffled = agreement.measure([(round_of("large-scale"), order)], scheme=FIGSIM, settings=params.agreement)
         assert json.loads(json.dumps(shuffled)) == read(root)
     assert written[0] == written[1]
@@ -298,7 +279,7 @@ def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tm
                  "word_difference": 0} for r in copied
             ]  # fmt: skip
             path = tmp_path / "snapshot/memes/dedupe/clusters.parquet"
-            tables.write(pa.Table.from_pylist(clusters, schema=tables.SCHEMAS["clusters"]), path, name="clusters")
+            write_table(path, clusters, name="clusters")
         agreement.run("memes", params=params, root=tmp_path)
         figures = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
         assert (figures["items"], figures["groups"]) == (120, 30 if known else 120)
@@ -349,8 +330,7 @@ def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, param
             for who, sets in said.items()
             for i, labels in enumerate(sets)
         ]
-        table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"])
-        tables.write(table, folder / "annotations.parquet", name="annotations")
+        write_table(folder / "annotations.parquet", rows, name="annotations")
     agreement.run("posts", params=params, root=tmp_path)
     found = json.loads((tmp_path / "metrics" / "posts" / "agreement.json").read_text())
     for name, scheme in names.items():

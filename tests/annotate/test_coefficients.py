@@ -284,25 +284,10 @@ class TestInterval:
         assert c.estimate(np.array([0.5]), confidence=0.95).low is None
 
 
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        (-0.0256, "poor"),
-        (-0.004, "slight"),
-        (0.0, "slight"),
-        (0.2, "slight"),
-        (0.204, "slight"),
-        (0.205, "fair"),
-        (0.405, "moderate"),
-        (0.567, "moderate"),
-        (0.604, "moderate"),
-        (0.61, "substantial"),
-        (0.88, "almost perfect"),
-        (1.0, "almost perfect"),
-    ],
-)
-def test_the_interpretation_is_that_of_the_printed_value(value: float, word: str) -> None:
-    assert c.landis_koch(value) == word
+def test_the_interpretation_is_that_of_the_printed_value() -> None:
+    values = {"poor": [-0.0256], "slight": [-0.004, 0.0, 0.2, 0.204], "fair": [0.205], "substantial": [0.61]}
+    values |= {"moderate": [0.405, 0.567, 0.604], "almost perfect": [0.88, 1.0]}
+    assert {word: {c.landis_koch(v) for v in own} for word, own in values.items()} == {word: {word} for word in values}
 
 
 def test_pairs_of_rotating_raters_count_by_their_common_items() -> None:

@@ -159,13 +159,6 @@ def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Fil
     assert "r000" not in str(error.value) and "yesterday" not in str(error.value)
 
 
-def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) -> None:
-    folder = ready(backend)
-    (folder / "answers.jsonl").write_text(f"{GOOD}\n{GOOD[:40]}")
-    with refused("BadAnswers", match="line 2: the last line has no line break"):
-        backend.answers(QUEUE)
-
-
 @pytest.mark.parametrize(
     ("content", "line", "detail"),
     [
@@ -181,18 +174,27 @@ def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) ->
     ],
 )
 def test_a_bad_row_is_named(content: bytes, line: int, detail: str, backend: Files) -> None:
-    folder = ready(backend)
-    (folder / "answers.csv").write_bytes(content)
+    (ready(backend) / "answers.csv").write_bytes(content)
     with refused("BadAnswers", match=rf"answers\.csv, line {line}: .*{detail}"):
         backend.answers(QUEUE)
 
 
-def test_both_formats_at_once_are_one_too_many(backend: Files) -> None:
+@pytest.mark.parametrize(
+    ("files", "detail"),
+    [
+        ({"answers.jsonl": f"{GOOD}\n{GOOD[:40]}"}, "line 2: the last line has no line break"),
+        ({"answers.csv": "item,kind,answered\n", "answers.jsonl": ""}, "leave one of the two"),
+        ({"tasks.jsonl": '{"item": "r000/0"}\n'}, r"tasks\.jsonl, line 1"),
+    ],
+)
+def test_a_half_written_line_two_formats_and_an_altered_task_are_refused(
+    files: dict[str, str], detail: str, backend: Files
+) -> None:
     folder = ready(backend)
-    (folder / "answers.csv").write_text("item,kind,answered\n")
-    (folder / "answers.jsonl").write_text("")
-    with refused("BadAnswers", match="leave one of the two"):
-        backend.answers(QUEUE)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    with refused("BadAnswers", match=detail):
+        backend.present(QUEUE) if "tasks.jsonl" in files else backend.answers(QUEUE)
 
 
 def test_a_spreadsheets_byte_order_mark_is_no_fault(backend: Files) -> None:
@@ -243,13 +245,6 @@ def test_pictures_come_before_the_list_so_that_a_kill_between_is_mended(
     assert backend.present(QUEUE) == {}
     backend.add(QUEUE, tasks=contract.images(2))
     assert len(backend.present(QUEUE)) == 2
-
-
-def test_an_altered_task_is_noticed(backend: Files) -> None:
-    folder = ready(backend)
-    (folder / "tasks.jsonl").write_text('{"item": "r000/0"}\n')
-    with refused("BadAnswers", match=r"tasks\.jsonl, line 1"):
-        backend.present(QUEUE)
 
 
 @pytest.mark.parametrize("queue", [Queue("../memes", "a1"), Queue("memes/x", ".."), Queue("memes//x", "a1")])

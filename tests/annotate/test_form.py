@@ -28,12 +28,8 @@ def test_an_annotator_is_asked_everything_and_need_not_write() -> None:
     assert [q.key for q in asked.questions if not q.required] == [UNFIT]
     assert not asked.note_required
     assert not asked.adjudication
-    assert (asked.title, asked.content, asked.warning, asked.contacts) == (
-        "memes/pilot-1",
-        "images",
-        "Take care.",
-        ("a", "b"),
-    )
+    assert (asked.title, asked.content) == ("memes/pilot-1", "images")
+    assert (asked.warning, asked.contacts) == ("Take care.", ("a", "b"))
     assert asked.guideline == guideline(FIGSIM, content="images")
 
 

@@ -74,18 +74,9 @@ class Imports:
         self.params, self.settings, self.vault = params, settings, vault
 
     def __call__(self, corpus, name, *files, dry_run=False, allow_bad=imports.MAX_BAD, console=None):
-        return imports.run(
-            corpus,
-            files=files,
-            mapping=name,
-            params=self.params,
-            settings=self.settings,
-            vault=self.vault,
-            now=NOW,
-            dry_run=dry_run,
-            allow_bad=allow_bad,
-            console=console,
-        )
+        own = {"params": self.params, "settings": self.settings, "vault": self.vault}
+        options = {"dry_run": dry_run, "allow_bad": allow_bad, "console": console}
+        return imports.run(corpus, files=files, mapping=name, now=NOW, **own, **options)
 
     def show(self, path: str) -> str:
         return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
@@ -216,11 +207,8 @@ def test_cradles_counts_are_those_of_its_tables_and_only_people_give_gold(run, t
     report = run("posts", "cradle", *files[:2], consensus, dry_run=True)
     assert report["matches"] is True
     assert report["absent"] == ["train_unanimous"]
-    assert {line["what"] for line in report["table"]} >= {
-        "items with 2 labels",
-        "labels of Rape",
-        "labels with time past",
-    }
+    lines = {line["what"] for line in report["table"]}
+    assert lines >= {"items with 2 labels", "labels of Rape", "labels with time past"}
     assert report["items"] == 420 + 600 + 4181
     assert run.head() == before, "a dry run writes nothing"
 
@@ -382,19 +370,9 @@ def collect_one(settings: Settings, *, vault: Vault, params: Params, fullname: s
     record_id = vault.record_id(fullname)
     vault.admit([(record_id, fullname)], corpus="posts", month=month, now=NOW)
     row = {
-        "record_id": record_id,
-        "author_id": vault.author_id("somebody"),
-        "subreddit": "lonely",
-        "created": datetime(2022, 12, 1, tzinfo=UTC),
-        "kind": "text",
-        "title": "A title",
-        "body": "A body that was collected.",
-        "media": "[]",
-        "nsfw": False,
-        "spoiler": False,
-        "source": "dump",
-        "source_digest": "0",
-        "scrubbed": "{}",
+        **{"record_id": record_id, "author_id": vault.author_id("somebody"), "subreddit": "lonely", "kind": "text"},
+        **{"created": datetime(2022, 12, 1, tzinfo=UTC), "title": "A title", "body": "A body that was collected."},
+        **{"media": "[]", "nsfw": False, "spoiler": False, "source": "dump", "source_digest": "0", "scrubbed": "{}"},
     }
     with workspace(settings) as clone:
         path = clone.path / "data" / "posts" / month / "posts.parquet"

@@ -9,42 +9,17 @@ import pytest
 import yaml
 
 from pipelines.annotate.forms.manifest import FILE, RoundDecision, RoundManifest, folder, opened, read, write
+from tests.annotate.round_manifest import manifest_of
 from tests.refusals import refused
 
 WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)
-OPEN = RoundManifest(
-    corpus="memes",
-    round="calibration",
-    protocol="figsim",
-    phase="calibration",
-    scheme="figsim",
-    scheme_digest="1234567890123456",  # all digits: must not come back as a number
-    guideline_version=1,
-    guideline="12345678901234e5",
-    seed=3,
-    size=50,
-    overlap=2,
-    batch_size=50,
-    annotators=("annotator-1", "annotator-2"),
-    adjudicator="adjudicator-1",
-    backend="files",
-    daily_cap=60,
-    gold=True,
-    agreement=False,
-    splits=("dev", "test"),
-    draw="sample",
-    against=(),
-    base="0123456789",
-    status="open",
-    opened=WHEN,
-)
-CLOSED = OPEN.model_copy(
-    update={
-        "status": "closed",
-        "closed": WHEN + timedelta(days=2, microseconds=5),
-        "decision": RoundDecision(go_on=True, reason="agreement-sufficient", at=WHEN + timedelta(days=1)),
-    }
-)
+# all digits: must not come back as numbers
+DIGITS = {"scheme_digest": "1234567890123456", "guideline": "12345678901234e5", "base": "0123456789"}
+SHAPE = {"corpus": "memes", "protocol": "figsim", "phase": "calibration", "scheme": "figsim", "seed": 3, "size": 50}
+OPEN = manifest_of("calibration", **SHAPE, **DIGITS, agreement=False, splits=["dev", "test"], opened=WHEN)
+DECISION = RoundDecision(go_on=True, reason="agreement-sufficient", at=WHEN + timedelta(days=1))
+ENDED = WHEN + timedelta(days=2, microseconds=5)
+CLOSED = OPEN.model_copy(update={"status": "closed", "closed": ENDED, "decision": DECISION})
 
 
 def altered(tmp_path: Path, **changes: object) -> Path:

@@ -40,12 +40,15 @@ def test_every_shipped_mapping_states_what_was_tried_and_what_is_assumed():
         assert ("the published file, with" in mine.tried) == (name == "cssrs"), "no other published file was read"
 
 
+def changed(folder, change, *, name="cradle"):
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load((mapping.FOLDER / f"{name}.yaml").read_text()) | change))
+    return str(path)
+
+
 def test_a_changed_copy_is_read_by_its_path(tmp_path):
-    values = yaml.safe_load((mapping.FOLDER / "cradle.yaml").read_text())
-    values["columns"]["body"] = ["what they wrote"]
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(values))
-    mine = mapping.read(str(path))
+    columns = yaml.safe_load((mapping.FOLDER / "cradle.yaml").read_text())["columns"]
+    mine = mapping.read(changed(tmp_path, {"columns": columns | {"body": ["what they wrote"]}}))
     assert mine.columns.body == ("what they wrote",)
     assert mine.digest != mapping.read("cradle").digest
 
@@ -70,20 +73,14 @@ def test_a_changed_copy_is_read_by_its_path(tmp_path):
     ],
 )
 def test_a_mapping_that_contradicts_itself_is_refused(tmp_path, change, says):
-    values = yaml.safe_load((mapping.FOLDER / "cradle.yaml").read_text()) | change
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(values))
     with refused("BadMapping", match=says):
-        mapping.read(str(path))
+        mapping.read(changed(tmp_path, change))
 
 
 def test_a_code_must_name_one_label_only(tmp_path):
-    values = yaml.safe_load((mapping.FOLDER / "figsim.yaml").read_text())
-    values["expected"]["test"]["by_label"]["None"] = 29
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump(values))
+    test = {"source": "x", "by_label": {"None": 29}}
     with refused("BadMapping", match="one label None"):
-        mapping.read(str(path))
+        mapping.read(changed(tmp_path, {"expected": {"test": test}}, name="figsim"))
 
 
 def test_one_that_is_not_there_names_those_that_are():

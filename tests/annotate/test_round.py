@@ -77,8 +77,7 @@ class Lab:
         return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
 
     def manifest(self, name: str = "calibration", corpus: str = "memes") -> dict[str, Any]:
-        found: dict[str, Any] = yaml.safe_load(self.shown(f"annotations/{corpus}/{name}/manifest.yaml"))
-        return found
+        return yaml.safe_load(self.shown(f"annotations/{corpus}/{name}/manifest.yaml"))
 
     def rows(self, table: str, *, name: str = "calibration", corpus: str = "memes") -> list[dict[str, Any]]:
         with workspace(self.settings) as clone:
@@ -519,8 +518,7 @@ def test_commands_print_one_line_of_counts(lab: Lab) -> None:
     def run(*argv: str) -> dict[str, Any]:
         done = CliRunner().invoke(app, list(argv), catch_exceptions=False)
         assert done.exit_code == 0
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        return json.loads(done.stdout.splitlines()[-1])
 
     assert run("open", "memes", "calibration", "--dry-run")["assigned"] == {ONE: 50, TWO: 50}
     assert run("open", "memes", "calibration")["released"] == {ONE: 50, TWO: 50}

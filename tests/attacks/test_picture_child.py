@@ -168,15 +168,9 @@ def test_a_picture_that_took_over_the_decoder_cannot(taken: Taken, attack: str) 
 
 
 HARMLESS = (
-    "read the secret",
-    "read the vault",
-    "list the home",
-    "read the parent's environment",
-    "list the parent's files",
-    "signal the parent",
-    "limit the parent",
-    "connect to a server",
-    "start a program",
+    *("read the secret", "read the vault", "list the home", "read the parent's environment"),
+    *("list the parent's files", "signal the parent", "limit the parent"),
+    *("connect to a server", "start a program"),
 )
 
 

@@ -171,3 +171,8 @@ def attempt(deployment: Deployment, moment: int, **given: Any) -> bool:
     except SourceError:
         return False
     return True
+
+
+def down(**_: object) -> list[object]:
+    """Answer as Arctic Shift's search while it is down."""
+    raise ValueError("down")

@@ -90,15 +90,11 @@ def test_the_picture_survives(decoder: Decoder, kind: str, options: dict) -> Non
     assert result.frames == 1
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-def test_every_mode_of_a_png_becomes_rgb(decoder: Decoder, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
+def test_every_mode_becomes_rgb(decoder: Decoder, mode: str) -> None:
     source = drawn().convert(mode)
-    assert close(pixels(decoder.decode(encoded(source))), source)
-
-
-def test_cmyk_becomes_rgb(decoder: Decoder) -> None:
-    source = drawn().convert("CMYK")
-    assert close(pixels(decoder.decode(encoded(source, "JPEG", quality=100))), source, within=60)
+    data = encoded(source, "JPEG", quality=100) if mode == "CMYK" else encoded(source)
+    assert close(pixels(decoder.decode(data)), source, within=60 if mode == "CMYK" else 24)
 
 
 def test_sixteen_bit_grey_is_scaled_and_not_clipped(decoder: Decoder) -> None:
@@ -221,15 +217,12 @@ def test_size_is_read_from_the_header(decoder: Decoder, kind: str) -> None:
     assert decoder.decode(bytes(data)) == "too_many_pixels"
 
 
-def test_the_last_allowed_pixel_counts() -> None:
+def test_the_last_allowed_pixel_counts(decoder: Decoder) -> None:
+    assert decoder.decode(encoded(Image.new("RGB", (65_501, 1)))) == "too_many_pixels", "a JPEG's side is shorter"
     with Decoder(PARAMS.model_copy(update={"max_pixels": 100})) as small:
         assert isinstance(small.decode(encoded(Image.new("RGB", (10, 10)))), DecodedPicture)
         assert small.decode(encoded(Image.new("RGB", (101, 1)))) == "too_many_pixels"
         assert small.decode(encoded(Image.new("RGB", (1000, 1000)))) == "too_many_pixels"
-
-
-def test_a_side_longer_than_a_jpeg_can_have_is_too_many_pixels(decoder: Decoder) -> None:
-    assert decoder.decode(encoded(Image.new("RGB", (65_501, 1)))) == "too_many_pixels"
 
 
 WHOLE = {
@@ -252,13 +245,8 @@ def test_a_damaged_picture_never_takes_the_decoder_down(decoder: Decoder, kind: 
     data = bytearray(WHOLE[kind])
     data[at] = value
     result = decoder.decode(bytes(data))
-    assert isinstance(result, DecodedPicture) or result in {
-        "truncated",
-        "format",
-        "not_an_image",
-        "too_many_pixels",
-        "too_many_frames",
-    }
+    reasons = {"truncated", "format", "not_an_image", "too_many_pixels", "too_many_frames"}
+    assert isinstance(result, DecodedPicture) or result in reasons
 
 
 def test_the_same_input_gives_the_same_bytes_in_any_process() -> None:
@@ -338,12 +326,7 @@ def test_the_child_loads_pillow_and_what_confines_it() -> None:
     run = subprocess.run([sys.executable, "-I", "-c", code, str(root)], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
     ours = {name for name in loaded if name.partition(".")[0] in ("pipelines", "crisis_corpus")}
-    assert ours == {
-        "pipelines",
-        "pipelines.collect",
-        "pipelines.collect.read",
-        "pipelines.collect.read.confine",
-        "pipelines.collect.read.decode_child",
-    }
+    read = "pipelines.collect.read"
+    assert ours == {"pipelines", "pipelines.collect", read, f"{read}.confine", f"{read}.decode_child"}
     assert "PIL" in loaded
     assert not set(loaded) & {"numpy", "pydantic", "yaml", "httpx", "asyncio", "sqlalchemy"}

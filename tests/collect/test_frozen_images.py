@@ -7,16 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
-from tests.collect.test_fetched_batches import picture
+from tests.collect.test_fetched_batches import Pictures, picture, served
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES, LIMIT_SECONDS, STOPPED_SECONDS = 40, 1.5, 4.0
@@ -26,54 +23,38 @@ from pathlib import Path
 from pipelines.collect.images import ImageJob, _PictureReader, _read
 from pipelines.core.config.params import load
 from pipelines.collect.read.decode import Decoder
-port, count, limit = sys.argv[1:]
+address, count, limit = sys.argv[1:]
 params = load(Path(), profile="sandbox")
 fetch = params.images.fetch.model_copy(update={"timeout_seconds": float(limit), "retries": 0})
 params = params.model_copy(update={"images": params.images.model_copy(update={"fetch": fetch})})
 reader = _PictureReader.__new__(_PictureReader)
 reader.row = lambda job, picture: {"width": picture.width}
-jobs = [ImageJob("0" * 32, n, (f"http://127.0.0.1:{port}/{n}",)) for n in range(int(count))]
+jobs = [ImageJob("0" * 32, n, (f"{address}/{n}",)) for n in range(int(count))]
 with Decoder(params.images.decode) as decoder:
     found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
 print(json.dumps([row if isinstance(row, str) else "read" for _, row in found]))
 """
 
 
-class Slow(BaseHTTPRequestHandler):
+class Slow(Pictures):
     """Sends each picture after a moment, so that several are always being received."""
 
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        body = picture()
+    def answer(self, path: str) -> tuple[int, bytes]:
         time.sleep(0.3)
-        self.send_response(200)
-        self.send_header("Content-Type", "image/png")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return 200, picture()
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("after", [2, 9, 17, 26])
 def test_a_stopped_process_reads_every_picture(after: int) -> None:
-    Slow.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        arguments = [str(server.server_port), str(PICTURES), str(LIMIT_SECONDS)]
-        reading = subprocess.Popen(
-            [sys.executable, "-c", READ, *arguments], cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True
-        )
-        while len(Slow.asked) < after and reading.poll() is None:
+    with served(Slow) as address:
+        argv = [sys.executable, "-c", READ, address, str(PICTURES), str(LIMIT_SECONDS)]
+        reading = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
+        while Slow.asked.total() < after and reading.poll() is None:
             time.sleep(0.01)
         os.killpg(reading.pid, signal.SIGSTOP)
         time.sleep(STOPPED_SECONDS)
         os.killpg(reading.pid, signal.SIGCONT)
         told, _ = reading.communicate(timeout=60)
-        server.shutdown()
     assert Counter(json.loads(told)) == {"read": PICTURES}
-    assert len(Slow.asked) > PICTURES, "no download ran out of time, so this test shows nothing"
+    assert Slow.asked.total() > PICTURES, "no download ran out of time, so this test shows nothing"

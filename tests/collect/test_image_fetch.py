@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from pipelines.collect import image_fetch
 from pipelines.collect.image_fetch import fetch_images
 from pipelines.core.config.collect import Fetch
+from pipelines.core.config.params import load
 from pipelines.core.errors import BadParams, SourceThrottled
 
 PICTURE = b"\x89PNG" + b"picture" * 200
@@ -196,14 +197,17 @@ class Host:
         await trickle(writer, b"HTTP/1.1 103 X\r\nLink: more\r\n\r\n" * 100_000, size=30_000, pause=0)
 
 
-def fetch(*paths: str, host: Host | None = None, using: dict | None = None, **options) -> list[bytes | str]:
-    """Fetch ``paths`` of a fresh host, one job each, with PARAMS changed by ``using``."""
+def fetch(
+    *jobs: str | tuple[str, ...], host: Host | None = None, name: str = "", using: dict | None = None, **options
+) -> list[bytes | str]:
+    """Fetch jobs, each a path or the paths of its alternatives, of a host, with PARAMS changed by ``using``."""
     host = host or Host()
 
     async def run() -> list[bytes | str]:
         async with host:
-            jobs = [(host.url(path),) for path in paths]
-            return await fetch_images(jobs, params=PARAMS.model_copy(update=using or {}), **options)
+            paths = [(job,) if isinstance(job, str) else job for job in jobs]
+            addresses = [tuple(host.url(path, host=name or None) for path in job) for job in paths]
+            return await fetch_images(addresses, params=PARAMS.model_copy(update=using or {}), **options)
 
     return asyncio.run(run())
 
@@ -313,19 +317,11 @@ def test_retry_after_holds_back_every_job_of_the_host() -> None:
 
 
 def test_a_picture_with_all_its_addresses_takes_the_time_of_three_attempts() -> None:
-    async def fetch() -> tuple[list[bytes | str], int, float]:
-        async with Host() as host:
-            started = time.monotonic()
-            job = tuple(host.url(f"mute/{n}") for n in range(6))
-            found = await fetch_images(
-                [job, (host.url("ok"),)], params=PARAMS.model_copy(update={"timeout_seconds": 0.2})
-            )
-            return found, host.hits.total() - 1, time.monotonic() - started
-
-    found, tried, took = asyncio.run(fetch())
-    assert found == ["timeout", PICTURE]
-    assert tried == 3
-    assert took < 1.5
+    host, began = Host(), time.monotonic()
+    mute = tuple(f"mute/{n}" for n in range(6))
+    assert fetch(mute, "ok", host=host, using={"timeout_seconds": 0.2}) == ["timeout", PICTURE]
+    assert host.hits.total() - 1 == 3
+    assert time.monotonic() - began < 1.5
 
 
 def test_the_redirects_of_an_attempt_share_its_time() -> None:
@@ -346,26 +342,15 @@ def test_a_host_that_asks_for_too_long_stops_the_step(asked: str) -> None:
 
 
 def test_alternatives_are_tried_in_order_and_the_first_reason_is_reported() -> None:
-    async def run() -> list[bytes | str]:
-        async with Host() as host:
-            jobs = [
-                (host.url("status/404"), host.url("ok/preview")),
-                (host.url("short"), host.url("status/404"), host.url("ok")),
-                (host.url("page"), host.url("status/404")),
-                (host.url("removed"), host.url("ok")),
-                (host.url("status/410"), host.url("ok")),
-                (),
-            ]
-            return await fetch_images(jobs, params=PARAMS)
-
-    assert asyncio.run(run()) == [
-        PICTURE + b"preview",
-        PICTURE,
-        "content_type",
-        "placeholder",  # taken away by its host: the preview is not asked for
-        "gone",
-        "address",
-    ]
+    outcomes: dict[tuple[str, ...], bytes | str] = {
+        ("status/404", "ok/preview"): PICTURE + b"preview",
+        ("short", "status/404", "ok"): PICTURE,
+        ("page", "status/404"): "content_type",
+        ("removed", "ok"): "placeholder",  # taken away by its host: the preview is not asked for
+        ("status/410", "ok"): "gone",
+        (): "address",
+    }
+    assert fetch(*outcomes) == [*outcomes.values()]
 
 
 def test_results_keep_the_order() -> None:
@@ -451,13 +436,9 @@ def test_a_redirect_to_a_private_address_of_an_allowed_name_is_refused_at_the_pe
     async def resolver(name: str, port: int) -> list[str]:
         return ["127.0.0.1"] if name == "images.test" else ["10.0.0.1"]
 
-    async def run() -> list[bytes | str]:
-        async with Host() as host:
-            params = PARAMS.model_copy(update={"hosts": ("images.test", "inside.test")})
-            jobs = [(host.url(moved("http://inside.test/x"), host="images.test"),)]
-            return await fetch_images(jobs, params=params, resolver=resolver)
-
-    assert asyncio.run(run()) == ["private_address"]
+    using = {"hosts": ("images.test", "inside.test")}
+    path = moved("http://inside.test/x")
+    assert fetch(path, name="images.test", using=using, resolver=resolver) == ["private_address"]
 
 
 def test_a_name_is_resolved_again_for_each_connection_and_checked_each_time() -> None:
@@ -466,13 +447,9 @@ def test_a_name_is_resolved_again_for_each_connection_and_checked_each_time() ->
     async def resolver(name: str, port: int) -> list[str]:
         return next(answers)
 
-    async def run() -> list[bytes | str]:
-        async with Host() as host:
-            params = PARAMS.model_copy(update={"hosts": ("images.test",), "per_host": 1})
-            jobs = [(host.url(path, host="images.test"),) for path in ("ok", "until_closed", "ok/after")]
-            return await fetch_images(jobs, params=params, resolver=resolver)
-
-    assert [r if isinstance(r, str) else "image" for r in asyncio.run(run())] == ["image", "image", "private_address"]
+    using = {"hosts": ("images.test",), "per_host": 1}
+    result = fetch("ok", "until_closed", "ok/after", name="images.test", using=using, resolver=resolver)
+    assert result == [PICTURE, PICTURE, "private_address"]
 
 
 def test_ipv6_loopback_is_served_too() -> None:
@@ -531,22 +508,15 @@ async def loopback(host: str, port: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "trusted", "outcome"),
-    [("images.test", True, "image"), ("images.test", False, "connection"), ("other.test", True, "connection")],
+    [("images.test", True, PICTURE), ("images.test", False, "connection"), ("other.test", True, "connection")],
 )
-def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, outcome: str) -> None:
+def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, outcome: bytes | str) -> None:
     asked: list[str | None] = []
     server = tls_server(certificate)
     server.sni_callback = lambda _socket, wanted, _context: asked.append(wanted)
-
-    async def run() -> list[bytes | str]:
-        async with Host(tls=server) as host:
-            params = PARAMS.model_copy(update={"hosts": (name,), "allow_http": False, "retries": 0})
-            client = ssl.create_default_context(cafile=str(certificate)) if trusted else None
-            jobs = [(host.url("ok", host=name),)]
-            return await fetch_images(jobs, params=params, resolver=loopback, tls=client)
-
-    result = asyncio.run(run())
-    assert [r if isinstance(r, str) else "image" for r in result] == [outcome]
+    using = {"hosts": (name,), "allow_http": False, "retries": 0}
+    client = ssl.create_default_context(cafile=str(certificate)) if trusted else None
+    assert fetch("ok", host=Host(tls=server), name=name, using=using, resolver=loopback, tls=client) == [outcome]
     assert asked == [name]
 
 
@@ -569,8 +539,6 @@ def test_known_and_own_placeholders_count_together() -> None:
 
 
 def test_the_placeholder_of_imgur_is_known_in_every_profile() -> None:
-    from pipelines.core.config.params import load
-
     root = Path(__file__).resolve().parents[2]
     imgur = "9b5936f4006146e4e1e9025b474c02863c0b5614132ad40db4b925a10e8bfbb9"
     for profile in (None, "sandbox", "cradle", "cssrs"):

@@ -317,7 +317,7 @@ def test_a_dump_covers_a_subreddit_until_its_newest_post(
     corpus = deployment.params.corpora[CORPUS].model_copy(update={"source": ("dump", "arctic_shift")})
     deployment.params = deployment.params.model_copy(update={"corpora": {CORPUS: corpus}})
     deployment.settings = deployment.settings.model_copy(update={"dumps": tmp_path / "dumps"})
-    real, server.catalogue.search = server.catalogue.search, _down  # type: ignore[method-assign]
+    real, server.catalogue.search = server.catalogue.search, reddit.down  # type: ignore[method-assign]
     deployment.publish_at(END + 49 * HOUR)
     gaps = gaps_of(deployment.month() / "gaps.parquet")
     # the dump has no file of the other subreddit
@@ -333,10 +333,6 @@ def test_a_dump_covers_a_subreddit_until_its_newest_post(
     assert len(deployment.published()) == sum(
         START <= item["created_utc"] < END for item in server.catalogue._by_name.values()
     )
-
-
-def _down(**_: object) -> list[object]:
-    raise ValueError("down")
 
 
 def test_the_commands_use_the_parameters_of_their_folder(

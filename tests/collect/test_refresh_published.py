@@ -80,8 +80,7 @@ def publish_month(
     }
     # the command of the task `publish`
     command.publish_partition(CORPUS, MONTH.key, json.dumps(hand_over(data, secret=settings.secret())))
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    return json.loads(capsys.readouterr().out)
 
 
 def test_a_gap_that_is_filled_makes_one_revision(
@@ -93,7 +92,7 @@ def test_a_gap_that_is_filled_makes_one_revision(
 ) -> None:
     given: dict[str, Any] = {"capsys": capsys, "patch": monkeypatch}
     # only the end of the month is still in the listing, and Arctic Shift does not answer
-    real, server.catalogue.search = server.catalogue.search, _down  # type: ignore[method-assign]
+    real, server.catalogue.search = server.catalogue.search, reddit.down  # type: ignore[method-assign]
     first = publish_month(deployment, END + 49 * HOUR, **given)
     assert first["changed"] and first["gaps"] == 1
     found = status.gather(deployment.settings)["corpora"][CORPUS]["coverage"]
@@ -124,7 +123,3 @@ def test_a_gap_that_is_filled_makes_one_revision(
     assert log.count(f"data({CORPUS}): {MONTH.key}") == 2
     with RefreshStore.open(deployment.settings.refresh_url) as store:
         assert store.count_waiting(CORPUS, (START, END)) == 0
-
-
-def _down(**_: object) -> list[object]:
-    raise ValueError("down")

@@ -70,8 +70,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory, params: Params, settings
 
 @pytest.fixture(scope="module")
 def truth(settings: Settings) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads((settings.sandbox / "truth_posts.json").read_text())
-    return known
+    return json.loads((settings.sandbox / "truth_posts.json").read_text())
 
 
 def test_every_post_is_kept_or_dropped_for_the_reason_that_the_truth_names(

@@ -73,9 +73,15 @@ def as_list(pairs: Pairs) -> list[tuple[int, int, int, int]]:
         (18, LONG, LONG, 0),
         (19, LONG, LONG, None),
         (17, LONG, LONG.replace("plant", "cat"), None),
+        (10, LONG, LONG + " made with PicJoin", 3),  # a watermark
+        (0, "one more episode", "one more episode jokebarn.example/fun", 3),
+        (11, LONG, LONG + " made with PicJoin", None),
+        (0, LONG, LONG + " and so does the one on the door", None),  # another caption that begins like this one
+        (0, "we ride", "we ride at dawn or so", None),
+        (0, LONG, LONG.replace("plant", "cat").replace("water", "food").replace("told", "warned") + " today", None),
     ],
 )
-def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> None:
+def test_the_rule_and_watermarks(bits: int, one: str, other: str, words_apart: int | None) -> None:
     found = as_list(find(pictures((0, one), (bits, other))))
     assert found == ([] if words_apart is None else [(0, 1, bits, words_apart)])
 
@@ -101,22 +107,6 @@ def test_a_picture_in_bars_is_found_by_its_inner_hash() -> None:
     assert as_list(find(replace(marked, outer=marked.outer[[0, 0]]))) == [(0, 1, 0, 2)]
     short = pictures((0, "hello"), (40, "hello"))
     assert as_list(find(replace(short, inner=short.inner[[0, 0]]))) == [(0, 1, 0, 0)]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "bits", "words_apart"),
-    [
-        (LONG, LONG + " made with PicJoin", 10, 3),  # a watermark
-        ("one more episode", "one more episode jokebarn.example/fun", 0, 3),
-        (LONG, LONG + " made with PicJoin", 11, None),
-        (LONG, LONG + " and so does the one on the door", 0, None),  # another caption that begins like this one
-        ("we ride", "we ride at dawn or so", 0, None),
-        (LONG, LONG.replace("plant", "cat").replace("water", "food").replace("told", "warned") + " today", 0, None),
-    ],
-)
-def test_a_watermark_makes_no_other_picture(one: str, other: str, bits: int, words_apart: int | None) -> None:
-    found = as_list(find(pictures((0, one), (bits, other))))
-    assert found == ([] if words_apart is None else [(0, 1, bits, words_apart)])
 
 
 def test_lines_that_were_read_in_another_order_are_the_same_caption() -> None:

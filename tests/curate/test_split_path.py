@@ -101,14 +101,8 @@ class Lab:
         }  # fmt: skip
         common = {"record_id": self.vault.record_id(_name(UNFIT)), "image": 0, "round": "large-scale", "batch": 0}
         people = [{**common, "annotator": f"annotator-{n}"} for n in (1, 2)]
-        answer = {
-            "guideline": "1" * 16,
-            "outcome": "unfit",
-            "labels": None,
-            "seconds": 1.0,
-            "answered": NOW,
-            "note": None,
-        }
+        answer = {"guideline": "1" * 16, "outcome": "unfit", "labels": None, "seconds": 1.0}
+        answer |= {"answered": NOW, "note": None}
         with workspace(self.settings) as clone:
             folder = manifests.folder(clone.path, "memes", "large-scale")
             manifests.write(RoundManifest.model_validate(described), folder / manifests.FILE)

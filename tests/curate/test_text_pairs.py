@@ -148,13 +148,8 @@ def test_months_and_batches_do_not_matter(tmp_path: Path, vault: Vault, monkeypa
 
 def test_a_taken_down_text_is_in_no_pair(tmp_path: Path, vault: Vault) -> None:
     same = " ".join(f"word{n}" for n in range(30))
-    ids = write(
-        tmp_path,
-        [same, same, same + " end", "something else is written here"],
-        months=["2022-11"],
-        shard=9,
-        vault=vault,
-    )
+    texts = [same, same, same + " end", "something else is written here"]
+    ids = write(tmp_path, texts, months=["2022-11"], shard=9, vault=vault)
     assert run("posts", params=PARAMS, vault=vault, root=tmp_path)["dropped"] == 2
     vault.destroy([ids[1]], reason="request", now=NOW)
     metrics = run("posts", params=PARAMS, vault=vault, root=tmp_path)

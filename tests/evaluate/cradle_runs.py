@@ -14,13 +14,7 @@ from pipelines.report.cradle import recomputed_figures
 Sets = dict[str, frozenset[str]]
 NO, RAPE, HARASSED = "no_crisis", "rape_past", "sexualharassment_past"
 ABUSE_NOW, ABUSE = "childabuse_endangerment_ongoing", "childabuse_endangerment_past"
-BLOCKED = [
-    *[{RAPE, ABUSE}] * 5,
-    {RAPE, ABUSE_NOW},
-    {RAPE, "sexualharassment_ongoing"},
-    *[{HARASSED}] * 6,
-    {NO},
-]
+BLOCKED = [*[{RAPE, ABUSE}] * 5, {RAPE, ABUSE_NOW}, {RAPE, "sexualharassment_ongoing"}, *[{HARASSED}] * 6, {NO}]
 
 
 def gold() -> Sets:

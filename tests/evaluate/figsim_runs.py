@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-
 from pipelines.core.taxonomy import load
 from pipelines.report import figsim
-from pipelines.store import tables
-from tests.small_corpus import write_examples
+from tests.small_corpus import write_examples, write_table
 
 SCHEME = load("figsim")
 Item = tuple[str, int]
 Sets = dict[Item, frozenset[str]]
 STYLIZED = "Suicide methods/locations: stylized depiction"
 NATURALISTIC = "Suicide methods/locations: naturalistic depiction"
+DEGREES = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempt/death"]
 # task -> model, and for each run the true and false positives of each label
 BEST: dict[str, tuple[str, list[dict[str, tuple[int, int]]]]] = {
     "figurative": (
@@ -34,13 +32,7 @@ BEST: dict[str, tuple[str, list[dict[str, tuple[int, int]]]]] = {
     "severity": (
         "gemini-3-pro-few",
         [
-            dict(
-                zip(
-                    ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempt/death"],
-                    counts,
-                    strict=True,
-                )
-            )
+            dict(zip(DEGREES, counts, strict=True))
             for counts in (
                 [(21, 5), (33, 10), (55, 29), (21, 7), (23, 4)],
                 [(20, 4), (28, 7), (58, 34), (21, 7), (25, 4)],
@@ -117,17 +109,13 @@ def write_gold(
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
     ]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
-    )
+    write_table(folder / "split" / "splits.parquet", rows, name="splits")
     rows = [
         {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed"}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
-    )
+    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
     write_examples(folder)
 
 
@@ -146,18 +134,12 @@ def write_run(
     lost = outcomes or {}
     rows = [
         {
-            "record_id": r,
-            "image": i,
-            "task": task,
-            "model": model,
-            "seed": seed,
-            "split": split,
-            "outcome": lost.get((r, i), "vote"),
-            "scores": None,
+            **{"record_id": r, "image": i, "task": task, "model": model, "seed": seed, "split": split},
+            **{"outcome": lost.get((r, i), "vote"), "scores": None},
             "labels": [] if (r, i) in lost else sorted(labels),
         }
         for (r, i), labels in sets.items()
     ]
     path = root / "snapshot" / "memes" / "predictions" / source / task / model / str(seed) / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
+    write_table(path, rows, name="predictions")
     return path

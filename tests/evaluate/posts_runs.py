@@ -6,24 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
-from pipelines.store import tables
-from tests.small_corpus import write_examples
+from tests.small_corpus import write_examples, write_table
 
 TASK = task_of(load("cradle"), "labels")
 SETS = [
-    frozenset(s)
-    for s in (
-        {"no_crisis"},
-        {"selfharm_ongoing"},
-        {"suicideideation_active_ongoing", "selfharm_past"},
-        {"rape_past", "childabuse_endangerment_past"},
-        {"suicideideation_passive_ongoing"},
-        {"no_crisis"},
-    )
+    *(frozenset({"no_crisis"}), frozenset({"selfharm_ongoing"})),
+    frozenset({"suicideideation_active_ongoing", "selfharm_past"}),
+    frozenset({"rape_past", "childabuse_endangerment_past"}),
+    *(frozenset({"suicideideation_passive_ongoing"}), frozenset({"no_crisis"})),
 ]
 Sets = dict[str, frozenset[str]]
 
@@ -37,9 +29,7 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
     folder = root / "snapshot" / "posts"
     placed = {r: split for split, sets in gold.items() for r in sets} | {f"silver{i}": "train" for i in range(train)}
     rows = [{"record_id": r, "image": 0, "group": r, "split": split} for r, split in placed.items()]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
-    )
+    write_table(folder / "split" / "splits.parquet", rows, name="splits")
     rows = [
         {
             "record_id": r, "image": 0, "category": "labels", "labels": sorted(labels), "how": "truth", "round": None,
@@ -47,9 +37,7 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
         for sets in gold.values()
         for r, labels in sets.items()
     ]  # fmt: skip
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
-    )
+    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
     write_examples(folder, sorted(examples))
 
 
@@ -75,8 +63,7 @@ def write_run(
         for r, labels in sets.items()
     ]  # fmt: skip
     folder = root / "snapshot" / "posts" / "predictions" / place
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
-    tables.write(table, folder / "predictions.parquet", name="predictions")
+    write_table(folder / "predictions.parquet", rows, name="predictions")
     if spent is not None:
         (folder / "spent.json").write_text(spent if isinstance(spent, str) else json.dumps(spent))
     return folder

@@ -25,14 +25,8 @@ SAMPLING = {
     "confidence": 0.95,
     "intervals": {"figures": "BCa", "rates": "percentile", "pairs": "percentile"},
 }
-AGREEMENT = {
-    "rounds": {"large": {}},
-    "overall": {
-        "categories": {
-            "severity": {"alpha": {"value": 0.78, "low": 0.7, "high": 0.84}, "kappa": {"value": 0.8}, "items": 900}
-        }
-    },
-}
+RATED = {"alpha": {"value": 0.78, "low": 0.7, "high": 0.84}, "kappa": {"value": 0.8}, "items": 900}
+AGREEMENT = {"rounds": {"large": {}}, "overall": {"categories": {"severity": RATED}}}
 
 
 def described() -> dict[str, Any]:
@@ -58,8 +52,7 @@ def described() -> dict[str, Any]:
         lexicons=features.open_all({}),
     )
     whole = {**made, "content": "images", "taken_down": 1}
-    read: dict[str, Any] = json.loads(json.dumps(whole, sort_keys=True))
-    return read
+    return json.loads(json.dumps(whole, sort_keys=True))
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +83,8 @@ def test_pairs_are_shares_of_a_row(parts: dict[str, PageSection], metrics: dict[
     row = heat.sheet.rows[0]
     n = pair["counts"]["Metaphor"]["Suicide planning"]
     assert row[0] == "Metaphor"
-    assert (
-        row[1 + SEVERITIES.index("Suicide planning")]
-        == f"{100 * n / sum(pair['counts']['Metaphor'].values()):.0f} ({n})"
-    )
+    share = n / sum(pair["counts"]["Metaphor"].values())
+    assert row[1 + SEVERITIES.index("Suicide planning")] == f"{100 * share:.0f} ({n})"
 
 
 def test_a_small_month_and_what_gives_it_away_are_hidden(parts: dict[str, PageSection]) -> None:

@@ -6,17 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import parts
-from pipelines.store import tables
 from tests.annotate.round_manifest import write_manifest
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
 from tests.refusals import refused
+from tests.small_corpus import write_table
 
 REVIEW = {
     **{"corpus": "memes", "protocol": "figsim", "phase": "review", "scheme": "figsim", "overlap": 0, "annotators": []},
@@ -74,8 +73,7 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
         }
         for n, (record, image) in enumerate([*wrong, items[30]])
     ]
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["assignments"])
-    tables.write(table, folder / "assignments.parquet", name="assignments")
+    write_table(folder / "assignments.parquet", rows, name="assignments")
     model = measured(tmp_path)["tasks"]["severity"]["models"]["bert"]
     assert model["unflagged"]["n"] == len(items) - len(wrong) - 1
     assert model["unflagged"]["by_seed"]["1"]["valid"]["figures"]["exact"] == 1
@@ -139,30 +137,22 @@ def test_a_model_that_answered_nothing_is_never_the_best(tmp_path: Path, truth: 
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("item", "labels", "sources", "why"),
     [
-        (frozenset({"Suicide death"}), "labels that are not in the task"),
-        (frozenset({"None", "Wish to be dead"}), "exactly one"),
-        (frozenset(), "exactly one"),
+        ("test", {"Suicide death"}, ["train"], "labels that are not in the task"),
+        ("test", {"None", "Wish to be dead"}, ["train"], "exactly one"),
+        ("test", set(), ["train"], "exactly one"),
+        ("train-0001", WISH, ["train"], "another split"),
+        ("test", WISH, ["train", "prompted"], "an item has two rows"),
     ],
 )
-def test_an_answer_that_is_none_is_refused(tmp_path: Path, truth: Sets, change: frozenset[str], why: str) -> None:
-    item = next(iter(truth))
-    write_run(tmp_path, "severity", "bert", 1, {**truth, item: change})
+def test_predictions_that_contradict_the_task_or_the_split_are_refused(
+    tmp_path: Path, truth: Sets, item: str, labels: set[str], sources: list[str], why: str
+) -> None:
+    place = next(iter(truth)) if item == "test" else (item, 0)
+    for source in sources:
+        write_run(tmp_path, "severity", "bert", 1, {**truth, place: frozenset(labels)}, source=source)
     with refused("BadPredictions", match=why):
-        measured(tmp_path)
-
-
-def test_an_item_said_to_be_test_that_is_not_is_refused(tmp_path: Path, truth: Sets) -> None:
-    write_run(tmp_path, "severity", "bert", 1, {**truth, ("train-0001", 0): WISH})
-    with refused("BadPredictions", match="another split"):
-        measured(tmp_path)
-
-
-def test_an_item_twice_is_refused(tmp_path: Path, truth: Sets) -> None:
-    write_run(tmp_path, "severity", "bert", 1, truth)
-    write_run(tmp_path, "severity", "bert", 1, truth, source="prompted")
-    with refused("BadPredictions", match="an item has two rows"):
         measured(tmp_path)
 
 

@@ -13,10 +13,9 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.store import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.refusals import refused
-from tests.small_corpus import write_examples
+from tests.small_corpus import write_examples, write_table
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -150,19 +149,19 @@ def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -
 
 @pytest.mark.parametrize(
     ("scores", "why"),
-    [([0.5], "one probability for each"), ([1.5] * 15, "one probability"), ([float("nan")] * 15, "one")],
+    [
+        ([0.5], "one probability for each"),
+        ([1.5] * 15, "one probability"),
+        ([float("nan")] * 15, "one"),
+        (None, "rows name split dev"),
+    ],
 )
-def test_scores_that_are_no_probabilities_are_refused(
-    tmp_path: Path, gold: dict[str, Sets], scores: list[float], why: str
+def test_scores_that_are_no_probabilities_and_another_split_are_refused(
+    tmp_path: Path, gold: dict[str, Sets], scores: list[float] | None, why: str
 ) -> None:
-    write_run(tmp_path, "untuned/odd", gold, scores={"test003": scores})
+    said = gold if scores else {"dev": gold["test"]}
+    write_run(tmp_path, "untuned/odd", said, scores={"test003": scores} if scores else None)
     with refused("BadPredictions", match=why):
-        scored(tmp_path)
-
-
-def test_a_dev_item_said_to_be_test_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    write_run(tmp_path, "untuned/odd", {"dev": gold["test"]})
-    with refused("BadPredictions", match="rows name split dev"):
         scored(tmp_path)
 
 
@@ -172,18 +171,11 @@ def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) ->
     assert (spent["seconds"], spent["seconds_per_record"], spent["cost_per_1000"]) == (None, None, 12.5)
 
 
-@pytest.mark.parametrize(
-    "spent",
-    [
-        "{",
-        [],
-        {**SPENT, "cost": None},
-        {**SPENT, "records": -1},
-        {**SPENT, "cost": True},
-        {name: value for name, value in SPENT.items() if name != "seconds"},
-        {**SPENT, "seconds": float("inf")},
-    ],
-)
+UNTIMED = {name: value for name, value in SPENT.items() if name != "seconds"}
+ODD = ({"cost": None}, {"records": -1}, {"cost": True}, {"seconds": float("inf")})
+
+
+@pytest.mark.parametrize("spent", ["{", [], UNTIMED, *(SPENT | odd for odd in ODD)])
 def test_amounts_that_are_none_are_refused(tmp_path: Path, gold: dict[str, Sets], spent: Any) -> None:
     write_run(tmp_path, "untuned/votes", gold, spent=spent)
     with refused("BadSpent", match=r"spent\.json"):
@@ -191,20 +183,15 @@ def test_amounts_that_are_none_are_refused(tmp_path: Path, gold: dict[str, Sets]
 
 
 def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
-    import pyarrow as pa
 
     classes = ["Supportive", "Indicator", "Ideation", "Behavior", "Attempt"]
     people = {f"person{i:02d}": classes[i % 5] for i in range(20)}
     folder = tmp_path / "snapshot" / "posts"
     rows = [{"record_id": r, "image": 0, "group": r, "split": "test"} for r in people]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
-    )
+    write_table(folder / "split" / "splits.parquet", rows, name="splits")
     base = {"image": 0, "how": "published", "round": None}
     rows = [{"record_id": r, "category": "severity", "labels": [c], **base} for r, c in people.items()]
-    tables.write(
-        pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
-    )
+    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
     write_examples(folder)
     said = [
         {"record_id": r, "image": 0, "task": "severity", "model": "m-gold", "seed": 1, "split": "test",
@@ -212,7 +199,7 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
         for r in people
     ]  # fmt: skip
     out = folder / "predictions" / "finetuned" / "gold" / "m" / "predictions.parquet"
-    tables.write(pa.Table.from_pylist(said, schema=tables.SCHEMAS["predictions"]), out, name="predictions")
+    write_table(out, said, name="predictions")
     values = params_of(category="severity").model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
     metrics = evaluate.run("posts", params=PARAMS.model_validate(values), root=tmp_path, sampling=FEW)

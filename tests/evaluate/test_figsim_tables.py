@@ -173,10 +173,7 @@ def error_board() -> tuple[Board, dict, Traits]:
             "context": {i: context.get(i, "no-context-required") for i in items},
             "modality": {i: modality.get(i, "complementary") for i in items},
         },
-        values={
-            "context": ["no-context-required", "context-required"],
-            "modality": ["complementary", "text", "image"],
-        },
+        values={"context": ["no-context-required", "context-required"], "modality": ["complementary", "text", "image"]},
     )
     return board, {item: frozenset({label}) for item, label in said.items()}, traits
 

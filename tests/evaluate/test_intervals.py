@@ -50,10 +50,7 @@ def test_bca_of_two_kinds_of_units_is_scipys() -> None:
         return a.mean(axis=axis) - b.mean(axis=axis)
 
     theirs = stats.bootstrap((first, second), statistic, n_resamples=2000, method="BCa", rng=np.random.default_rng(4))
-    without = [
-        (first.sum() - first) / 29 - second.mean(),
-        first.mean() - (second.sum() - second) / 11,
-    ]
+    without = [(first.sum() - first) / 29 - second.mean(), first.mean() - (second.sum() - second) / 11]
     ours = bootstrap.bca(float(first.mean() - second.mean()), resampled=theirs.bootstrap_distribution, without=without)
     assert ours == pytest.approx((theirs.confidence_interval.low, theirs.confidence_interval.high), abs=1e-9)
 

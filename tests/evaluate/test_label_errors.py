@@ -21,13 +21,7 @@ ITEMS = tuple((f"r{i}", 0) for i in range(6))
 TRUE = (NONE, WISH, PLANNING, ATTEMPT, ATTEMPT, PLANNING)
 SAID = (WISH, WISH, NONE, PLANNING, ATTEMPT, None)
 TRAITS = Traits(
-    figurative=dict(
-        zip(
-            ITEMS[:5],
-            map(frozenset, [{IRONY}, set(), {METAPHOR, IRONY}, set(), {IRONY}]),
-            strict=True,
-        )
-    ),
+    figurative=dict(zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR, IRONY}, set(), {IRONY}]), strict=True)),
     phenomena=(METAPHOR, PUN, IRONY),
     kinds={"context": dict(zip(ITEMS, ["yes", "yes", "yes", "no", "no", "no"], strict=True))},
     values={"context": ["no", "yes"]},

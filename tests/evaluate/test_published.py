@@ -62,10 +62,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 
 
 def commit(
-    settings: Settings,
-    metrics: dict[str, Any],
-    *,
-    gold: Mapping[tuple[str, int], Mapping[str, frozenset[str]]],
+    settings: Settings, metrics: dict[str, Any], *, gold: Mapping[tuple[str, int], Mapping[str, frozenset[str]]]
 ) -> str:
     """Commit metrics of memes, what DVC shows of them, and the tables of the split, as the stages do."""
     with workspace(settings) as clone:

@@ -89,13 +89,17 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
             for key, task in tasks.items()
         },
     }
-    found: dict[str, Any] = json.loads(json.dumps(metrics, sort_keys=True))
-    return found
+    return json.loads(json.dumps(metrics, sort_keys=True))
 
 
 @pytest.fixture(scope="module")
 def metrics(settings: Params) -> dict[str, Any]:
     return made(settings, models={"bert": (0.8, 2), "vit": (0.4, 2), "clip": (0.6, 1)}, refused=4)
+
+
+@pytest.fixture(scope="module")
+def text(metrics: dict[str, Any]) -> str:
+    return report_page.markdown(report.build(metrics, corpus="memes", synthetic=False))
 
 
 def write(metrics: Mapping[str, Any], root: Path) -> None:
@@ -226,8 +230,8 @@ def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> No
     assert "r000" not in text
 
 
-def test_real_memes_are_not_called_synthetic(metrics: dict[str, Any]) -> None:
-    assert "synthetic" not in report_page.markdown(report.build(metrics, corpus="memes", synthetic=False))
+def test_real_memes_are_not_called_synthetic(text: str) -> None:
+    assert "synthetic" not in text
 
 
 def test_figure_4_counts_what_the_metrics_count(metrics: dict[str, Any]) -> None:
@@ -247,8 +251,7 @@ def test_figure_4_counts_what_the_metrics_count(metrics: dict[str, Any]) -> None
     assert rows["None"][2].startswith("0/")
 
 
-def test_severity_is_also_scored_as_an_order(metrics: dict[str, Any]) -> None:
-    text = report_page.markdown(report.build(metrics, corpus="memes", synthetic=False))
+def test_severity_is_also_scored_as_an_order(metrics: dict[str, Any], text: str) -> None:
     rows = rows_of(text, "**Suicide severity as an order**")
     found = metrics["tasks"]["severity"]["models"]
     for name, (kappa, mae, _) in rows.items():
@@ -270,8 +273,7 @@ def test_changing_one_label_changes_the_page(metrics: dict[str, Any]) -> None:
     assert pair[0].startswith("| None |")
 
 
-def test_the_best_model_is_a_of_every_pair_it_is_in(metrics: dict[str, Any]) -> None:
-    text = report_page.markdown(report.build(metrics, corpus="memes", synthetic=False))
+def test_the_best_model_is_a_of_every_pair_it_is_in(metrics: dict[str, Any], text: str) -> None:
     rows = rows_of(text, "Suicide severity: the best model against the others")
     assert set(rows) == {"bert against vit", "bert against clip"}
     pair = next(p for p in metrics["tasks"]["severity"]["pairs"] if (p["a"], p["b"]) == ("bert", "clip"))
@@ -294,8 +296,7 @@ def test_a_pair_that_is_turned_keeps_its_meaning(settings: Params) -> None:
     assert row[1][2] == f"{pair['mcnemar']['b_only']} / {pair['mcnemar']['a_only']}"
 
 
-def test_refusals_are_counted_and_scored_both_ways(metrics: dict[str, Any]) -> None:
-    text = report_page.markdown(report.build(metrics, corpus="memes", synthetic=False))
+def test_refusals_are_counted_and_scored_both_ways(text: str) -> None:
     lost, answered, whole = rows_of(text, "| Suicide severity |  |")["bert"]
     assert lost == "8 refused"
     assert float(answered.split()[0]) > float(whole.split()[0])
@@ -327,10 +328,15 @@ def test_the_scoreboard_has_macro_f1_of_every_task(metrics: dict[str, Any]) -> N
     assert rows["Every label"][3] == "–"
 
 
-def test_a_heading_row_spans_its_table() -> None:
-    sheet = Sheet("t", ("a", "b", "c"), (("Group", "", ""), ("x", "1", "2")))
-    text = report_page.html(Page("t", (sheet,), ()))
-    assert '<tr class="g"><th scope="rowgroup" colspan="3">Group</th></tr>' in text
+@pytest.mark.parametrize(
+    ("rows", "html"),
+    [
+        ((("Group", "", ""), ("x", "1", "2")), '<tr class="g"><th scope="rowgroup" colspan="3">Group</th></tr>'),
+        ((("x", "70.21 ± 0.82", "y"), ("z", "–", "3/7")), '<td class="n">70.21 ± 0.82</td><td>y</td>'),
+    ],
+)
+def test_heading_rows_span_and_numbers_stand_to_the_right(rows: tuple[tuple[str, ...], ...], html: str) -> None:
+    assert html in report_page.html(Page("t", (Sheet("t", ("a", "b", "c"), rows),), ()))
 
 
 def test_heat_is_as_dark_as_its_value_and_undefined_has_none() -> None:
@@ -355,12 +361,6 @@ def test_hostile_names_are_only_text() -> None:
     assert r"[c]\(javascript" in text
     assert r"a\|b" in text
     assert not re.search(r"(?<!\\)<", text)
-
-
-def test_numbers_stand_to_the_right_and_words_to_the_left() -> None:
-    sheet = Sheet("t", ("a", "b", "c"), (("x", "70.21 ± 0.82", "y"), ("z", "–", "3/7")))
-    text = report_page.html(Page("t", (sheet,), ()))
-    assert '<td class="n">70.21 ± 0.82</td><td>y</td>' in text
 
 
 # ------------------------------------------------------------------ the paper's discrepancies, computed again
@@ -424,8 +424,7 @@ def test_table_12_is_over_the_wrong_and_shows_no_difference() -> None:
 
 def paper_rows() -> list[list[Any]]:
     """Return Table 3: key, name, input, then macro-F1, ±, weighted F1, ± for figurative, severity, related."""
-    found: list[list[Any]] = figsim.published()["table_3"]["rows"]
-    return found
+    return figsim.published()["table_3"]["rows"]
 
 
 def test_commercial_models_are_not_ahead_by_weighted_f1_of_the_figurative_task() -> None:

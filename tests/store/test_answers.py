@@ -24,20 +24,8 @@ __all__ = ["postgres"]
 
 NOW = datetime(2022, 12, 1, tzinfo=UTC)
 TEXT = b'{"labels": ["no_crisis"], "aside": "a word that must not lie open"}'
-ASKED = {
-    "api": "openai",
-    "model": "m",
-    "prompt": "p",
-    "schema": {"a": 1},
-    "content": "c",
-    "sampling": {"temperature": 0.0},
-}
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(32))) as vault:
-        yield vault
+ASKED = {"api": "openai", "model": "m", "prompt": "p", "schema": {"a": 1}, "content": "c"}
+ASKED |= {"sampling": {"temperature": 0.0}}
 
 
 @pytest.fixture(params=BOTH)
@@ -57,15 +45,15 @@ def admit(vault: Vault, *names: str) -> list[str]:
     return ids
 
 
+def change(key: str, record_id: str, *, vault: Vault, data: bytes = TEXT, pay: int = 0) -> LedgerChange:
+    return LedgerChange(
+        pay=pay, answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=data)
+    )
+
+
 def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, url: str, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
-    answers.write(
-        [
-            LedgerChange(
-                pay=7, answer=sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT)
-            )
-        ]
-    )
+    answers.write([change("k1", record_id, vault=vault, pay=7)])
     found = answers.get(["k1", "k2"], vault=vault)
     assert {k: (v.record_id, v.data, v.cost) for k, v in found.items()} == {"k1": (record_id, TEXT, 7)}
     assert answers.spent() == (7, 0)
@@ -80,25 +68,17 @@ def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, u
 def test_takedown_closes_the_answer(answers: AnswerStore, vault: Vault) -> None:
     gone, stays = admit(vault, "a", "b")
     for key, record_id in (("k1", gone), ("k2", stays)):
-        answers.write(
-            [LedgerChange(answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT))]
-        )
+        answers.write([change(key, record_id, vault=vault)])
     vault.destroy([gone], reason="test", now=NOW)
     assert answers.get(["k1", "k2"], vault=vault).keys() == {"k2"}
-    answers.write([LedgerChange(answer=sealed("k1", record_id=stays, under=vault.keys([stays])[stays], data=TEXT))])
+    answers.write([change("k1", stays, vault=vault)])
     assert answers.get(["k1"], vault=vault)["k1"].record_id == stays
 
 
 def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, url: str) -> None:
     (record_id,) = admit(vault, "a")
     for key in ("k1", "k2"):
-        answers.write(
-            [
-                LedgerChange(
-                    answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=key.encode())
-                )
-            ]
-        )
+        answers.write([change(key, record_id, vault=vault, data=key.encode())])
     with sa.create_engine(url).begin() as raw:
         raw.exec_driver_sql(
             "UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'"
@@ -109,13 +89,9 @@ def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, url: str
 
 def test_foreign_vault_is_refused(answers: AnswerStore, vault: Vault, tmp_path: Path) -> None:
     (record_id,) = admit(vault, "a")
-    answers.write(
-        [LedgerChange(answer=sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT))]
-    )
-    with (
-        Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(1, 33))) as other,
-        refused("UnknownRecord"),
-    ):
+    answers.write([change("k1", record_id, vault=vault)])
+    other = Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(1, 33)))
+    with other, refused("UnknownRecord"):
         answers.get(["k1"], vault=other)
 
 
@@ -131,17 +107,10 @@ def test_file_that_is_no_database(tmp_path: Path) -> None:
         AnswerStore.open(f"sqlite:///{tmp_path}/a.sqlite")
 
 
-@given(
-    st.lists(
-        st.builds(
-            LedgerChange,
-            hold=st.integers(-20, 50),
-            pay=st.integers(0, 50),
-            limit=st.one_of(st.none(), st.integers(0, 200)),
-        ),
-        max_size=30,
-    )
-)
+AMOUNTS = {"hold": st.integers(-20, 50), "pay": st.integers(0, 50), "limit": st.none() | st.integers(0, 200)}
+
+
+@given(st.lists(st.builds(LedgerChange, **AMOUNTS), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_ledger_adds_up_and_no_limit_is_passed(changes: list[LedgerChange]) -> None:
     with AnswerStore.open("sqlite://") as answers:
@@ -181,9 +150,9 @@ def test_batch_is_noted_collected_and_paid_once(answers: AnswerStore, vault: Vau
     answers.begin(job, labeller="gpt")
     assert answers.jobs(labeller="gpt") == [job]
     assert answers.jobs(labeller="claude") == []
-    answer = sealed("k1", record_id=record_id, under=vault.keys([record_id])[record_id], data=TEXT)
-    assert answers.finish(job, changes=[LedgerChange(pay=20, answer=answer)])
-    assert not answers.finish(job, changes=[LedgerChange(pay=20, answer=answer)])
+    paid = [change("k1", record_id, vault=vault, pay=20)]
+    assert answers.finish(job, changes=paid)
+    assert not answers.finish(job, changes=paid)
     assert answers.spent() == (20, 0)
     assert answers.jobs(labeller="gpt") == []
     assert answers.get(["k1"], vault=vault)["k1"].cost == 20

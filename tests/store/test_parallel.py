@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,6 @@ def with_cores(number: int, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(threading, "active_count", lambda: 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(number)))
     return number
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        yield opened
 
 
 def posts(vault: Vault, *, count: int) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,6 @@ NOW = datetime(2023, 1, 5, tzinfo=UTC)
 KEY, OTHER = bytes(range(64)), bytes(range(1, 65))
 ID = "0" * 32
 content = st.binary(max_size=200) | st.binary(min_size=1, max_size=4).map(lambda part: part * 500)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        yield opened
 
 
 def admit(vault: Vault, *, count: int) -> list[str]:
@@ -80,10 +73,8 @@ def test_it_opens_in_no_other_place_and_under_no_other_key(data: bytes) -> None:
 def test_the_sealed_bytes_are_pinned() -> None:
     # every version of the corpus holds bytes like these: if they change, every partition is rewritten
     sealed = seal.seal(KEY, record_id=ID, column="title", data=b"the same words " * 20)
-    assert (
-        sealed.hex()
-        == "d2ebb66d511aabfcc534218b445e91aa553fc4eadd719dbe3f93d9f7dc90623b9bda8e31fa8b4f780db3bce88206edc6"
-    )
+    pinned = "d2ebb66d511aabfcc534218b445e91aa553fc4eadd719dbe3f93d9f7dc90623b9bda8e31fa8b4f780db3bce88206edc6"
+    assert sealed.hex() == pinned
     # zstd cuts long values into parts if it may use threads
     sealed = seal.seal(KEY, record_id=ID, column="bytes#0", data=random.Random(1).randbytes(10**6) * 2)
     assert hashlib.sha256(sealed).hexdigest() == "79d12989dac3ce10eea92c10cf500e290f54a68e1ebc811da9c28d55d1f4c47d"
@@ -115,13 +106,8 @@ def test_a_written_column_reads_back_in_any_order_of_rows(texts: list[Any], vaul
     assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="posts", vault=vault) == len(rows)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
     table = tables.read(tmp_path / "a.parquet", name="posts")
-    opened = dict(
-        zip(
-            table["record_id"].to_pylist(),
-            seal.open_column(table, name="posts", column="body", vault=vault),
-            strict=True,
-        )
-    )
+    bodies = seal.open_column(table, name="posts", column="body", vault=vault)
+    opened = dict(zip(table["record_id"].to_pylist(), bodies, strict=True))
     assert opened == {i: t.encode() if isinstance(t, str) else t for i, t in zip(ids, texts, strict=True)}
 
 
@@ -181,10 +167,8 @@ def test_records_that_no_vault_admitted_are_refused(vault: Vault, tmp_path: Path
     assert not (tmp_path / "p.parquet").exists()
     seal.write_rows([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
     table = tables.read(tmp_path / "p.parquet", name="posts")
-    with (
-        Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(32)) as other,
-        refused("UnknownRecord"),
-    ):
+    other = Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(32)))
+    with other, refused("UnknownRecord"):
         seal.open_column(table, name="posts", column="title", vault=other)
 
 
@@ -260,10 +244,8 @@ def test_two_annotators_notes_cannot_be_exchanged(vault: Vault, tmp_path: Path) 
     [record_id] = admit(vault, count=1)
     rows = [note(record_id, "ann-1"), note(record_id, "ann-2")]
     table = written(rows, tmp_path / "a.parquet", name="annotations", vault=vault)
-    assert seal.open_column(table, name="annotations", column="note", vault=vault) == [
-        b"a note of ann-1",
-        b"a note of ann-2",
-    ]
+    notes = seal.open_column(table, name="annotations", column="note", vault=vault)
+    assert notes == [b"a note of ann-1", b"a note of ann-2"]
     swapped = exchanged(table, "note", table["note"].take([1, 0]))
     renamed = exchanged(table, "annotator", table["annotator"].take([1, 0]))
     for attacked in (swapped, renamed):

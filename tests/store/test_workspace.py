@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dvc.repo import Repo
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, StepFailed
@@ -21,7 +20,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
 from tests.refusals import refused
-from tests.small_corpus import sign
+from tests.small_corpus import begin, code_of, sign
 from tests.stages import reproduce, rerun
 
 STEP = """
@@ -56,27 +55,15 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     """A corpus repository with one stage and nothing in it."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
-    code = tmp_path / "code"
-    for name, text in {
+    files = {
         "pipelines/__main__.py": STEP,
         "pipelines/__init__.py": "",
         "dvc.yaml": DVC_YAML,
         "data/.gitignore": "*.parquet\n",
         "snapshot/.gitignore": "*\n!.gitignore\n",
         ".gitignore": "__pycache__/\n",
-    }.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        (code / name).write_text(text)
-    git("init", "--quiet", "-b", "main", cwd=code)
-    Repo.init(str(code)).close()
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "code", cwd=code)
-    git("clone", "--quiet", "--bare", str(code), settings.repo)
-    for branch in ("code", "corpus"):
-        git("--git-dir", settings.repo, "branch", branch, "main")
-    git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
-    sign(settings)
-    Path(settings.remote).mkdir(parents=True)
+    }
+    begin(settings, code=code_of(tmp_path / "code", files))
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
 
@@ -89,8 +76,13 @@ def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
         return clone.add([clone.path / path])
 
 
-def keep_all(_: Workspace, __: str) -> int:
-    return 0
+def publish_month(settings: Settings, pointers: dict[str, str], *, month: str = "2022-11") -> dict[str, Any]:
+    given = {"month": month, "pointers": pointers, "leave_out": lambda *_: 0}
+    return publish.publish_partition(settings, corpus="memes", **given)
+
+
+def collect_and_publish(settings: Settings, *, month: str = "2022-11", text: str = "a") -> dict[str, Any]:
+    return publish_month(settings, collect(settings, month=month, text=text), month=month)
 
 
 def never(_: Workspace) -> None:
@@ -102,17 +94,9 @@ def head(settings: Settings) -> str:
 
 
 def test_a_month_is_committed_once(settings: Settings) -> None:
-    pointers = collect(settings, month="2022-11", text="a")
-    first = publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
+    first = collect_and_publish(settings)
     assert first == {"commit": head(settings), "changed": True, "left_out": 0}
-    again = publish.publish_partition(
-        settings,
-        corpus="memes",
-        month="2022-11",
-        pointers=collect(settings, month="2022-11", text="a"),
-        leave_out=keep_all,
-    )
-    assert again == {"commit": first["commit"], "changed": False, "left_out": 0}
+    assert collect_and_publish(settings) == {"commit": first["commit"], "changed": False, "left_out": 0}
     message = git("--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus")
     assert f"Code-Revision: {git('--git-dir', settings.repo, 'rev-parse', 'main')}" in message
 
@@ -121,8 +105,8 @@ def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
     extra = {"data/memes/2022-11/images/003.parquet": text}
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers | extra, leave_out=keep_all)
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
+    publish_month(settings, pointers | extra)
+    publish_month(settings, pointers)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
     assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
 
@@ -134,7 +118,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     found.write_text("")
     before = head(settings)
     with pytest.raises(ObjectIncomplete, match="missing or damaged"):
-        publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
+        publish_month(settings, pointers)
     assert head(settings) == before
 
 
@@ -150,10 +134,7 @@ def test_a_failed_step_keeps_its_exit_status_and_the_delay_that_it_asks_for(
 def test_a_lost_race_changes_nothing(settings: Settings) -> None:
     with workspace(settings) as slow:
         (slow.path / "note").write_text("slow")
-        pointers = collect(settings, month="2022-11", text="a")
-        fast = publish.publish_partition(
-            settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all
-        )
+        fast = collect_and_publish(settings)
         with pytest.raises(CommitLost):
             slow.commit("late")
     assert head(settings) == fast["commit"]
@@ -171,8 +152,7 @@ def publish_stages(settings: Settings, *targets: str, base: str, tokens: list[To
 
 def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: Settings, tmp_path: Path) -> None:
     for month in ("2022-11", "2022-12"):
-        pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=keep_all)
+        collect_and_publish(settings, month=month, text=month)
     tokens = run_stages(settings, "count@memes", base=head(settings))
     seen: list[Workspace] = []
     done = publish_stages(settings, "count@memes", base=head(settings), tokens=tokens, remember=seen.append)
@@ -199,8 +179,7 @@ def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: 
 
 def test_what_a_commit_has_below_a_folder_is_checked_out_and_nothing_else(settings: Settings) -> None:
     for month in ("2022-11", "2022-12"):
-        pointers = collect(settings, month=month, text=month)
-        publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=keep_all)
+        collect_and_publish(settings, month=month, text=month)
     tokens = run_stages(settings, "count@memes", base=head(settings))
     publish_stages(settings, "count@memes", base=head(settings), tokens=tokens)
     for folders, there in {
@@ -244,16 +223,8 @@ def test_champions_are_committed_once_and_supersede_nothing(settings: Settings) 
 
 
 def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings) -> None:
-    publish.publish_partition(
-        settings,
-        corpus="memes",
-        month="2022-11",
-        pointers=collect(settings, month="2022-11", text="a"),
-        leave_out=keep_all,
-    )
-    base = head(settings)
-    later = collect(settings, month="2022-12", text="b")
-    publish.publish_partition(settings, corpus="memes", month="2022-12", pointers=later, leave_out=keep_all)
+    base = collect_and_publish(settings)["commit"]
+    collect_and_publish(settings, month="2022-12", text="b")
     tokens = run_stages(settings, "count@memes", base=base)
     done = publish_stages(settings, "count@memes", base=base, tokens=tokens, remember=never)
     assert done == {"commit": head(settings), "changed": False, "superseded": True, "differing": 0}
@@ -261,9 +232,7 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
 
 def test_only_a_later_month_of_the_corpus_makes_an_earlier_run_needless(settings: Settings) -> None:
     def published(month: str) -> str:
-        pointers = collect(settings, month=month, text=month)
-        how = {"corpus": "memes", "month": month, "pointers": pointers, "leave_out": keep_all}
-        return str(publish.publish_partition(settings, **how)["commit"])
+        return str(collect_and_publish(settings, month=month, text=month)["commit"])
 
     def later(*commits: str, corpus: str = "memes") -> bool:
         return publish.later_month(settings, corpus=corpus, commits=commits)
@@ -352,8 +321,7 @@ def test_a_round_is_committed_once_and_its_tables_are_whole(settings: Settings) 
 def test_who_writes_into_a_file_of_a_clone_does_not_alter_the_object_in_the_cache(
     settings: Settings, tmp_path: Path
 ) -> None:
-    pointers = collect(settings, month="2022-11", text="a month")
-    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
+    collect_and_publish(settings, text="a month")
     lab = repository.clone(settings, folder=tmp_path / "lab")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "--quiet", "--allow-missing"], cwd=lab, check=True)
     path = lab / "data" / "memes" / "2022-11" / "posts.parquet"
@@ -364,27 +332,19 @@ def test_who_writes_into_a_file_of_a_clone_does_not_alter_the_object_in_the_cach
 
 
 def test_clones_work_side_by_side(settings: Settings) -> None:
+    def run(month: str) -> list[str]:
+        argv = [sys.executable, "-c", PARALLEL, month]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+        return list(json.loads(done.stdout.splitlines()[-1]))
+
+    months = ["2022-10", "2022-11", "2022-12"]
     with ThreadPoolExecutor(3) as pool:
-        made = list(
-            pool.map(
-                lambda month: (
-                    subprocess.run([sys.executable, "-c", PARALLEL, month], check=True, capture_output=True, text=True)
-                    .stdout.strip()
-                    .rpartition("\n")[2]
-                ),
-                ["2022-10", "2022-11", "2022-12"],
-            )
-        )
-    assert [list(json.loads(pointers)) for pointers in made] == [
-        [f"data/memes/{m}/posts.parquet"] for m in ("2022-10", "2022-11", "2022-12")
-    ]
+        assert list(pool.map(run, months)) == [[f"data/memes/{month}/posts.parquet"] for month in months]
 
 
 PARALLEL = """
 import json, sys
 from pipelines.core.config.settings import Settings
-from pipelines.workspace.objects import ObjectIncomplete
-from pipelines.workspace.results import Token
 from pipelines.workspace.clone import workspace
 with workspace(Settings.from_env()) as clone:
     path = f"data/memes/{sys.argv[1]}/posts.parquet"

@@ -11,15 +11,8 @@ def test_cradle_has_fifteen_labels_of_eight_types_and_three_times():
     category = CRADLE.category()
     assert category.key == "labels"
     assert len(category.names) == 15
-    assert {a["type"] for a in category.attributes.values()} == {
-        "no_crisis",
-        "self_harm",
-        "suicide_ideation",
-        "rape",
-        "sexual_harassment",
-        "domestic_violence",
-        "child_abuse",
-    }
+    types = {"self_harm", "suicide_ideation", "rape", "sexual_harassment", "domestic_violence", "child_abuse"}
+    assert {a["type"] for a in category.attributes.values()} == {"no_crisis", *types}
     assert {a["time"] for a in category.attributes.values()} == {"ongoing", "past", "no_crisis"}
     for name in category.names:
         time = category.attributes[name]["time"]
@@ -27,16 +20,8 @@ def test_cradle_has_fifteen_labels_of_eight_types_and_three_times():
 
 
 def test_cradle_tables_have_the_papers_rows_and_every_label_once():
-    assert list(CRADLE.display) == [
-        "No crisis",
-        "Self-harm",
-        "SI (passive)",
-        "Rape",
-        "SI (active)",
-        "Sexual har.",
-        "Domestic viol.",
-        "Child abuse",
-    ]
+    rows = ["No crisis", "Self-harm", "SI (passive)", "Rape", "SI (active)"]
+    assert list(CRADLE.display) == [*rows, "Sexual har.", "Domestic viol.", "Child abuse"]
     shown = [name for row in CRADLE.display.values() for name in row]
     assert sorted(shown) == sorted(CRADLE.category().names)
 
@@ -50,13 +35,8 @@ def test_severity_orders_cradles_label_sets():
 
 
 def test_figsim_has_five_categories_of_the_papers_task_sizes():
-    assert {key: len(c.names) for key, c in FIGSIM.categories.items()} == {
-        "figurative": 3,
-        "severity": 5,
-        "related": 4,
-        "modality": 3,
-        "context": 2,
-    }
+    sizes = {"figurative": 3, "severity": 5, "related": 4, "modality": 3, "context": 2}
+    assert {key: len(c.names) for key, c in FIGSIM.categories.items()} == sizes
     severity = FIGSIM.category("severity")
     assert severity.ordinal
     assert [severity.severity({name}) for name in severity.names] == [0, 1, 2, 3, 4]

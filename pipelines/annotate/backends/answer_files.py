@@ -28,18 +28,15 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
     paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
     if not paths:
         return []
-    if len(paths) > 1:
-        raise DataError(
-            "BadAnswers", file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two"
-        )
-    path = paths[0]
-    rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
-    answers = []
-    for line, row in rows:
-        try:
+    path, *others = paths
+    answers, line = [], 0
+    try:
+        if others:
+            raise _AnswerFault("answers.jsonl exists too; leave one of the two")
+        for line, row in _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path):
             answers.append(_answer(row, keys=keys, annotator=annotator, line=line))
-        except _AnswerFault as fault:
-            raise DataError("BadAnswers", file=str(path), line=line, detail=fault) from None
+    except _AnswerFault as fault:
+        raise DataError("BadAnswers", file=str(path), line=fault.line or line, detail=fault) from None
     return answers
 
 
@@ -57,32 +54,26 @@ def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, byt
 
 
 class _AnswerFault(Exception):
-    """The fault of one line, in words that quote none of its content."""
+    """The fault of a line (``None``: of the answer that is read), in words that quote none of its content."""
+
+    def __init__(self, detail: str, *, line: int | None = None) -> None:
+        self.line = line
+        super().__init__(detail)
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1].strip():
-        raise DataError(
-            "BadAnswers",
-            file=str(path),
-            line=len(lines),
-            detail="the last line has no line break and may be incomplete",
-        )
+        raise _AnswerFault("the last line has no line break and may be incomplete", line=len(lines))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise DataError("BadAnswers", file=str(path), line=number, detail="the line is not JSON") from None
+            raise _AnswerFault("the line is not JSON", line=number) from None
         if not isinstance(row, dict) or set(row) - {"item", "values", "id", *_FIELDS}:
-            raise DataError(
-                "BadAnswers",
-                file=str(path),
-                line=number,
-                detail="the line is not an object with the fields of an answer only",
-            ) from None
+            raise _AnswerFault("the line is not an object with the fields of an answer only", line=number)
         yield number, row
 
 
@@ -91,19 +82,12 @@ def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[st
     _, header = next(rows, (1, []))
     if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
         known = ", ".join(["item", *keys, *_FIELDS])
-        raise DataError(
-            "BadAnswers",
-            file=str(path),
-            line=1,
-            detail=f"the header must have `item` and only columns of {known}, each once",
-        )
+        raise _AnswerFault(f"the header must have `item` and only columns of {known}, each once", line=1)
     for line, cells in rows:
         if not cells:
             continue
         if len(cells) != len(header):
-            raise DataError(
-                "BadAnswers", file=str(path), line=line, detail=f"{len(cells)} cells under {len(header)} columns"
-            )
+            raise _AnswerFault(f"{len(cells)} cells under {len(header)} columns", line=line)
         row = dict(zip(header, cells, strict=True))
         values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
         yield line, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
@@ -114,14 +98,12 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise DataError("BadAnswers", file=str(path), line=line, detail="the line is not UTF-8") from None
+        raise _AnswerFault("the line is not UTF-8", line=line) from None
     while True:
         try:
             row = next(reader, None)
         except csv.Error:
-            raise DataError(
-                "BadAnswers", file=str(path), line=reader.line_num, detail="the file is not valid CSV"
-            ) from None
+            raise _AnswerFault("the file is not valid CSV", line=reader.line_num) from None
         if row is None:
             return
         yield reader.line_num, row

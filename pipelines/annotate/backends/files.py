@@ -58,9 +58,7 @@ class Files:
         fresh = {task.item: task for task in tasks if task.item not in held}
         with _usable():
             if not (folder / "form.json").exists():
-                raise AnnotationError(
-                    "BackendUnavailable", backend="files", detail=f"the queue {queue.title} was not prepared"
-                )
+                raise _unavailable(f"the queue {queue.title} was not prepared")
             if not fresh:
                 return
             added = self._clock().isoformat()
@@ -117,9 +115,7 @@ class Files:
     def _folder(self, queue: Queue) -> Path:
         parts = [*queue.name.split("/"), queue.annotator]
         if not all(_PART.fullmatch(part) for part in parts):
-            raise AnnotationError(
-                "BackendUnavailable", backend="files", detail=f"the queue {queue.title} is not usable as a folder name"
-            )
+            raise _unavailable(f"the queue {queue.title} is not usable as a folder name")
         return self._root.joinpath(*parts)
 
     def _make(self, folder: Path) -> None:
@@ -138,9 +134,8 @@ class Files:
                     added = datetime.fromisoformat(str(row["added"]))
                     item_of(str(row["item"]))
                 except (ValueError, KeyError, TypeError):
-                    raise DataError(
-                        "BadAnswers", file=str(path), line=number, detail="the task was changed after it was written"
-                    ) from None
+                    detail = "the task was changed after it was written"
+                    raise DataError("BadAnswers", file=str(path), line=number, detail=detail) from None
                 yield row, added
 
 
@@ -179,14 +174,16 @@ def _write(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
+def _unavailable(detail: str) -> AnnotationError:
+    return AnnotationError("BackendUnavailable", backend="files", detail=detail)
+
+
 @contextlib.contextmanager
 def _usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AnnotationError(
-            "BackendUnavailable", backend="files", detail=f"a folder cannot be read or written ({type(error).__name__})"
-        ) from None
+        raise _unavailable(f"a folder cannot be read or written ({type(error).__name__})") from None
 
 
 def _readme(form: Form) -> str:

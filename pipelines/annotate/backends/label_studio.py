@@ -176,9 +176,8 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
     url = address(settings)
     if settings.label_studio_url:
         if not (key := settings.label_studio_key.get_secret_value()):
-            raise AnnotationError(
-                "BackendUnavailable", backend="label_studio", detail="CORPUS_LABEL_STUDIO_KEY is not set"
-            )
+            detail = "CORPUS_LABEL_STUDIO_KEY is not set"
+            raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail)
         return LabelStudio(url, keys=lambda _: key, folder=None, accounts={})
     accounts = ensure_accounts(settings, pseudonyms=pseudonyms)
 
@@ -207,11 +206,8 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise AnnotationError(
-            "BackendUnavailable",
-            backend="label_studio",
-            detail=f"the server answered with HTTP status {error.status_code}",
-        ) from None
+        detail = f"the server answered with HTTP status {error.status_code}"
+        raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail) from None
     except httpx.HTTPError as error:
         raise AnnotationError("BackendUnavailable", backend="label_studio", detail=type(error).__name__) from None
 

@@ -118,11 +118,8 @@ def opened(root: Path, corpus: str) -> list[RoundManifest]:
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
-            raise DataError(
-                "BadManifest",
-                file=_short(path),
-                detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}",
-            )
+            detail = f"the file is the manifest of {manifest.corpus}/{manifest.round}"
+            raise DataError("BadManifest", file=_short(path), detail=detail)
         manifests.append(manifest)
     return sorted(manifests, key=lambda m: (m.opened, m.round))
 

@@ -78,9 +78,8 @@ class _DatasetFiles:
         self.folder = clone.path / "annotations" / corpus / dataset
         self.data = clone.path / "data" / corpus
         if (self.folder / "manifest.yaml").exists():
-            raise DataError(
-                "BadImport", file=dataset, mapping=dataset, detail="an annotation round has this name already"
-            )
+            detail = "an annotation round has this name already"
+            raise DataError("BadImport", file=dataset, mapping=dataset, detail=detail)
         before = self.folder / "import.json"
         self.pointers: dict[str, str] = json.loads(before.read_text())["pointers"] if before.exists() else {}
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}

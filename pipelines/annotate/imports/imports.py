@@ -103,9 +103,8 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_b
     if not gathered.rows:
         raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail="it has no rows")
     if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
-        raise DataError(
-            "BadImport", file=_names(read), mapping=mapping.dataset, detail=f"no column for {', '.join(missing)}"
-        )
+        detail = f"no column for {', '.join(missing)}"
+        raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail=detail)
     parts = _by_part(gathered.entries, mapping=mapping)
     lines = (
         line
@@ -187,17 +186,14 @@ def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None)
 def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
     section = params.corpora.get(corpus)
     if section is None:
-        raise BadParams(
-            where=f"corpora.{corpus}",
-            detail=f"there is no such corpus; define it in params.yaml to import {mapping.dataset} into it",
-        )
+        detail = f"there is no such corpus; define it in params.yaml to import {mapping.dataset} into it"
+        raise BadParams(where=f"corpora.{corpus}", detail=detail)
     if section.scheme != mapping.scheme:
         detail = f"the corpus has label scheme {section.scheme}, but {mapping.dataset} has {mapping.scheme}"
         raise BadParams(where=f"corpora.{corpus}.scheme", detail=detail)
     if mapping.columns.body and section.content != "texts":
-        raise BadParams(
-            where=f"corpora.{corpus}.content", detail=f"{mapping.dataset} has texts, but this corpus has images"
-        )
+        detail = f"{mapping.dataset} has texts, but this corpus has images"
+        raise BadParams(where=f"corpora.{corpus}.content", detail=detail)
     return load(mapping.scheme)
 
 

@@ -64,11 +64,7 @@ class Decided:
 
 
 def cases(
-    annotations: Sequence[Row],
-    *,
-    assignments: Sequence[Row],
-    scheme: Scheme,
-    seed: int,
+    annotations: Sequence[Row], *, assignments: Sequence[Row], scheme: Scheme, seed: int
 ) -> list[AdjudicationCase]:
     """Return the items of an annotation round that need adjudication, sorted.
 

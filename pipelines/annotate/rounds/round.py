@@ -47,29 +47,24 @@ def open_round(
         path = manifests.folder(clone.path, corpus, name) / manifests.FILE
         commit: Result = {"commit": clone.head, "changed": False}
         unvoted = 0
+
+        def described(manifest: RoundManifest, assigned: Iterable[Row]) -> Result:
+            return round_fields(manifest) | {"planned": planned.size, "assigned": loads(assigned), "unvoted": unvoted}
+
         if not path.exists():
             plan = opening.plan(clone, corpus=corpus, name=name, vault=vault, now=now)
             unvoted = plan.unvoted
             if dry_run:
-                return round_fields(plan.manifest) | {
-                    "planned": planned.size,
-                    "assigned": loads(plan.rows),
-                    "unvoted": unvoted,
-                }
+                return described(plan.manifest, plan.rows)
             written = store.write(path.parent, plan.rows, name="assignments", vault=vault)
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
         stored = store.read(clone, corpus=corpus, name=name, vault=vault)
         _going(stored, detail="a closed round cannot be opened again")
         if opening.differs(stored.manifest, params=stored.params):
-            raise wrong(
-                stored.manifest, detail="the round was opened with another protocol or seed than the current ones"
-            )
-        result = round_fields(stored.manifest) | {
-            "planned": planned.size,
-            "assigned": loads(stored.assigned),
-            "unvoted": unvoted,
-        }
+            detail = "the round was opened with another protocol or seed than the current ones"
+            raise wrong(stored.manifest, detail=detail)
+        result = described(stored.manifest, stored.assigned)
         if dry_run:
             return result
         desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
@@ -156,10 +151,8 @@ def close(
                 detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
                 raise wrong(stored.manifest, detail=detail)
             if pulled.cases and go_on and not abandon:
-                raise wrong(
-                    stored.manifest,
-                    detail=f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them",
-                )
+                detail = f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them"
+                raise wrong(stored.manifest, detail=detail)
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
@@ -190,13 +183,7 @@ def _going(stored: StoredRound, *, detail: str) -> None:
 
 
 def status(
-    corpus: str,
-    name: str | None,
-    *,
-    settings: Settings,
-    vault: Vault,
-    now: datetime,
-    backend: Backend | None = None,
+    corpus: str, name: str | None, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
     """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything."""
     with workspace(settings) as clone:

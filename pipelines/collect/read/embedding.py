@@ -48,9 +48,8 @@ def verify(path: Path, *, digest: str) -> None:
     except OSError:
         raise ConfigError("WeightsUnknown", name=path.name, detail="is missing") from None
     if actual != digest:
-        raise ConfigError(
-            "WeightsUnknown", name=path.name, detail=f"has the SHA-256 {actual[:12]}..., not {digest[:12]}..."
-        )
+        detail = f"has the SHA-256 {actual[:12]}..., not {digest[:12]}..."
+        raise ConfigError("WeightsUnknown", name=path.name, detail=detail)
 
 
 class MiniLM:

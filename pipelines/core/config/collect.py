@@ -63,9 +63,8 @@ class Source(Section):
     def check(self, name: str, *, today: date) -> None:
         """Reject a source without an ethics approval, and a live one without basis, approval, expiry or retention."""
         if not (self.ethics or "").strip():
-            raise SourceNotApproved(
-                source=name, detail="ethics (which board approved the research, or why none) not set"
-            )
+            detail = "ethics (which board approved the research, or why none) not set"
+            raise SourceNotApproved(source=name, detail=detail)
         if not self.live:
             return
         missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]

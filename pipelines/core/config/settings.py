@@ -53,17 +53,10 @@ def with_secret() -> dict[str, str]:
     return _taken | os.environ
 
 
-def _port(variable: str) -> int | None:
+def _number(variable: str, *, needs: str = "a port number", least: int = 0) -> int | None:
     text = os.environ.get(variable)
-    if text and not text.isdecimal():
-        raise BadParams(where=variable, detail="needs a port number")
-    return int(text) if text else None
-
-
-def _count(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    if text and not (text.isdecimal() and int(text)):
-        raise BadParams(where=variable, detail="needs a number from 1 on")
+    if text and not (text.isdecimal() and int(text) >= least):
+        raise BadParams(where=variable, detail=f"needs {needs}")
     return int(text) if text else None
 
 
@@ -181,7 +174,7 @@ class Settings(Section):
             reddit_oauth_url=env("REDDIT_OAUTH_URL", "https://oauth.reddit.com"),
             arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
             contact=env("CONTACT", ""),
-            sandbox_port=_port("CORPUS_SANDBOX_PORT"),
+            sandbox_port=_number("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=_mlflow(home),
             traces=env("TRACES", "off") == "on",
             answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
@@ -189,13 +182,13 @@ class Settings(Section):
             journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
             label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
             label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),
-            label_studio_port=_port("CORPUS_LABEL_STUDIO_PORT"),
+            label_studio_port=_number("CORPUS_LABEL_STUDIO_PORT"),
             label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
             label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
             annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
             hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
             hub_token=SecretStr(env("HUB_TOKEN", "")),
-            finetune_processes=_count("CORPUS_FINETUNE_PROCESSES"),
+            finetune_processes=_number("CORPUS_FINETUNE_PROCESSES", needs="a number from 1 on", least=1),
         )
 
     def endpoint(self, provider: str) -> Endpoint:

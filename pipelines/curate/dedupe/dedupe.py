@@ -165,11 +165,8 @@ def read_images(
     live = images.filter(pc.is_valid(images["words"]))
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
-        raise DataError(
-            "SchemaMismatch",
-            table="images",
-            detail=f"fingerprints of {len(identities)} different methods cannot be compared",
-        )
+        detail = f"fingerprints of {len(identities)} different methods cannot be compared"
+        raise DataError("SchemaMismatch", table="images", detail=detail)
     return live, images.num_rows - live.num_rows
 
 

@@ -35,11 +35,7 @@ FAMILIES = {
     "Ensemble": "Ensemble of the closed-source models",
 }
 SOURCES = {"finetuned": "Ours, fine-tuned", "untuned": "Ours, not fine-tuned", None: "Ours"}
-BASELINES = {
-    "majority": "Majority labels",
-    "majority_set": "Most frequent set",
-    "every_label": "Every label",
-}
+BASELINES = {"majority": "Majority labels", "majority_set": "Most frequent set", "every_label": "Every label"}
 
 
 def task_of(ours: Json | None) -> Json | None:
@@ -164,11 +160,8 @@ def changes(key: str, task: Json) -> Sheet | None:
     """Return a table like CRADLE's Table 8 for a scheme without a paper, or ``None`` if no model was fine-tuned."""
     rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
     columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
-    return (
-        Sheet(f"{key.capitalize()}: fine-tuned models, and the change from their base", columns, tuple(rows))
-        if rows
-        else None
-    )
+    title = f"{key.capitalize()}: fine-tuned models, and the change from their base"
+    return Sheet(title, columns, tuple(rows)) if rows else None
 
 
 def _tuned(name: str, *, task: Json) -> Iterator[str]:

@@ -370,12 +370,8 @@ def test_a_month_of_all_of_reddit_serves_every_subreddit(read: Any, write_dump: 
 
 
 def test_files_are_chosen_by_their_whole_name(params: Params, write_dump: Write, tmp_path: Path) -> None:
-    for name in (
-        "Meme_submissions",
-        "SuicideMeme_submissions",
-        "suicidememe_submissions_arctic",
-        "SuicideMeme_comments",
-    ):
+    posts = ("Meme_submissions", "SuicideMeme_submissions", "suicidememe_submissions_arctic")
+    for name in (*posts, "SuicideMeme_comments"):
         write_dump(tmp_path / f"{name}.zst", [row(1)])
     files = DumpSource(tmp_path, params=params.dump).files(DECEMBER, subreddits=["SuicideMeme"])
     assert [f.name for f in files] == ["SuicideMeme_submissions.zst", "suicidememe_submissions_arctic.zst"]

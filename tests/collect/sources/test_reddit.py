@@ -115,18 +115,10 @@ def test_praw_keeps_to_the_servers_budget(root: Path, opened: Any, read: Read) -
 
 def test_a_budget_spent_by_others_is_a_time_to_wait(root: Path, opened: Any, read: Read) -> None:
     with SandboxServer(root, budget=2, period=60) as server:
-        token = requests.post(
-            f"{server.address}/api/v1/access_token",
-            auth=(CLIENT_ID, CLIENT_SECRET),
-            data={"grant_type": "client_credentials"},
-            timeout=5,
-        ).json()["access_token"]
-        statuses = [
-            requests.get(
-                f"{server.address}/r/SuicideMeme/new", headers={"Authorization": f"bearer {token}"}, timeout=5
-            ).status_code
-            for _ in range(3)
-        ]
+        grant = {"auth": (CLIENT_ID, CLIENT_SECRET), "data": {"grant_type": "client_credentials"}}
+        token = requests.post(f"{server.address}/api/v1/access_token", timeout=5, **grant).json()["access_token"]
+        listing, headers = f"{server.address}/r/SuicideMeme/new", {"Authorization": f"bearer {token}"}
+        statuses = [requests.get(listing, headers=headers, timeout=5).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
         with pytest.raises(SourceThrottled) as caught:
             read(opened("reddit", at=server))
@@ -162,9 +154,7 @@ def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, tmp_path:
 
         alone, found = refreshed("suicidememe"), refreshed("Hidden", "suicidememe", "NeverWas")
         assert (found["closed"], found["read"], found["unread"]) == (2, 1, 2)
-        assert {name: found[name] for name in ("posts", "new", "stored")} == {
-            name: alone[name] for name in ("posts", "new", "stored")
-        }
+        assert [found[name] for name in ("posts", "new", "stored")] == [alone[n] for n in ("posts", "new", "stored")]
         assert alone["stored"] > 0
         with refused("AllClosed", match=r"none of the 2 subreddits: r/Hidden \(private\), r/NeverWas \(banned\)"):
             refreshed("Hidden", "NeverWas")

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,23 +14,21 @@ def texts(boxes):
     return [block.text for block in reading_order(boxes)]
 
 
-def test_lines_of_a_block_stay_together_beside_another_block():
-    left = [box("one", 0, 0), box("two", 0, 25)]
-    right = [box("three", 300, 3), box("four", 300, 27)]
-    assert texts(right + left) == ["one two", "three four"]
-
-
-def test_panels_are_read_row_by_row():
-    corners = [box("a", 0, 0), box("b", 400, 5), box("c", 0, 300), box("d", 400, 295)]
-    assert texts(corners[::-1]) == ["a", "b", "c", "d"]
-
-
-def test_words_of_one_line_come_from_the_left_whatever_their_tilt():
-    assert texts([box("right", 108, 4), box("left", 0, 0)]) == ["left right"]
-
-
-def test_labels_are_read_from_the_top():
-    assert texts([box("low", 10, 400), box("high", 500, 30), box("middle", 250, 200)]) == ["high", "middle", "low"]
+@pytest.mark.parametrize(
+    ("boxes", "read"),
+    [
+        # lines of a block stay together beside another block
+        ([("three", 300, 3), ("four", 300, 27), ("one", 0, 0), ("two", 0, 25)], ["one two", "three four"]),
+        # panels are read row by row
+        ([("d", 400, 295), ("c", 0, 300), ("b", 400, 5), ("a", 0, 0)], ["a", "b", "c", "d"]),
+        # words of one line come from the left, whatever their tilt
+        ([("right", 108, 4), ("left", 0, 0)], ["left right"]),
+        # labels are read from the top
+        ([("low", 10, 400), ("high", 500, 30), ("middle", 250, 200)], ["high", "middle", "low"]),
+    ],
+)
+def test_the_reading_order(boxes, read):
+    assert [block.text for block in reading_order([box(*place) for place in boxes])] == read
 
 
 def test_confidence_and_unread_are_weighted_by_length():
