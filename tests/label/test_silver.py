@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -95,12 +94,6 @@ def write_corpus(
     for labeller in sorted({vote["labeller"] for vote in votes}):
         own = [vote for vote in votes if vote["labeller"] == labeller]
         write(root, "votes", f"votes/{labeller}/votes.parquet", own)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(64))) as opened:
-        yield opened
 
 
 @pytest.fixture

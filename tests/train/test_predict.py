@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -35,17 +34,6 @@ def original(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> I
         for model in small_tuned.MODELS:
             tuned(own, told, model=model)
         yield own
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["encoder", "knn", "sft"])
@@ -121,15 +109,15 @@ def move(posts: SmallPosts, *, record: str, split: str) -> None:
     small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})
 
 
-@pytest.mark.parametrize(("seen", "now", "refused"), [("train", "test", True), ("train", "dev", True),
+@pytest.mark.parametrize(("seen", "now", "leaks"), [("train", "test", True), ("train", "dev", True),
                                                       ("dev", "test", True), ("test", "dev", False)])  # fmt: skip
 def test_a_model_is_not_judged_on_what_it_was_made_of(
-    posts: SmallPosts, settings: Settings, seen: str, now: str, refused: bool
+    posts: SmallPosts, settings: Settings, seen: str, now: str, leaks: bool
 ) -> None:
     lineage = finetuned.lineage(folder(posts, model="knn"))
     records = [r for r, split in lineage.items() if split == seen] or posts.of(seen)
     move(posts, record=records[0], split=now)
-    if not refused:
+    if not leaks:
         predicted(posts, settings, model="knn")
         return
     with refused("SeenInTraining", match="'knn-consensus' is to be evaluated on"):

@@ -137,7 +137,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
     params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
-        refused, gone = sorted(memes.memes)[:2]
+        declined, gone = sorted(memes.memes)[:2]
 
         def run() -> dict[str, Any]:
             return stage.run(
@@ -150,7 +150,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
         said = packed(("rain", "a zebrafinch", ""))
         rows = [
             {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "refused", "remarks": None} if
-             item == refused else {"outcome": "vote", "remarks": said})}
+             item == declined else {"outcome": "vote", "remarks": said})}
             for item in memes.memes
         ]  # fmt: skip
         path = place("memes", model="reader", root=tmp_path)
