@@ -54,9 +54,9 @@ def json_server(answer: Answer) -> Iterator[str]:
             status, value, *headers = answered
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.send_response(status)
-            for name, text in ({"Content-Type": "application/json"} | (headers[0] if headers else {})).items():
+            usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+            for name, text in (usual | (headers[0] if headers else {})).items():
                 self.send_header(name, text)
-            self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
 
@@ -67,7 +67,7 @@ def json_server(answer: Answer) -> Iterator[str]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
-        request_queue_size = 64
+        request_queue_size = 128
 
         def handle_error(self, *_: object) -> None:
             return None  # a broken connection is part of a test
