@@ -80,15 +80,17 @@ def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, ke
     )
 
 
-def ask(vendor: Vendor, api: Api, reply: Reply | None = None, *, parts: Any = None, **kwargs: Any) -> Raw:
-    if reply is not None:
-        vendor.reply = lambda body: reply
-
+def send(url: str, api: Api, *, parts: Any = None, **options: Any) -> Raw:
     async def one() -> Raw:
-        async with client(vendor.url(api), api=api, **kwargs) as asked:
+        async with client(url, api=api, **options) as asked:
             return await asked.send("Judge.", parts or [SECRET_WORDS], schema=SCHEMA, key="key-1")
 
     return asyncio.run(one())
+
+
+def ask(vendor: Vendor, api: Api, reply: Reply, **options: Any) -> Raw:
+    vendor.reply = lambda body: reply
+    return send(vendor.url(api), api, **options)
 
 
 def chat(text: str | None = ANSWER, *, finish: str = "stop", **message: Any) -> Reply:
@@ -324,12 +326,7 @@ def test_redirects_are_not_followed(vendor: Vendor, api: Api) -> None:
 def test_a_trickling_answer_times_out_as_a_whole(api: Api) -> None:
     with trickle() as url, pytest.raises(Passing) as caught:
         began = time.monotonic()
-
-        async def one() -> Raw:
-            async with client(url, api=api, timeout=0.5) as asked:
-                return await asked.send("s", ["x"], schema=SCHEMA, key="k")
-
-        asyncio.run(one())
+        send(url, api, timeout=0.5)
     assert caught.value.fields["reason"] == "timeout"
     assert time.monotonic() - began < 5
 
@@ -362,13 +359,8 @@ def trickle() -> Iterator[str]:
 def test_no_server(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-    async def one() -> Raw:
-        async with client(url, api=api) as asked:
-            return await asked.send("s", ["x"], schema=SCHEMA, key="k")
-
     with pytest.raises(Passing) as caught:
-        asyncio.run(one())
+        send(url, api)
     assert caught.value.fields["reason"] == "connection"
 
 
