@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
+from pipelines.store.vault.vault import Vault
 from pipelines.workspace.scratch import compiled_kernels
 from tests import built_once
 
@@ -104,6 +105,12 @@ def no_traces() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[Vault]:
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(64))) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Serve JSON on a free port of loopback: a function answers each request with a status and a value."""
+"""Serve JSON on a free port of loopback: a function answers each request with a status, a value, and maybe headers.
+
+A value of bytes is sent unchanged.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,15 @@ class Request:
     headers: Any
 
 
-Answer = Callable[[Request], tuple[int, Any] | None]
+Answer = Callable[[Request], tuple[int, Any] | tuple[int, Any, dict[str, str]] | None]
+
+
+def completion(message: dict[str, Any], *, model: str, tokens: tuple[int, int], finish: str = "stop") -> dict[str, Any]:
+    """Return an answer in the form of OpenAI's chat completions, with so many tokens read and written."""
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", **message}}
+    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+    head = {"id": "x", "object": "chat.completion", "created": 1, "model": model}
+    return {**head, "choices": [choice], "usage": usage}
 
 
 class QuietHandler(BaseHTTPRequestHandler):
@@ -31,6 +42,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def handle_error(self, *_: object) -> None:
         return None  # a broken connection is part of a test
@@ -65,10 +77,12 @@ def json_server(answer: Answer) -> Iterator[str]:
                 self.connection.close()
                 self.close_connection = True
                 return
-            data = json.dumps(answered[1]).encode()
-            self.send_response(answered[0])
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
+            status, value, *headers = answered
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            self.send_response(status)
+            usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+            for name, text in (usual | (headers[0] if headers else {})).items():
+                self.send_header(name, text)
             self.end_headers()
             self.wfile.write(data)
 

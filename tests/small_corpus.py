@@ -91,6 +91,15 @@ def full(table: str, **values: object) -> dict[str, object]:
     return dict.fromkeys(tables.SCHEMAS[table].names) | values
 
 
+def vote_row(record_id: str, labeller: str, *, labels: Iterable[str], **values: object) -> dict[str, object]:
+    """Return a labeller's vote on a record in the category ``labels``, at a tenth of a cent."""
+    usual = {
+        "category": "labels", "prompt": "p", "outcome": "vote", "reason": "", "repaired": False, "input_tokens": 100,
+        "output_tokens": 10, "cost": 0.001,
+    }  # fmt: skip
+    return full("votes", record_id=record_id, labeller=labeller, labels=sorted(labels), **usual | values)
+
+
 def write_table(path: Path, rows: Iterable[Mapping[str, object]], *, name: str) -> None:
     """Write a table that has no sealed column, such as the result of a stage."""
     tables.write(pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS[name]), path, name=name)

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
     from pipelines.llm.provider_response import Target
-if TYPE_CHECKING:
-    import httpx2
-
 
 POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
@@ -205,8 +202,6 @@ class Client:
     async def _ready(self, http: httpx2.AsyncClient) -> None:
         """Wait for a server of your own; a vendor's address and one without ``ready_seconds`` are asked at once."""
         if self._endpoint.url is not None and self.provider.api == "openai" and self.provider.ready_seconds:
-            from pipelines.llm.client import ready
-
             await ready(
                 http,
                 url=self._endpoint.url,
@@ -317,8 +312,6 @@ class Client:
         if self.provider.api == "openai":
             from pydantic_ai.models.openai import OpenAIChatModel
             from pydantic_ai.providers.openai import OpenAIProvider
-
-            from pipelines.llm.client import Plain
 
             openai = Plain(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
             return OpenAIChatModel(self.labeller.model, provider=OpenAIProvider(openai_client=openai))

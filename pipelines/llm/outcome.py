@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.core.errors import LabellingError
-
-if TYPE_CHECKING:
-    pass
 
 # the client's words for an answer of unknown shape, and for a post that exceeds the model's context
 UNREADABLE, TOO_LONG = "unreadable", "too_long"

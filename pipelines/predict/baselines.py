@@ -18,7 +18,6 @@ from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import (
     EnsembleModel,
     LocalModel,
-    Model,
     PromptedModel,
     RegisteredModel,
     SavedModel,
@@ -96,7 +95,6 @@ class PromptedPosts:
 
     def local(self, spec: LocalModel, *, seed: int) -> Predictor:
         """Return a model in this process that is asked with the labellers' prompt, and shortens posts as they do."""
-        from pipelines.core.taxonomy.task import task_of
         from pipelines.train.predictors.generate import Generator
 
         task = task_of(self.material.scheme, self.material.scheme.category().key)
@@ -153,7 +151,6 @@ def planned(
             yield PromptedPosts(corpus, model, params, settings, vault, root).planned(spec)
 
 
-KINDS = ("prompted", "local", "votes", "ensemble", "saved", "registered")
 SEED = 0  # nothing is sampled
 DECIMALS = 6  # of US dollars, as in the stage votes
 
@@ -213,31 +210,19 @@ def run(
         ``malformed``.
     """
     spec = params.models.get(model)
-    if spec is None or spec.kind not in KINDS:
-        raise ConfigError("NotUntuned", model=model, kinds=", ".join(KINDS))
+    if spec is None or spec.kind not in COLLECTORS:
+        raise ConfigError("NotUntuned", model=model, kinds=", ".join(COLLECTORS))
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     desk = BaselineContext(corpus, model, params, settings, scheme, task, material, vault, root)
-    collected = _answers(spec, desk=desk)
+    collected = COLLECTORS[spec.kind](spec, desk=desk)
     answers = [collected.said.get(record_id) for record_id in desk.ids]
     place = root / "snapshot" / corpus / "predictions" / "untuned" / model
     write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=collected.spent)
     spent = asdict(collected.spent) if collected.spent else None
     metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **collected.more}
     return write_metrics(metrics, root / "metrics" / corpus / f"baselines-{model}.json")
-
-
-def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
-    kinds: dict[type, Callable[..., BaselineAnswers]] = {
-        PromptedModel: _prompted,
-        LocalModel: _local,
-        VotesModel: _votes,
-        EnsembleModel: _ensemble,
-        SavedModel: _saved,
-        RegisteredModel: _registered,
-    }
-    return kinds[type(spec)](spec, desk=desk)
 
 
 def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
@@ -331,12 +316,21 @@ def _bill(bills: Sequence[Mapping[str, finetuned.Row]], *, ids: Collection[str])
 
 
 def _saved(spec: SavedModel, *, desk: BaselineContext) -> BaselineAnswers:
-    saved = external_predictions.read(
+    said, more = external_predictions.read(
         spec.path,
         folder=desk.settings.annotation_files,
         task=desk.task,
         asked=set(desk.ids),
         known={record_id for record_id, _ in desk.material.placed},
     )
-    more = {name: getattr(saved, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
-    return BaselineAnswers(saved.said, None, more)
+    return BaselineAnswers(said, None, more)
+
+
+COLLECTORS: Mapping[str, Callable[..., BaselineAnswers]] = {
+    "prompted": _prompted,
+    "local": _local,
+    "votes": _votes,
+    "ensemble": _ensemble,
+    "saved": _saved,
+    "registered": _registered,
+}

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from pipelines.annotate.imports.published_files import FORMATS, UnreadableFile, first, list_of, read_file
 from pipelines.annotate.imports.published_files import FileRow as Line
@@ -26,33 +26,20 @@ JOIN = "|"
 OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
-@dataclass(frozen=True)
-class ExternalPredictions:
-    """The content of a file of external predictions, with counts of the rows that are not used.
-
-    Args:
-        said: record id -> prediction, for the records to score.
-        unknown: number of rows of records that are not in the corpus's split.
-        elsewhere: number of rows of records in the split that are not scored (train, examples of the prompt).
-        repaired: number of answers that the scheme's rules repaired, by rule.
-        malformed: number of answers with an unknown label, or a set that no rule repairs.
-    """
-
-    said: Mapping[str, Prediction]
-    digest: str
-    unknown: int
-    elsewhere: int
-    repaired: Mapping[str, int]
-    malformed: int
-
-
-def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]) -> ExternalPredictions:
+def read(
+    path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]
+) -> tuple[dict[str, Prediction], dict[str, Any]]:
     """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
 
     Args:
         folder: the folder of such files, ``Settings.annotation_files``.
         asked: ids of the records to score.
         known: ids of all records of the split.
+
+    Returns:
+        The predictions by id of the records to score, and metrics: ``digest`` of the file, rows of ``unknown`` records
+        and of those that are not scored (``elsewhere``: train, examples of the prompt), ``repaired`` answers by the
+        scheme's rule, and ``malformed`` ones, which have an unknown label or a set that no rule repairs.
     """
     place = (folder / path).resolve()
     name = place.name
@@ -75,14 +62,13 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
         mended.update(repairs if record_id in asked else ())
     wanted = {record_id: prediction for record_id, prediction in said.items() if record_id in asked}
     unknown = sum(record_id not in known for record_id in said)
-    return ExternalPredictions(
-        said=wanted,
-        digest=file.digest,
-        unknown=unknown,
-        elsewhere=len(said) - unknown - len(wanted),
-        repaired=dict(sorted(mended.items())),
-        malformed=sum(prediction.outcome == Outcome.MALFORMED for prediction in wanted.values()),
-    )
+    return wanted, {
+        "digest": file.digest,
+        "unknown": unknown,
+        "elsewhere": len(said) - unknown - len(wanted),
+        "repaired": dict(sorted(mended.items())),
+        "malformed": sum(prediction.outcome == Outcome.MALFORMED for prediction in wanted.values()),
+    }
 
 
 def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple[str, Prediction, tuple[str, ...]]]:

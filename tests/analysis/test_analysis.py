@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from pipelines.store.vault.vault import Vault
 from tests.analysis import sandbox_items
 from tests.refusals import refused
 from tests.small_corpus import NOW
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(64)) as opened:
-        yield opened
 
 
 def metrics(root: Path, corpus: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipelines.analysis import analysis
-from pipelines.analysis.features import VisualFeatures
+from pipelines.analysis.features import VisualFeatures, open_all
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from tests.analysis import sandbox_items
@@ -34,7 +34,7 @@ def significant(found: dict[str, Any]) -> set[str]:
 def test_planted_words_are_found_and_what_no_label_decides_is_not() -> None:
     features = VisualFeatures()
     visual = [features.of(sandbox_items.plain(n), text_area=n / 30) for n in range(9)]
-    given: dict[str, Any] = {"scheme": load("figsim"), "params": load_params(ROOT), "lexicons": features.open_all({})}
+    given: dict[str, Any] = {"scheme": load("figsim"), "params": load_params(ROOT), "lexicons": open_all({})}
     planted = pairs = pictures = shuffled = 0
     sizes = []
     for seed in range(SEEDS):

@@ -27,7 +27,7 @@ import pydantic_ai.models.openai
 import pydantic_ai.providers.openai  # noqa: F401 - before the fork
 from pydantic import SecretStr
 
-from pipelines.core.config.label import Price, Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import Price, RemoteLabeller
 from pipelines.core.config.settings import Endpoint
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
@@ -36,6 +36,8 @@ from pipelines.llm.prompting.prompts import build
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault
+from tests.json_server import completion
+from tests.label import small_settings
 
 FORK = multiprocessing.get_context("fork")
 SECRET = bytes(range(32))
@@ -56,15 +58,12 @@ def answer(model: str, *, asked: int) -> tuple[int, dict[str, str], dict[str, An
         return 429, {"Retry-After": "0.05"}, {"error": {"message": "wait", "code": "rate_limit_exceeded"}}
     if "down" in model or ("fail" in model and first):
         return 500, {}, {"error": {"message": "down"}}
-    message: dict[str, Any] = {"role": "assistant", "content": json.dumps({"labels": LABELS})}
+    message = {"content": json.dumps({"labels": LABELS})}
     if "refuse" in model:
-        message |= {"content": None, "refusal": "no"}
+        message = {"content": None, "refusal": "no"}
     if "prose" in model:
-        message["content"] = "It depends."
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-    usage = {"prompt_tokens": TOKENS[0], "completion_tokens": TOKENS[1], "total_tokens": sum(TOKENS)}
-    head = {"id": "x", "object": "chat.completion", "created": 1, "model": model}
-    return 200, {}, {**head, "choices": [choice], "usage": usage}
+        message = {"content": "It depends."}
+    return 200, {}, completion(message, model=model, tokens=TOKENS)
 
 
 async def serve(log: Path, *, latency: float, port: Connection) -> None:
@@ -166,28 +165,17 @@ def remote(
     return Remote(
         "small",
         labeller=RemoteLabeller(kind="remote", provider="local", model=model, system="commercial", price=PRICE),
-        provider=Provider(
-            api="openai",
-            concurrency=concurrency,
-            requests_per_minute=None,
-            tokens_per_minute=None,
-            timeout_seconds=timeout,
-            max_retries=retries,
-            max_retry_after_seconds=1,
-            batch_poll_seconds=poll,
+        provider=small_settings.provider(
+            concurrency=concurrency, timeout_seconds=timeout, max_retries=retries, batch_poll_seconds=poll
         ),
         endpoint=Endpoint(url=url, key=SecretStr("k")),
-        votes=VotesParams(
+        votes=small_settings.votes(
             labellers=("small",),
-            mode="improved",
-            max_output_tokens=64,
             context_tokens=context,
             shard_size=500,
             budget_usd=budget,
             batch=batch,
             max_failed=0.01,
-            min_positives=5,
-            seed=1,
         ),
         prompt=build(scheme, keys=["labels"], system="commercial"),
         scheme=scheme,

@@ -16,6 +16,7 @@ from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
 from pipelines.label.silver.ballots import valid, valid_scores
 from pipelines.store import tables
 from tests.refusals import refused
+from tests.small_corpus import vote_row
 
 # crowd-kit asks pandas 3 for what pandas 4 will not have
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
@@ -43,22 +44,10 @@ def table(rows: Sequence[dict[str, object]], *, seed: int | None = None, labelle
     for i, row in enumerate(rows):
         for member, answer in row.items():
             vote = isinstance(answer, frozenset)
-            made.append(
-                {
-                    "record_id": f"{i:04d}",
-                    "labeller": member,
-                    "category": "labels",
-                    "prompt": "p",
-                    "outcome": "vote" if vote else answer,
-                    "reason": "",
-                    "repaired": False,
-                    "labels": sorted(answer) if vote else ["rape_past"] if labelled else [],
-                    "scores": [float(name in answer) for name in CATEGORY.names] if vote else None,
-                    "input_tokens": 1,
-                    "output_tokens": 1,
-                    "cost": 0.0,
-                }
-            )
+            labels = answer if vote else ["rape_past"] if labelled else []
+            scores = [float(name in answer) for name in CATEGORY.names] if vote else None
+            outcome = "vote" if vote else answer
+            made.append(vote_row(f"{i:04d}", member, labels=labels, outcome=outcome, scores=scores))
     if seed is not None:
         random.Random(seed).shuffle(made)
     return pa.Table.from_pylist(made, schema=tables.SCHEMAS["votes"])

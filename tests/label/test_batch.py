@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
@@ -17,6 +17,7 @@ from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret
+from tests.label import small_settings
 
 APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")
 MODELS = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-20250514", "google": "gemini-2.5-pro"}
@@ -30,29 +31,9 @@ def client(vendors: Any, api: Any, *, key: str = "sandbox") -> Client:
     return Client(
         RemoteLabeller(kind="remote", provider=api, model=MODELS[api], system="commercial"),
         name="judge",
-        provider=Provider(
-            api=api,
-            concurrency=4,
-            requests_per_minute=None,
-            tokens_per_minute=None,
-            timeout_seconds=20,
-            max_retries=0,
-            max_retry_after_seconds=1,
-            batch_poll_seconds=0.1,
-        ),
+        provider=small_settings.provider(api=api, timeout_seconds=20, max_retries=0),
         endpoint=vendors.endpoint(api, key=key),
-        votes=VotesParams(
-            labellers=("judge",),
-            mode="improved",
-            max_output_tokens=64,
-            context_tokens=4096,
-            shard_size=10,
-            budget_usd=1,
-            batch=True,
-            max_failed=0,
-            min_positives=5,
-            seed=1,
-        ),
+        votes=small_settings.votes(batch=True),
     )
 
 

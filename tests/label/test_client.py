@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.settings import Endpoint
 from pipelines.core.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
+from tests.json_server import Request, completion, json_server
+from tests.label import small_settings
 from tests.refusals import refused
 
 Api = Literal["openai", "anthropic", "google"]
@@ -39,59 +41,28 @@ APIS: tuple[Api, ...] = ("openai", "anthropic", "google")
 SECRET_WORDS = "an evening by the lake"
 
 
-class Vendor(ThreadingHTTPServer):
-    """Gives preset answers and stores the requests."""
+@dataclass
+class Vendor:
+    """Gives preset answers and keeps the requests."""
 
-    daemon_threads = True
-    request_queue_size = 64
+    address: str = ""
+    reply: Callable[[Any], Reply] = lambda body: (500, {}, {})
+    asked: list[Request] = field(default_factory=list)
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.reply: Callable[[str, str, Any], Reply] = lambda _m, _p, _b: (500, {}, {})
-        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+    def answer(self, request: Request) -> tuple[int, Any, dict[str, str]]:
+        self.asked.append(request)
+        status, headers, body = self.reply(request.body)
+        return status, body, headers
 
     def url(self, api: Api) -> str:
-        below = {"openai": "/v1", "anthropic": "", "google": "/google"}[api]
-        return f"http://127.0.0.1:{self.server_address[1]}{below}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Vendor
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self._answer("GET")
-
-    def do_POST(self) -> None:
-        self._answer("POST")
-
-    def _answer(self, method: str) -> None:
-        data = self.rfile.read(int(self.headers.get("content-length") or 0))
-        try:
-            body = json.loads(data)
-        except ValueError:
-            body = data
-        headers = {k.lower(): v for k, v in self.headers.items()}
-        self.server.asked.append((method, self.path, headers, body))
-        status, extra, reply = self.server.reply(method, self.path, body)
-        sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-        self.send_response(status)
-        for name, value in ({"content-type": "application/json"} | extra).items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        self.wfile.write(sent)
+        return self.address + {"openai": "/v1", "anthropic": "", "google": "/google"}[api]
 
 
 @pytest.fixture(scope="module")
 def vendor() -> Iterator[Vendor]:
-    with Vendor() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    made = Vendor()
+    with json_server(made.answer) as made.address:
+        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -103,48 +74,27 @@ def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, ke
     return Client(
         RemoteLabeller(kind="remote", provider="my-vendor", model=model or MODELS[api], system="commercial"),
         name="judge",
-        provider=Provider(
-            api=api,
-            concurrency=4,
-            requests_per_minute=None,
-            tokens_per_minute=None,
-            timeout_seconds=timeout,
-            max_retries=3,
-            max_retry_after_seconds=1,
-            batch_poll_seconds=0.1,
-        ),
+        provider=small_settings.provider(api=api, timeout_seconds=timeout, max_retries=3, batch_poll_seconds=0.1),
         endpoint=Endpoint(url=url, key=SecretStr(key)),
-        votes=VotesParams(
-            labellers=("judge",),
-            mode="improved",
-            max_output_tokens=1024,
-            context_tokens=4096,
-            shard_size=10,
-            budget_usd=1,
-            batch=False,
-            max_failed=0,
-            min_positives=5,
-            seed=1,
-        ),
+        votes=small_settings.votes(max_output_tokens=1024),
     )
 
 
-def ask(vendor: Vendor, api: Api, reply: Reply | None = None, *, parts: Any = None, **kwargs: Any) -> Raw:
-    if reply is not None:
-        vendor.reply = lambda _m, _p, _b: reply
-
+def send(url: str, api: Api, *, parts: Any = None, **options: Any) -> Raw:
     async def one() -> Raw:
-        async with client(vendor.url(api), api=api, **kwargs) as asked:
+        async with client(url, api=api, **options) as asked:
             return await asked.send("Judge.", parts or [SECRET_WORDS], schema=SCHEMA, key="key-1")
 
     return asyncio.run(one())
 
 
+def ask(vendor: Vendor, api: Api, reply: Reply, **options: Any) -> Raw:
+    vendor.reply = lambda body: reply
+    return send(vendor.url(api), api, **options)
+
+
 def chat(text: str | None = ANSWER, *, finish: str = "stop", **message: Any) -> Reply:
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text, **message}}
-    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-    head = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
-    return 200, {}, head | {"choices": [choice], "usage": usage}
+    return 200, {}, completion({"content": text, **message}, model="m", tokens=(11, 7), finish=finish)
 
 
 def claude(text: str | None = ANSWER, *, stop: str = "end_turn") -> Reply:
@@ -172,7 +122,7 @@ def test_an_answer_with_its_tokens_and_what_was_sent(vendor: Vendor, api: Api) -
     assert (raw.input_tokens, raw.output_tokens) == (11, 7)
     assert Raw.from_json(raw.to_json()) == raw
     assert len(vendor.asked) == 1
-    _, _, headers, body = vendor.asked[0]
+    headers, body = vendor.asked[0].headers, vendor.asked[0].body
     assert headers["idempotency-key"] == "key-1"
     assert "secret-key" in (
         headers.get("authorization", "") + headers.get("x-api-key", "") + headers.get("x-goog-api-key", "")
@@ -376,12 +326,7 @@ def test_redirects_are_not_followed(vendor: Vendor, api: Api) -> None:
 def test_a_trickling_answer_times_out_as_a_whole(api: Api) -> None:
     with trickle() as url, pytest.raises(Passing) as caught:
         began = time.monotonic()
-
-        async def one() -> Raw:
-            async with client(url, api=api, timeout=0.5) as asked:
-                return await asked.send("s", ["x"], schema=SCHEMA, key="k")
-
-        asyncio.run(one())
+        send(url, api, timeout=0.5)
     assert caught.value.fields["reason"] == "timeout"
     assert time.monotonic() - began < 5
 
@@ -414,13 +359,8 @@ def trickle() -> Iterator[str]:
 def test_no_server(api: Api) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-    async def one() -> Raw:
-        async with client(url, api=api) as asked:
-            return await asked.send("s", ["x"], schema=SCHEMA, key="k")
-
     with pytest.raises(Passing) as caught:
-        asyncio.run(one())
+        send(url, api)
     assert caught.value.fields["reason"] == "connection"
 
 
@@ -438,7 +378,7 @@ def test_images_travel_in_their_place(vendor: Vendor, api: Api) -> None:
     picture = b"\x89PNG\r\n\x1a\n" + b"0" * 40
     raw = ask(vendor, api, GOOD[api](), parts=["before ", picture, " after"])
     assert raw.text == ANSWER
-    sent = json.dumps(vendor.asked[0][3])
+    sent = json.dumps(vendor.asked[0].body)
     assert sent.index("before") < sent.index("iVBORw0K") < sent.index("after")
     assert "image/png" in sent
     assert "iVBORw0K" not in json.dumps(raw.effective)
@@ -453,7 +393,7 @@ def test_what_cannot_be_shown_is_not_sent(vendor: Vendor) -> None:
 
 
 def test_many_at_once_share_one_client(vendor: Vendor) -> None:
-    def echo(_method: str, _path: str, body: Any) -> Reply:
+    def echo(body: Any) -> Reply:
         return chat(body["messages"][-1]["content"])
 
     vendor.reply = echo
@@ -468,12 +408,12 @@ def test_many_at_once_share_one_client(vendor: Vendor) -> None:
 
     raws = asyncio.run(many())
     assert [raw.text for raw in raws] == [f"post {n}" for n in range(24)]
-    keys = {(body["messages"][-1]["content"], headers["idempotency-key"]) for _, _, headers, body in vendor.asked}
+    keys = {(each.body["messages"][-1]["content"], each.headers["idempotency-key"]) for each in vendor.asked}
     assert keys == {(f"post {n}", f"key-{n}") for n in range(24)}
 
 
 def test_a_cancelled_question_leaves_the_client_usable(vendor: Vendor) -> None:
-    def slow(_method: str, _path: str, body: Any) -> Reply:
+    def slow(body: Any) -> Reply:
         time.sleep(0.3 if "slow" in json.dumps(body) else 0)
         return chat()
 

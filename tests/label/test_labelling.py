@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -53,14 +52,7 @@ class Lab:
     vault: Vault
 
     def votes(self, labeller: str, *, params: Params | None = None) -> dict[str, Any]:
-        return votes.run(
-            "posts",
-            labeller=labeller,
-            params=params or self.params,
-            settings=self.settings,
-            vault=self.vault,
-            root=self.root,
-        )
+        return votes.run("posts", labeller=labeller, **{**self.places, "params": params or self.params})
 
     @property
     def places(self) -> dict[str, Any]:
@@ -125,21 +117,13 @@ def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.faults
 def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
-    estimated = cost.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
+    estimated = cost.run("posts", **lab.places)
     assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)
     assert len(estimated["jobs"]) == 3 * 2
     assert all(vendors.counts(p)["received"] == 0 for p in ("openai", "anthropic", "google")), "nothing is sent"
 
     for job in estimated["jobs"]:
-        votes.ask(
-            "posts",
-            labeller=job["labeller"],
-            shard=job["shard"],
-            params=lab.params,
-            settings=lab.settings,
-            vault=lab.vault,
-            root=lab.root,
-        )
+        votes.ask("posts", labeller=job["labeller"], shard=job["shard"], **lab.places)
     asked = {p: vendors.counts(p)["keys"] for p in ("openai", "anthropic", "google")}
     assert set(asked.values()) == {sum(SIZES.values())}
     counted = {labeller: lab.votes(labeller) for labeller in lab.params.votes.labellers}
@@ -160,9 +144,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         best = max(numbers["test"][m]["all"]["exact"] for m in numbers["members"])
         assert numbers["test"]["ensemble"]["all"]["exact"] >= best - 0.05
 
-    flipped = injection_test.run(
-        "posts", ensemble="cradle", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root
-    )
+    flipped = injection_test.run("posts", ensemble="cradle", **lab.places)
     assert flipped["asked"] == 120
     left = cost.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
     assert {name: one["cached"] for name, one in left.items()} == dict.fromkeys(VENDORS, 120), "what was estimated"
@@ -238,13 +220,9 @@ def test_killed_at_any_moment_it_asks_nothing_twice(lab: Lab, vendors: Any, tmp_
     undisturbed, wanted = lab.file("gpt").read_bytes(), vendors.counts("openai")["keys"]
     lab.file("gpt").unlink()
     answers = tmp_path / "killed.sqlite"
-    environment = {
-        **os.environ,
-        "CORPUS_ANSWERS_URL": f"sqlite:///{answers}",
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
-    (lab.root / "params.yaml").write_text(yaml_of(lab.params))
+    own = {"CORPUS_ANSWERS_URL": f"sqlite:///{answers}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | own
+    (lab.root / "params.yaml").write_text(lab.params.model_dump_json())
     argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--labeller", "gpt"]
     before = len(vendors.log())
     kills = 0
@@ -266,10 +244,6 @@ def test_killed_at_any_moment_it_asks_nothing_twice(lab: Lab, vendors: Any, tmp_
 def asked(vendors: Any, *, since: int) -> set[str]:
     """Return the questions in the vendors' log after its first ``since`` lines."""
     return {line["key"] for line in vendors.log()[since:] if line["vendor"] == "openai"}
-
-
-def yaml_of(params: Params) -> str:
-    return json.dumps(json.loads(params.model_dump_json()))
 
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:

@@ -164,25 +164,19 @@ def test_a_labeller_without_picture_input_is_refused_by_name(params: Params) -> 
 
 
 @pytest.fixture
-def settings(vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def places(vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What a labeller needs beside its name, the parameters and a prompt."""
     for name, value in vendors.environ().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     monkeypatch.setenv("CORPUS_SECRET", SECRET)
-    return Settings.from_env()
-
-
-@pytest.fixture
-def vault(settings: Settings) -> Iterator[Vault]:
-    with Vault.open(settings.vault_url, secret=settings.secret()) as opened:
-        opened.admit([(f"r{n:03d}", f"t3_{n}") for n in range(120)], corpus="memes", month="2022-12", now=NOW)
-        yield opened
-
-
-@pytest.fixture
-def answers(settings: Settings) -> Iterator[AnswerStore]:
-    with AnswerStore.open(settings.answers_url) as opened:
-        yield opened
+    settings = Settings.from_env()
+    with (
+        Vault.open(settings.vault_url, secret=settings.secret()) as vault,
+        AnswerStore.open(settings.answers_url) as answers,
+    ):
+        vault.admit([(f"r{n:03d}", f"t3_{n}") for n in range(120)], corpus="memes", month="2022-12", now=NOW)
+        yield {"settings": settings, "vault": vault, "answers": answers, "scheme": SCHEME}
 
 
 def prompt(*examples: Example) -> Prompt:
@@ -192,23 +186,16 @@ def prompt(*examples: Example) -> Prompt:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
-    name: str, params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
+    name: str, params: Params, places: dict[str, Any], vendors: Any
 ) -> None:
     vendors.calm()
-    asked = MemeLabeller.named(
-        name,
-        params=params,
-        settings=settings,
-        prompt=prompt(example(100, IRONY, text="so much fun as always")),
-        scheme=SCHEME,
-        answers=answers,
-        vault=vault,
-    )
+    shown_ = prompt(example(100, IRONY, text="so much fun as always"))
+    asked = MemeLabeller.named(name, params=params, prompt=shown_, **places)
     captions = {"life is a leaky boat": (METAPHOR,), "running low like the printer": (PUN,), "a plain day": ()}
     memes = [meme(example(n, text=text), words=True) for n, text in enumerate(captions)]
     found = asked.label(memes)
     assert [(a.outcome, a.labels) for a in found] == [(Outcome.VOTE, labels) for labels in captions.values()]
-    sent = effective(answers, vault=vault)
+    sent = effective(places["answers"], vault=places["vault"])
     stops = name != "mini"
     assert [a.reason for a in found] == ["brace" if stops else ""] * 3
     config = sent.get("generationConfig", sent)
@@ -223,16 +210,14 @@ def test_each_vendor_is_asked_with_what_it_takes_of_the_papers_decoding(
 @pytest.mark.filterwarnings("error::pydantic_ai.exceptions.UnsupportedSettingWarning")
 @pytest.mark.parametrize("name", ["four", "sonnet"])
 def test_a_batch_is_asked_with_what_its_endpoint_takes(
-    name: str, params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
+    name: str, params: Params, places: dict[str, Any], vendors: Any
 ) -> None:
     vendors.calm()
     batched = params.model_copy(update={"votes": params.votes.model_copy(update={"batch": True})})
-    labeller = MemeLabeller.named(
-        name, params=batched, settings=settings, prompt=prompt(), scheme=SCHEME, answers=answers, vault=vault
-    )
+    labeller = MemeLabeller.named(name, params=batched, prompt=prompt(), **places)
     (found,) = labeller.label([meme(example(1, text="life is a leaky boat"), words=True)])
     assert (found.outcome, found.labels) == (Outcome.VOTE, (METAPHOR,))
-    sent = effective(answers, vault=vault)
+    sent = effective(places["answers"], vault=places["vault"])
     assert sent["batch"]
     assert ("stop_sequences" in sent) == (name == "sonnet")
 
@@ -246,22 +231,11 @@ def effective(answers: AnswerStore, *, vault: Vault) -> dict[str, Any]:
     return kept[0]
 
 
-def test_a_repetition_is_asked_once_and_another_one_again(
-    params: Params, settings: Settings, vault: Vault, answers: AnswerStore, vendors: Any
-) -> None:
+def test_a_repetition_is_asked_once_and_another_one_again(params: Params, places: dict[str, Any], vendors: Any) -> None:
     vendors.calm()
 
     def ask(repetition: int) -> list[Any]:
-        labeller = MemeLabeller.named(
-            "four",
-            params=params,
-            settings=settings,
-            prompt=prompt(),
-            scheme=SCHEME,
-            answers=answers,
-            vault=vault,
-            repetition=repetition,
-        )
+        labeller = MemeLabeller.named("four", params=params, prompt=prompt(), repetition=repetition, **places)
         first = example(1, text="so much fun as always")
         # two pictures of one record
         second = replace(first, item=(first.item[0], 1), text="life is a leaky boat", image=picture("blue"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,12 +62,6 @@ def test_no_silver_label_is_milder_than_a_vote_in_silence(votes: dict[str, froze
     if not queued(votes):
         assert decision != Decision(None, "none", "discarded")
         assert CATEGORY.severity(decision.labels) == max(CATEGORY.severity(labels) for labels in votes.values())
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(64))) as opened:
-        yield opened
 
 
 def write_posts(root: Path, texts: list[str], *, vault: Vault) -> list[str]:

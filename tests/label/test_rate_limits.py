@@ -7,18 +7,12 @@ import time
 
 from pipelines.core.config.label import Provider
 from pipelines.llm.sender import Gate, Pace
+from tests.label import small_settings
 
 
 def provider(*, concurrency: int = 4, requests: int | None = None, tokens: int | None = None) -> Provider:
-    return Provider(
-        api="openai",
-        concurrency=concurrency,
-        requests_per_minute=requests,
-        tokens_per_minute=tokens,
-        timeout_seconds=5,
-        max_retries=2,
-        max_retry_after_seconds=2,
-        batch_poll_seconds=0.05,
+    return small_settings.provider(
+        concurrency=concurrency, requests_per_minute=requests, tokens_per_minute=tokens, max_retry_after_seconds=2
     )
 
 

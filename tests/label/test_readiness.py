@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,36 +12,11 @@ import pytest
 from pipelines.core.config.params import load
 from pipelines.llm import client
 from pipelines.llm.client import ready
+from tests.json_server import Request, json_server
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
 MODEL = "Qwen/Qwen3-8B"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answer the health check and the list of models as :class:`ServedModel` says, and count the requests."""
-
-    told: ClassVar[ServedModel]
-
-    def do_GET(self) -> None:
-        served = type(self).told
-        served.asked.append((self.path, self.headers.get("Authorization", "")))
-        if self.path == "/health":
-            served.loading -= 1
-            self.reply(503 if served.loading >= 0 else served.health, b"")
-        elif self.path == "/v1/models":
-            self.reply(served.status, json.dumps({"data": [{"id": m} for m in served.models]}).encode())
-        else:
-            self.reply(404, b"")
-
-    def reply(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
 
 
 class ServedModel:
@@ -55,18 +27,23 @@ class ServedModel:
         self.asked: list[tuple[str, str]] = []
         self.url = ""
 
+    def answer(self, request: Request) -> tuple[int, Any]:
+        self.asked.append((request.path, request.headers.get("Authorization", "")))
+        if request.path == "/health":
+            self.loading -= 1
+            return 503 if self.loading >= 0 else self.health, b""
+        if request.path == "/v1/models":
+            return self.status, {"data": [{"id": model} for model in self.models]}
+        return 404, b""
+
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
     monkeypatch.setattr(client, "POLL_SECONDS", 0.05)
-    Handler.told = ServedModel()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Handler.told.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield Handler.told
-        server.shutdown()
-        thread.join()
+    made = ServedModel()
+    with json_server(made.answer) as address:
+        made.url = f"{address}/v1"
+        yield made
 
 
 def wait(url: str, *, seconds: float = 0.3, model: str = MODEL) -> None:

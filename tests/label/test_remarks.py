@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from pipelines.llm.outcome import Outcome, Raw
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train
+from tests.json_server import Request, completion, json_server
 from tests.label.conftest import VendorHost
 from tests.refusals import refused
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
@@ -52,9 +51,10 @@ class Explainer:
     manner: str = "remark"
     asked: list[dict[str, Any]] = field(default_factory=list)
 
-    def answer(self, question: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
+        question = request.body
         self.asked.append(question)
-        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+        message: dict[str, Any] = {"content": None, "refusal": None}
         if self.manner == "down" or (self.manner == "stumble" and len(self.asked) % 2 == 0):
             return 500, {"error": {"message": "down"}}
         if self.manner == "refuse" or (self.manner == "moody" and len(self.asked) == 1):
@@ -63,10 +63,7 @@ class Explainer:
             seen = said(question)
             named = f"{REMARK}: {sum('image' in part['type'] for part in seen)} picture, {len(self.asked)}"
             message["content"] = json.dumps(dict(zip(HEADS, ("because", named, ""), strict=True)))
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
-        usage = {"prompt_tokens": 2000, "completion_tokens": 20, "total_tokens": 2020}
-        head = {"id": "x", "object": "chat.completion", "created": 1, "model": question["model"]}
-        return 200, {**head, "choices": [choice], "usage": usage}
+        return 200, completion(message, model=question["model"], tokens=(2000, 20))
 
 
 def said(question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -79,28 +76,9 @@ def said(question: dict[str, Any]) -> list[dict[str, Any]]:
 def explainer() -> Iterator[Explainer]:
     made = Explainer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            status, body = made.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield made
-    server.shutdown()
-    server.server_close()
+    with json_server(made.answer) as address:
+        made.url = f"{address}/v1"
+        yield made
 
 
 @dataclass

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from pipelines.core.config.params import Params, load
@@ -20,6 +18,7 @@ from pipelines.label.silver import silver
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
+from tests.small_corpus import gold_rows, vote_row, write_examples, write_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 
@@ -52,25 +51,13 @@ EXAMPLES = {"d4"}
 def answer(record: str, labeller: str, given: str, *, surely: float = 0.0) -> dict[str, Any]:
     vote = given in NAMES
     rest = (1 - surely) / (len(NAMES) - 1)
-    return {
-        "record_id": record,
-        "labeller": labeller,
-        "category": "labels",
-        "prompt": "p",
-        "outcome": "vote" if vote else given,
-        "reason": "" if vote else "content_filter",
-        "repaired": False,
-        "labels": [given] if vote else [],
-        "scores": [surely if name == given else rest for name in NAMES] if vote and surely else None,
-        "input_tokens": 100,
-        "output_tokens": 10,
-        "cost": 0.001,
-    }
+    scores = [surely if name == given else rest for name in NAMES] if vote and surely else None
+    told = {} if vote else {"outcome": given, "reason": "content_filter"}
+    return vote_row(record, labeller, labels=[given] if vote else [], scores=scores, **told)
 
 
 def write(root: Path, name: str, where: str, rows: list[dict[str, Any]]) -> None:
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS[name])
-    tables.write(table, root / "snapshot" / "posts" / where, name=name)
+    write_table(root / "snapshot" / "posts" / where, rows, name=name)
 
 
 def write_corpus(
@@ -82,25 +69,12 @@ def write_corpus(
         "split/splits.parquet",
         [{"record_id": r, "image": 0, "group": f"g-{r}", "split": part} for r, part in split.items()],
     )
-    rows = [
-        {
-            **{"record_id": r, "image": 0, "category": "labels", "labels": [g]},
-            **{"how": "published", "round": None},
-        }
-        for r, g in gold.items()
-        if g is not None
-    ]
+    rows = gold_rows({(r, 0): {"labels": [label]} for r, label in gold.items() if label is not None})
     write(root, "gold", "gold/gold.parquet", rows)
-    write(root, "examples", "few_shot/examples.parquet", [{"record_id": r, "image": 0} for r in EXAMPLES])
+    write_examples(root / "snapshot" / "posts", EXAMPLES)
     for labeller in sorted({vote["labeller"] for vote in votes}):
         own = [vote for vote in votes if vote["labeller"] == labeller]
         write(root, "votes", f"votes/{labeller}/votes.parquet", own)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(64))) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -22,13 +22,9 @@ from urllib.request import urlopen
 
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting.prompts import Prompt, delimiter
+from tests.train.byte_tokens import END, byte_level
 
 SECRET = bytes(32)
-END, PAD = "<|im_end|>", "<|endoftext|>"
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 SIGNS = {
     ("no_crisis",): ("my garden", "a recipe", "the bus"),
     ("selfharm_past",): ("an old scar", "former wounds", "what I did back then"),
@@ -61,7 +57,8 @@ def train(folder: Path, *, prompt: Prompt, examples: list[tuple[Post, tuple[str,
     torch.set_num_threads(1)  # SPEC 2.4: two threads on a busy machine are slower by far
     set_seed(seed)
     rows = [_row(prompt, post=post, labels=labels) for post, labels in examples]
-    tokenizer = _tokenizer(rows)
+    texts = (message["content"] for row in rows for side in ("prompt", "completion") for message in row[side])
+    tokenizer = byte_level(441, texts=(*texts, "system", "user", "assistant"))
     config = Qwen3Config(
         vocab_size=len(tokenizer), hidden_size=96, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=24, max_position_embeddings=512, tie_word_embeddings=True,
@@ -89,26 +86,6 @@ def _row(prompt: Prompt, *, post: Post, labels: tuple[str, ...]) -> dict[str, An
         "prompt": [{"role": "system", "content": system}, {"role": "user", "content": user}],
         "completion": [{"role": "assistant", "content": json.dumps({"labels": list(labels)})}],
     }
-
-
-def _tokenizer(rows: list[dict[str, Any]]) -> Any:
-    """Return a byte-level tokenizer learned from the rows: it reads any text, and labels take few tokens."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    plain = Tokenizer(models.BPE())
-    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    plain.decoder = decoders.ByteLevel()
-    special = [PAD, "<|im_start|>", END]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    teacher = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    texts = (message["content"] for row in rows for side in ("prompt", "completion") for message in row[side])
-    plain.train_from_iterator([*texts, "system", "user", "assistant"], teacher)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=END, pad_token=PAD)
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
 
 
 def _check(dataset: Any, *, count: int, tokenizer: Any) -> None:

@@ -10,12 +10,10 @@ import random
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,6 +24,7 @@ from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation.systems import AuditedItem, System
 from pipelines.operate.plan import cost
 from pipelines.store.answers import AnswerStore
+from tests.json_server import Request, json_server
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SIZES, SYSTEMS, Audit, asked, audit, digest
 from tests.refusals import refused
@@ -182,49 +181,25 @@ def test_a_record_that_was_taken_down_is_not_asked_about(lab: Audit, vendors: Ve
 
 
 @contextmanager
-def broken(answer: Any) -> Iterator[tuple[str, list[int]]]:
-    """Serve a vendor whose ``answer(number)`` is (status, headers, body, bytes to send), and yield its address."""
+def broken(answer: Callable[[int], Any]) -> Iterator[tuple[str, list[int]]]:
+    """Serve a vendor that answers its n-th request with ``answer(n)``; yield its address and the numbers so far."""
     numbers: list[int] = []
     count = itertools.count(1)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def numbered(_: Request) -> Any:
+        numbers.append(number := next(count))
+        return answer(number)
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            number = next(count)
-            numbers.append(number)
-            status, headers, body, sent = answer(number)
-            self.send_response(status)
-            for name, value in {
-                "Content-Type": "application/json",
-                "Content-Length": str(len(body)),
-                **headers,
-            }.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body[:sent])
-            self.close_connection = sent is not None
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-    server = Server(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", numbers
-    server.shutdown()
-    server.server_close()
+    with json_server(numbered) as url:
+        yield url, numbers
 
 
-SAFE = json.dumps({"choices": [{"message": {"content": "safe"}, "finish_reason": "stop"}]}).encode()
+SAFE = {"choices": [{"message": {"content": "safe"}, "finish_reason": "stop"}]}
+HALF = 200, json.dumps(SAFE).encode()[:9], {"Content-Length": str(len(json.dumps(SAFE))), "Connection": "close"}
 
 
 def test_an_answer_that_breaks_off_is_requested_again(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    with broken(lambda n: (200, {}, SAFE, 9 if n % 6 == 1 else None)) as (url, numbers):
+    with broken(lambda n: HALF if n % 6 == 1 else (200, SAFE)) as (url, numbers):
         monkeypatch.setenv("CORPUS_GUARD_URL", url)
         told = lab.run("llama-guard-3")["systems"]["llama-guard-3"]
     assert len(numbers) > told["outcomes"]["vote"] == told["requests"]
@@ -233,7 +208,7 @@ def test_an_answer_that_breaks_off_is_requested_again(lab: Audit, monkeypatch: p
 def test_an_unanswered_item_fails_and_is_asked_in_the_next_run(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = lab.params.providers["guard"].model_copy(update={"max_retries": 0})
     lab.params = lab.params.model_copy(update={"providers": {**lab.params.providers, "guard": limits}})
-    with broken(lambda n: (500, {}, b"{}", None) if n == 3 else (200, {}, SAFE, None)) as (url, numbers):
+    with broken(lambda n: (500, {}) if n == 3 else (200, SAFE)) as (url, numbers):
         monkeypatch.setenv("CORPUS_GUARD_URL", url)
         with refused("TooManyFailed", match="llama-guard-3"):
             lab.run("llama-guard-3")
@@ -246,8 +221,8 @@ def test_an_unanswered_item_fails_and_is_asked_in_the_next_run(lab: Audit, monke
 def test_a_picture_that_a_provider_cannot_read_is_refused_and_counted(
     lab: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = json.dumps({"error": {"code": "InvalidImageSize", "message": "The words of an item."}}).encode()
-    with broken(lambda _: (400, {}, body, None)) as (url, _):
+    body = {"error": {"code": "InvalidImageSize", "message": "The words of an item."}}
+    with json_server(lambda _: (400, body)) as url:
         monkeypatch.setenv("CORPUS_OPENAI_URL", url)
         told = lab.run("openai-image")["systems"]["openai-image"]
     assert told["outcomes"] == {"refused": ITEMS}

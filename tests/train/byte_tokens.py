@@ -19,8 +19,8 @@ TEXT = (
 
 
 @lru_cache
-def byte_level(merges: int, *, text: str = TEXT) -> Any:
-    """Return a tokenizer of single bytes and at most ``merges`` longer tokens, learned from a text."""
+def byte_level(merges: int, *, texts: tuple[str, ...] = (TEXT,) * 3) -> Any:
+    """Return a tokenizer of single bytes and at most ``merges`` longer tokens, learned from texts."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -33,7 +33,7 @@ def byte_level(merges: int, *, text: str = TEXT) -> Any:
     teacher = trainers.BpeTrainer(
         vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    plain.train_from_iterator([text] * 3, teacher)
+    plain.train_from_iterator(texts, teacher)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=END, pad_token=PAD)
     tokenizer.chat_template = TEMPLATE
     return tokenizer

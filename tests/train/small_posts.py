@@ -156,15 +156,9 @@ def _votes(corpus: SmallPosts) -> None:
         rows = []
         for number, (record_id, post) in enumerate(sorted(corpus.posts.items())):
             refused = labeller == "claude" and number % 5 == 0
-            said = {"no_crisis"} if labeller == "gemini" else post.labels
-            rows.append(
-                {
-                    "record_id": record_id, "labeller": labeller, "category": "labels", "prompt": "p",
-                    "outcome": "refused" if refused else "vote", "reason": "", "repaired": False,
-                    "labels": [] if refused else sorted(said), "scores": None,
-                    "input_tokens": 100, "output_tokens": 10, "cost": 0.001,
-                }
-            )  # fmt: skip
+            said = set() if refused else {"no_crisis"} if labeller == "gemini" else post.labels
+            outcome = "refused" if refused else "vote"
+            rows.append(small_corpus.vote_row(record_id, labeller, labels=said, outcome=outcome))
         write_table(corpus.snapshot / "votes" / labeller / "votes.parquet", rows, name="votes")
 
 

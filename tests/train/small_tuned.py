@@ -43,11 +43,11 @@ MODELS = {
 }  # fmt: skip
 
 
-def settings(home: Path, *, patch: pytest.MonkeyPatch, tracking: str | None = None) -> Settings:
-    """Return the settings of a home of its own."""
+def settings(home: Path, *, patch: pytest.MonkeyPatch) -> Settings:
+    """Return the settings of a home of its own, without a tracking server."""
     patch.setenv("CORPUS_HOME", str(home))
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return Settings.from_env().model_copy(update={"mlflow_tracking_uri": tracking})
+    return Settings.from_env().model_copy(update={"mlflow_tracking_uri": None})
 
 
 def params(**changed: Any) -> Params:

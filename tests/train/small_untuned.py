@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from pipelines.core.config.models import Model
 from pipelines.core.config.settings import Settings
@@ -18,15 +15,6 @@ from tests.train.small_posts import SmallPosts
 ASKED = 11 + 12  # dev without the prompt's one example, and test
 LABELS = small.TASK.labels
 Rows = dict[str, dict[str, Any]]
-
-
-def settings(home: Path, *, patch: pytest.MonkeyPatch) -> Settings:
-    """Return the settings of a home of its own, without a tracking server."""
-    patch.setenv("CORPUS_HOME", str(home))
-    patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    found = Settings.from_env()
-    found.annotation_files.mkdir(parents=True)
-    return found
 
 
 def run(posts: SmallPosts, settings: Settings, *, spec: Model) -> dict[str, Any]:

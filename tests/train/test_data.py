@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.train import small_memes as small
 from tests.train.small_memes import SmallMemes
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(64)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,6 @@ from tests.train.small_tuned import folder, tuned
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 METRICS = Path("root/metrics/posts/finetune-consensus-encoder.json")
-
-
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["encoder", "knn", "sft"])

@@ -64,7 +64,7 @@ def one_thread() -> Any:
 
 def tokens() -> Any:
     whole = instruction(WHOLE, category=TASK.key)
-    return byte_level(1200, text=whole.system + whole.template + " ".join(WORDS))
+    return byte_level(1200, texts=(whole.system + whole.template + " ".join(WORDS),) * 3)
 
 
 def config_of(kind: str) -> Any:

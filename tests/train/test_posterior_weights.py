@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,17 +20,6 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
-
-
-@pytest.fixture
-def posts(tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(small.made(), to=tmp_path / "root") as copy:
-        yield copy
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 def sure(posts: SmallPosts, *, unequal: bool) -> dict[str, float]:

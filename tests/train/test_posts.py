@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,6 @@ from pipelines.store import tables
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
-
-
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
 
 
 def agreement(posts: SmallPosts, *wanted: str) -> list[str]:

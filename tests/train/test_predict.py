@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -35,17 +34,6 @@ def original(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> I
         for model in small_tuned.MODELS:
             tuned(own, told, model=model)
         yield own
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["encoder", "knn", "sft"])

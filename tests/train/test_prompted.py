@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from pipelines.core.errors import BudgetSpent
 from pipelines.predict import prompted
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.json_server import Request, completion, json_server
 from tests.refusals import refused
 from tests.train import small_memes as small
 
@@ -35,40 +34,18 @@ Reply = tuple[int, dict[str, Any]]
 NO: dict[str, Any] = {"content": None, "refusal": "no"}
 
 
-class Seer(ThreadingHTTPServer):
+@dataclass
+class Seer:
     """A vendor that labels the last picture of a question by its patches, and keeps every question."""
 
-    daemon_threads = True
-    request_queue_size = 64
+    url: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    # what is answered in the place of the truth, if anything, by task and picture
+    instead: Callable[[str, bytes], Reply | dict[str, Any] | None] = lambda _task, _picture: None
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[dict[str, Any]] = []
-        # what is answered in the place of the truth, if anything, by task and picture
-        self.instead: Callable[[str, bytes], Reply | dict[str, Any] | None] = lambda _task, _picture: None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Seer
-
-    def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)
-        status, told = answer(body, instead=self.server.instead)
-        data = json.dumps(told).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+    def answer(self, request: Request) -> Reply:
+        self.asked.append(request.body)
+        return answer(request.body, instead=self.instead)
 
 
 def answer(body: dict[str, Any], *, instead: Callable[[str, bytes], Any]) -> Reply:
@@ -83,17 +60,8 @@ def answer(body: dict[str, Any], *, instead: Callable[[str, bytes], Any]) -> Rep
     content = json.dumps({key: seen[0] if "enum" in form else seen})
     for stop in body.get("stop") or []:
         content = content.partition(stop)[0]
-    message = {"role": "assistant", "content": content} | (other or {})
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    return 200, {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 1,
-        "model": body["model"],
-        "choices": [choice],
-        "usage": usage,
-    }
+    message = {"content": content} | (other or {})
+    return 200, completion(message, model=body["model"], tokens=(1000, 10))
 
 
 def parts(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -156,13 +124,10 @@ class Lab:
 
 @pytest.fixture
 def seer() -> Iterator[Seer]:
-    server = Seer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    made = Seer()
+    with json_server(made.answer) as address:
+        made.url = f"{address}/v1"
+        yield made
 
 
 @pytest.fixture

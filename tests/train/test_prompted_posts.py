@@ -19,8 +19,6 @@ from pipelines.operate.plan import cost
 from pipelines.operate.services.services import sandbox_variables
 from pipelines.predict import baselines
 from pipelines.predict.baselines import PromptedPosts
-from tests.train import small_posts as small
-from tests.train import small_untuned
 from tests.train.small_posts import REPO, SmallPosts
 from tests.train.small_untuned import ASKED, asked, rows_of, spent
 
@@ -28,17 +26,6 @@ CALM = Temper(
     wrong=0, refuses={}, refuses_any=0, malformed=0, throttled=0, failing=0, slow=0, obeys_inside=0, obeys_outside=0
 )
 SERVED = PromptedModel(kind="prompted", labeller="qwen3-8b", examples=1, runs=1)
-
-
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
 
 
 @pytest.fixture
@@ -51,12 +38,6 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxS
         for name, value in sandbox_variables(int(found.address.rpartition(":")[2])).items():
             monkeypatch.setenv(name, value)
         yield found
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setenv("CORPUS_SECRET", small.SECRET.hex())
-    return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 def run(posts: SmallPosts, settings: Settings, *, spec: Model, **changed: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
 from tests import mlflow_database
 from tests.refusals import refused
-from tests.train import small_posts as small
-from tests.train import small_untuned
 from tests.train.small_posts import TASK, SmallPosts
 from tests.train.small_untuned import ASKED, LABELS, asked, rows_of, run, spent
 
@@ -64,22 +61,6 @@ class Answering(PythonModel):
 
 mlflow.models.set_model(Answering())
 '''
-
-
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 @dataclass(frozen=True)

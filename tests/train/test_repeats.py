@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from pipelines.core.config.params import load as load_params
@@ -20,17 +17,6 @@ from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
-
-
-@pytest.fixture
-def posts(tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(small.made(), to=tmp_path / "root") as copy:
-        yield copy
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_tuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 def test_a_repeat_is_another_run_of_the_same_model_and_leaves_no_weights(posts: SmallPosts, settings: Settings) -> None:

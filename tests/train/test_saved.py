@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,30 +13,13 @@ import pytest
 from pipelines.core.config.models import SavedModel
 from pipelines.core.config.settings import Settings
 from tests.refusals import refused
-from tests.train import small_posts as small
-from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_untuned import ASKED, LABELS, rows_of, run
 
 
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
-
-
 def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> SavedModel:
     path = settings.annotation_files / name
+    settings.annotation_files.mkdir(parents=True, exist_ok=True)
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(lines), path)
     elif name.endswith(".csv"):

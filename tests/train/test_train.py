@@ -149,7 +149,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
             run()
         said = packed(("rain", "a zebrafinch", ""))
         rows = [
-            {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "declined", "remarks": None} if
+            {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "refused", "remarks": None} if
              item == declined else {"outcome": "vote", "remarks": said})}
             for item in memes.memes
         ]  # fmt: skip

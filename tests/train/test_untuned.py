@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,25 +14,8 @@ from pipelines.predict import baselines
 from pipelines.store import tables
 from tests.refusals import refused
 from tests.train import small_posts as small
-from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts
 from tests.train.small_untuned import ASKED, LABELS, asked, rows_of, run, spent
-
-
-@pytest.fixture(scope="module")
-def original() -> SmallPosts:
-    return small.made()
-
-
-@pytest.fixture
-def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
-    with small.copied(original, to=tmp_path / "root") as own:
-        yield own
-
-
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
 
 
 def test_votes_are_predictions_with_what_they_cost(posts: SmallPosts, settings: Settings) -> None:

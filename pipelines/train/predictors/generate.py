@@ -94,9 +94,9 @@ class Generator:
         if self._grammar:
             self._grammar.check(max_new_tokens)
 
-    def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
+    def posteriors(self, texts: Sequence[str]) -> Floats:
         """Return the probability that the answer to a text is each label set of :attr:`sets`, shape (texts, sets)."""
-        return self._posteriors(self._prompts(texts), progress=progress)
+        return self._posteriors(self._prompts(texts), progress=None)
 
     def predict(
         self,

@@ -162,7 +162,8 @@ class Shards:
     def check(self) -> None:
         """Raise an error unless each process holds an equal part, give or take :data:`UNEVEN`."""
         if max(self.held) > UNEVEN * self.parameters / len(self.held):
-            raise DataError("NotSharded", parameters=self.parameters, processes=len(self.held), held=_listed(self.held))
+            held = ", ".join(map(str, self.held))
+            raise DataError("NotSharded", parameters=self.parameters, processes=len(self.held), held=held)
 
 
 def enable_sharding(accelerator: Any) -> bool:
@@ -205,7 +206,3 @@ def _packed(parameter: Any) -> int:
     if type(parameter).__name__ != "Params4bit":
         return 1
     return 2 * int(parameter.element_size())
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))

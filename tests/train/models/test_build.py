@@ -22,6 +22,7 @@ from pipelines.models import SOURCE_NOTES, TRAINABLE, build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Pixels, Words
 from tests.refusals import refused
+from tests.train.models import fitting
 
 EXAMPLES = (
     Example(("r", 0), "train", "a lovely day", None, None, "r"),
@@ -44,9 +45,7 @@ def bert(tmp_path: Path) -> Path:
 
 
 def logits(built: Any) -> Any:
-    built.module.eval()
-    with torch.no_grad():
-        return built.module(**built.prepare(EXAMPLES))
+    return fitting.logits(built, EXAMPLES)
 
 
 def test_a_seed_makes_the_model_and_leaves_the_caller_s_random_numbers(tmp_path: Path, task: Task, bert: Path) -> None:

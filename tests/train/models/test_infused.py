@@ -15,10 +15,11 @@ from pipelines.core.config.models import InfusedModel
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.example import Example, Item, targets
+from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
 from pipelines.models import build
 from tests.refusals import refused
+from tests.train.models.fitting import fitted, logits, right
 
 TINY = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")
 
@@ -40,12 +41,6 @@ def task() -> Task:
 
 def made(folder: Path, task: Task, cues: Cues | None, *, seed: int = 1) -> Any:
     return build(TINY, task=task, seed=seed, folder=folder, max_tokens=32, cues=cues)
-
-
-def logits(built: Any, examples: Sequence[Example]) -> Any:
-    built.module.eval()
-    with torch.no_grad():
-        return built.module(**built.prepare(examples))
 
 
 def test_without_remarks_nothing_is_built(tmp_path: Path, task: Task) -> None:
@@ -100,16 +95,6 @@ def test_what_only_the_remarks_tell_is_learnt(tmp_path: Path, task: Task) -> Non
     examples = [plain(n, severity=label) for n, label in enumerate(truth)]
     cues = cued(examples, [("when", f"the {words[label]} {n % 7}", "here") for n, label in enumerate(truth)])
     built = made(tmp_path, task, cues)
-    torch.manual_seed(1)
     train, held = examples[:60], [replace(example, labels=None) for example in examples[60:]]
-    batch, wanted = built.prepare(train), torch.from_numpy(targets(train, task=task)).argmax(dim=1)
-    optimiser = torch.optim.AdamW(built.module.parameters(), lr=2e-3)
-    built.module.train()
-    for _ in range(20):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(built.module(**batch), wanted).backward()
-        optimiser.step()
-    right = sum(
-        task.labels[at] == label for at, label in zip(logits(built, held).argmax(dim=1), truth[60:], strict=True)
-    )
-    assert right > max(Counter(truth[60:]).values()) + 4
+    fitted(built, train, task=task, steps=20)
+    assert right(built, held, task=task, truth=truth[60:]) > max(Counter(truth[60:]).values()) + 4

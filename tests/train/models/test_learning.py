@@ -23,6 +23,7 @@ from pipelines.models import build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
+from tests.train.models.fitting import logits
 from tests.train.small_memes import FILLERS, WORDS, picture
 
 EPOCHS, RATE = 8, 0.003
@@ -69,12 +70,6 @@ def fitted(built: Built, examples: Sequence[Example], *, epochs: int, rate: floa
             optimiser.step()
             optimiser.zero_grad()
     return built
-
-
-def logits(built: Built, examples: Sequence[Example]) -> Any:
-    built.module.eval()
-    with torch.no_grad():
-        return built.module(**built.prepare(examples))
 
 
 def macro_f1(examples: Sequence[Example], predicted: Any) -> float:

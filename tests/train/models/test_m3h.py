@@ -19,12 +19,13 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.example import Example, Item, targets
+from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
 from pipelines.models import build, m3h
 from pipelines.models.m3h import Similar
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
+from tests.train.models.fitting import fitted, logits, right
 from tests.train.small_memes import REPO
 
 TASK: Task = task_of(load("figsim"), "severity")
@@ -80,12 +81,6 @@ def built(
     given: dict[str, Any] = {"cues": cues or cued([*train, *others]), "train": train, "others": others}
     spec = TINY.model_copy(update=changes)
     return build(spec, task=TASK, seed=1, folder=folder, max_tokens=1, **given)
-
-
-def logits(model: Built, examples: Sequence[Example]) -> Any:
-    model.module.eval()
-    with torch.no_grad():
-        return model.module(**model.prepare(examples))
 
 
 def test_a_prompt_has_the_meme_and_one_other_of_train_with_its_label() -> None:
@@ -234,18 +229,8 @@ def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path:
     frozen = {name: w.clone() for name, w in model.module.named_parameters() if not w.requires_grad}
     assert frozen and all(".layers.0." in name for name in frozen)
     before = {name: w.clone() for name, w in model.module.named_parameters() if w.requires_grad}
-    torch.manual_seed(1)
-    batch, wanted = model.prepare(train), torch.from_numpy(targets(train, task=TASK)).argmax(dim=1)
-    optimiser = torch.optim.Adam([w for w in model.module.parameters() if w.requires_grad], lr=5e-3)
-    model.module.train()
-    for _ in range(15):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model.module(**batch), wanted).backward()
-        optimiser.step()
+    fitted(model, train, task=TASK, steps=15, rate=5e-3)
     now = dict(model.module.named_parameters())
     assert all(torch.equal(now[name], weight) for name, weight in frozen.items())
     assert all(not torch.equal(now[name], weight) for name, weight in before.items() if ".layers.1.fc" in name)
-    right = sum(
-        TASK.labels[at] == label for at, label in zip(logits(model, held).argmax(dim=1), truth[40:], strict=True)
-    )
-    assert right > max(Counter(truth[40:]).values()) + 4
+    assert right(model, held, task=TASK, truth=truth[40:]) > max(Counter(truth[40:]).values()) + 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from pipelines.core.config.models import YadavModel
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.example import Example, targets
+from pipelines.datasets.example import Example
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from pipelines.models.yadav import Orthogonal, build, orthogonal
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
+from tests.train.models.fitting import fitted, logits, right
 from tests.train.small_memes import picture, write
 
 SECRET = bytes(range(32))
@@ -50,25 +50,6 @@ def some() -> list[Example]:
         example(2, "so much for the plan", None),
         example(3, "", None),
     ]
-
-
-def logits(built: Built, examples: Sequence[Example]) -> Any:
-    built.module.eval()
-    with torch.no_grad():
-        return built.module(**built.prepare(examples))
-
-
-def fitted(built: Built, examples: Sequence[Example], task: Task, *, steps: int) -> Built:
-    """Fit on all examples at once, with a fixed seed: the loop has its own tests."""
-    torch.manual_seed(1)
-    batch, truth = built.prepare(examples), torch.from_numpy(targets(examples, task=task)).argmax(dim=1)
-    optimiser = torch.optim.AdamW(built.module.parameters(), lr=2e-3)
-    built.module.train()
-    for _ in range(steps):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(built.module(**batch), truth).backward()
-        optimiser.step()
-    return built
 
 
 @pytest.mark.parametrize("image", ["tiny:resnet", "tiny:vit", "tiny:dinov2"])
@@ -141,8 +122,7 @@ def test_learns_from_words_and_from_pictures(tmp_path: Path, task: Task, shows: 
         material = write(tmp_path, vault=vault, sizes={"train": 60, "validation": 6, "test": 30}, shows=shows).load(
             task.key
         )
-    built = fitted(made(tmp_path, task), material.train, task, steps=20)
-    truth = [task.labels.index(next(iter(labels))) for labels in material.truth("test").values()]
-    right = (logits(built, material.test).argmax(dim=1) == torch.tensor(truth)).float().mean()
-    majority = max(Counter(truth).values()) / len(truth)
-    assert right > majority + 0.2
+    built = fitted(made(tmp_path, task), material.train, task=task, steps=20)
+    truth = [next(iter(labels)) for labels in material.truth("test").values()]
+    majority = max(Counter(truth).values())
+    assert right(built, material.test, task=task, truth=truth) > majority + 0.2 * len(truth)
