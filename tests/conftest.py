@@ -146,12 +146,3 @@ def embedded_once(embeddings: dict[str, Any]) -> Iterator[None]:
         patch.setattr(MiniLM, "__init__", lambda self: None)
         patch.setattr(MiniLM, "embed", embed)
         yield
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Any]:
-    """A vault of its own for each test."""
-    from pipelines.store.vault.vault import Vault
-
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(range(32))) as opened:
-        yield opened
