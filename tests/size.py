@@ -20,7 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 APART = ("tests", "bench", "docs")  # counted, but no part of the product
-TEMPLATES = {".jinja", ".html", ".css", ".js", ".sql", ".sh"}
+TEMPLATES = {".jinja", ".html", ".css", ".js", ".sql", ".sh", ".mplstyle", ".toml"}
+# lines of templates and of YAML on 2026-11-27: what moved there since counts as code
+TEMPLATES_THEN, YAML_THEN = 443, 3869
 # YAML that steers what runs, which is no record of results, no lock and no paper's figures
 BEHAVIOUR = ("dvc.yaml", "params.yaml", "catalogue.yaml", "pipelines/", "profiles/", "docker/")
 NO_DOCS = ("docs/log/", "docs/reference/")
@@ -90,8 +92,14 @@ def measured() -> dict[str, int]:
     for part in APART:
         counts[f"{part}.lines"] = sum(module.lines for path, module in modules.items() if path.parts[0] == part)
     counts["bench.code"] = sum(module.code for path, module in modules.items() if path.parts[0] == "bench")
-    counts["templates.lines"] = sum(filled(path) for path in paths if path.suffix in TEMPLATES and apart_from(path))
+    counts["templates.lines"] = sum(
+        filled(path)
+        for path in paths
+        if path.suffix in TEMPLATES and apart_from(path) and path.name != "pyproject.toml"
+    )
     counts["yaml.lines"] = sum(filled(path) for path in paths if path.suffix == ".yaml" and steers(path))
+    moved = counts["templates.lines"] - TEMPLATES_THEN + counts["yaml.lines"] - YAML_THEN
+    counts["product.code_and_moved"] = counts["product.code"] + moved
     counts["params.lines"] = (ROOT / "params.yaml").read_text().count("\n")
     counts["docs.words"] = sum(len(path.read_text().split()) for path in paths if is_page(path))
     return counts | packages(product)
