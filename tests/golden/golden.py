@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -184,6 +185,7 @@ def main() -> int:
         parser.error(f"unknown profiles: {', '.join(sorted(unknown))}")
     # sums in another order have other last bits
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end, too
     differs = 0
     for profile in chosen:
         found = made(profile)
