@@ -18,10 +18,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -185,6 +187,7 @@ def main() -> int:
         parser.error(f"unknown profiles: {', '.join(sorted(unknown))}")
     # sums in another order have other last bits
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end, too
     differs = 0
     for profile in chosen:
         found = made(profile)
@@ -198,4 +201,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = 1
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # after a failure, threads of the papers' server would keep the process

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ CORPORA = {"memes": "images", "posts": "texts"}
 # The addresses of pictures name the port, and the digest of a post covers them.
 PORT = 8917
 # Another comparison on this host may have the port.
-PATIENCE = 900.0
+PATIENCE = 3600.0
 # One round of each corpus, whose answers are drawn here.
 ROUNDS = {"memes": ("calibration", "--no-gold"), "posts": ("round-1", "--gold")}
 VENDORS = {"OPENAI": "/openai/v1", "ANTHROPIC": "/anthropic", "GOOGLE": "/google", "AZURE": "/azure",
@@ -121,7 +122,10 @@ class World:
     def serving(self) -> Iterator[None]:
         """Serve the offline Reddit with its vendors, MLflow, and a process that has imported the libraries."""
         self.home.mkdir(parents=True)
-        _wait_for(PORT)
+        with _alone():
+            yield from self._served()
+
+    def _served(self) -> Iterator[None]:
         started = []
         try:
             socket_file = self.home / "fork.sock"
@@ -132,6 +136,8 @@ class World:
             started.append(self._start("sandbox", serve))
             (self.home / "mlflow").mkdir()
             with mlflow_server.serving(self.home / "mlflow", files=self.home / "mlflow" / "files") as address:
+                if started[-1].poll() is not None:
+                    raise CommandFailed(f"the sandbox ended: another program has port {PORT}?")
                 self.environment |= {"MLFLOW_TRACKING_URI": address, "CORPUS_FORKSERVER": str(socket_file)}
                 yield
         finally:
@@ -228,14 +234,17 @@ class World:
             self.run("round", "close", corpus, name, decision, "--reason", "complete")
 
 
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait for other comparisons on this host, which use the same port."""
+    with (Path(tempfile.gettempdir()) / f"golden-{PORT}.lock").open("w") as lock:
+        deadline = time.monotonic() + PATIENCE
+        while True:
             try:
-                return probe.bind(("127.0.0.1", port))
-            except OSError:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise
-        time.sleep(2)
+                time.sleep(2)
+        yield
