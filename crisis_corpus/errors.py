@@ -28,10 +28,8 @@ class CorpusError(Exception):
     def __init__(self, code: str = "", /, **fields: Any) -> None:
         self.code = code or type(self).__name__
         self.fields = fields
-        catalogue, names = (
-            _catalogue(*self.catalogues),
-            [*(c.__name__ for c in reversed(type(self).__mro__)), self.code],
-        )
+        catalogue = _catalogue(*self.catalogues)
+        names = [*(cls.__name__ for cls in reversed(type(self).__mro__)), self.code]
         texts = {key: text for name in names for key, text in catalogue.get(name, {}).items()}
         self.exit_code = texts.get("exit_code", self.exit_code)
         self.message, self.remedy = texts.get("cause", self.message), texts.get("remedy", self.remedy)
