@@ -190,6 +190,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end, too
     differs = 0
     for profile in chosen:
+        if given.action == "compare" and not (FILES / f"{profile}.xz").exists():
+            sys.stdout.write(f"{profile} was never frozen\n")
+            differs = 1
+            continue
         found = made(profile)
         if given.action == "freeze":
             frozen.save(found, FILES / profile)
