@@ -157,7 +157,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
         write_rows(rows, path, name="remarks", vault=vault)
         vault.destroy([gone[0]], reason="request", now=small_memes.NOW)
         done = run()
-        assert done["remarks"] == {"declined": 1, "vote": 23}
+        assert done["remarks"] == {"refused": 1, "vote": 23}
         assert sum(done["taken_down"].values()) == 1
         assert len(done["history"]) == 1
         predicted = tmp_path / "snapshot/memes/predictions/train/severity/reader/1/predictions.parquet"
