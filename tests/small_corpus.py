@@ -94,9 +94,15 @@ def full(table: str, **values: object) -> dict[str, object]:
 def vote_row(record_id: str, labeller: str, *, labels: Iterable[str], **values: object) -> dict[str, object]:
     """Return a labeller's vote on a record in the category ``labels``, at a tenth of a cent."""
     usual = {
-        "category": "labels", "prompt": "p", "outcome": "vote", "reason": "", "repaired": False, "input_tokens": 100,
-        "output_tokens": 10, "cost": 0.001,
-    }  # fmt: skip
+        "category": "labels",
+        "prompt": "p",
+        "outcome": "vote",
+        "reason": "",
+        "repaired": False,
+        "input_tokens": 100,
+        "output_tokens": 10,
+        "cost": 0.001,
+    }
     return full("votes", record_id=record_id, labeller=labeller, labels=sorted(labels), **usual | values)
 
 

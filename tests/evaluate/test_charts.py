@@ -16,8 +16,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 def bars(text: str, colour: str) -> list[float]:
     """Return the widths of the bars of a colour."""
     variable = charts.COLOURS[colour]
-    paths = [p.get("d", "") for p in ET.fromstring(text).iter(f"{SVG}path")
-             if p.get("style", "").startswith(f"fill: var({variable}); opacity")]  # fmt: skip
+    paths = [
+        p.get("d", "")
+        for p in ET.fromstring(text).iter(f"{SVG}path")
+        if p.get("style", "").startswith(f"fill: var({variable}); opacity")
+    ]
     places = [[float(x) for x in re.findall(r"[ML] ([\d.]+)", path)] for path in paths]
     return [max(xs) - min(xs) for xs in places]
 

@@ -65,8 +65,12 @@ def _lines_of(path: Path, *, unseal: Unseal) -> Lines:
         case ".json":
             return values_of(json.loads(path.read_text()))
         case ".csv" | ".tex" | ".md" | ".html":
-            return {f"table {n} row {m}": "|".join(cells) for n, table in enumerate(_tables(path), start=1)
-                    if not MEASURED.search(" ".join(table[0])) for m, cells in enumerate(table, start=1)}  # fmt: skip
+            return {
+                f"table {n} row {m}": "|".join(cells)
+                for n, table in enumerate(_tables(path), start=1)
+                if not MEASURED.search(" ".join(table[0]))
+                for m, cells in enumerate(table, start=1)
+            }
     return {"digest": _digest(path.read_bytes())}
 
 
@@ -169,8 +173,10 @@ def freeze(root: Path, outs: Mapping[str, Iterable[str]], *, unseal: Unseal) -> 
 
 def save(frozen: Frozen, path: Path) -> None:
     """Write the digest of each file as JSON, for readers of a diff, and the lines beside it, compressed."""
-    index = {stage: {name: _digest(json.dumps(lines).encode())[:12] for name, lines in files.items()}
-             for stage, files in frozen.items()}  # fmt: skip
+    index = {
+        stage: {name: _digest(json.dumps(lines).encode())[:12] for name, lines in files.items()}
+        for stage, files in frozen.items()
+    }
     path.parent.mkdir(exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(index, indent=1, sort_keys=True) + "\n")
     path.with_suffix(".xz").write_bytes(lzma.compress(json.dumps(frozen, sort_keys=True).encode(), preset=9))
@@ -186,8 +192,11 @@ def differences(wanted: Frozen, found: Frozen) -> Iterator[str]:
     """Yield one line for each difference, below the name of its stage."""
     for stage in sorted(wanted.keys() | found.keys()):
         before, after = wanted.get(stage, {}), found.get(stage, {})
-        told = [line for name in sorted(before.keys() | after.keys())
-                for line in _of_file(name, before.get(name), after.get(name))]  # fmt: skip
+        told = [
+            line
+            for name in sorted(before.keys() | after.keys())
+            for line in _of_file(name, before.get(name), after.get(name))
+        ]
         if told:
             yield f"{stage}:"
             yield from told

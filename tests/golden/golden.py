@@ -109,9 +109,14 @@ def commands(command: Any, path: str = "corpus") -> Iterator[tuple[str, str]]:
 
 def surface(home: Path) -> frozen.Frozen:
     """Return the commands with their options, and the Dags with their tasks."""
-    environment = {**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-                   "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "CORPUS_HOME": str(home / "var"),
-                   "CORPUS_PROFILE": "sandbox"}  # fmt: skip
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "CORPUS_HOME": str(home / "var"),
+        "CORPUS_PROFILE": "sandbox",
+    }
     argv = [sys.executable, "-c", DAGS, str(ROOT / "dags")]
     done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     dags = json.loads(done.stdout.strip().rpartition("\n")[2])

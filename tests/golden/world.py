@@ -33,8 +33,14 @@ PORT = 8917
 PATIENCE = 3600.0
 # One round of each corpus, whose answers are drawn here.
 ROUNDS = {"memes": ("calibration", "--no-gold"), "posts": ("round-1", "--gold")}
-VENDORS = {"OPENAI": "/openai/v1", "ANTHROPIC": "/anthropic", "GOOGLE": "/google", "AZURE": "/azure",
-           "GUARD": "/guard/v1", "LOCAL": "/local/v1"}  # fmt: skip
+VENDORS = {
+    "OPENAI": "/openai/v1",
+    "ANTHROPIC": "/anthropic",
+    "GOOGLE": "/google",
+    "AZURE": "/azure",
+    "GUARD": "/guard/v1",
+    "LOCAL": "/local/v1",
+}
 # What a round of annotation needs, and what runs after champions exist.
 FIRST = ("dedupe@", "sample@", "gold@", "split@")
 LAST = "batch_predict"
@@ -89,25 +95,39 @@ class World:
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "MLFLOW_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "CORPUS_HOME": str(self.home), "CORPUS_SECRET": SECRET, "CORPUS_SANDBOX_PORT": str(PORT),
-            "CORPUS_CONTACT": "golden@localhost", "CORPUS_ANNOTATION_FILES": str(self.home / "queues"),
+            "CORPUS_HOME": str(self.home),
+            "CORPUS_SECRET": SECRET,
+            "CORPUS_SANDBOX_PORT": str(PORT),
+            "CORPUS_CONTACT": "golden@localhost",
+            "CORPUS_ANNOTATION_FILES": str(self.home / "queues"),
             **dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), address),
             **dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "golden"),
             **{f"CORPUS_{vendor}_URL": address + path for vendor, path in VENDORS.items()},
             **{f"CORPUS_{vendor}_KEY": "golden" for vendor in VENDORS},
-            "DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TQDM_DISABLE": "1",
-            "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
+            "DVC_NO_ANALYTICS": "1",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "TQDM_DISABLE": "1",
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "DO_NOT_TRACK": "true",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
-        }  # fmt: skip
+        }
         self._publishing = threading.Lock()
         self.registered: list[str] = []
 
     def run(self, *argv: str, given: Any = None, refused: int = 0) -> str:
         """Run a command of the checkout; return what it prints. It may also exit with the status ``refused``."""
         began = time.monotonic()
-        done = subprocess.run([sys.executable, "-m", "pipelines", *argv], cwd=self.checkout, env=self.environment,
-                              input=None if given is None else json.dumps(given), text=True, capture_output=True,
-                              stdin=subprocess.DEVNULL if given is None else None, check=False)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", *argv],
+            cwd=self.checkout,
+            env=self.environment,
+            input=None if given is None else json.dumps(given),
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL if given is None else None,
+            check=False,
+        )
         if os.environ.get("GOLDEN_VERBOSE"):
             sys.stderr.write(f"{time.monotonic() - began:6.1f} s {' '.join(argv[:6])}\n")
         if done.returncode not in (0, refused):
@@ -147,8 +167,9 @@ class World:
 
     def _start(self, name: str, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         with (self.home / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(argv, cwd=self.checkout, env=self.environment, stdout=log, stderr=log,
-                                    stdin=subprocess.DEVNULL)  # fmt: skip
+            return subprocess.Popen(
+                argv, cwd=self.checkout, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def make(self) -> None:
         """Make both corpora, side by side."""
@@ -168,8 +189,9 @@ class World:
         for name, versions in self.call("register", "--corpus", corpus)["registered"].items():
             self.registered.append(name)
             for version in versions:
-                self.run("promote", name, str(version["version"]), "--who", "golden", "--why", "complete",
-                         refused=REFUSED)  # fmt: skip
+                self.run(
+                    "promote", name, str(version["version"]), "--who", "golden", "--why", "complete", refused=REFUSED
+                )
         with self._publishing:
             self.run("task", "champions", corpus)
         self._snapshot(corpus, [f"{LAST}@{corpus}"])

@@ -9,15 +9,29 @@ from pipelines.core.config.label import Provider, VotesParams
 
 def provider(**changed: Any) -> Provider:
     usual = {
-        "api": "openai", "concurrency": 4, "requests_per_minute": None, "tokens_per_minute": None,
-        "timeout_seconds": 5, "max_retries": 2, "max_retry_after_seconds": 1, "batch_poll_seconds": 0.05,
-    }  # fmt: skip
+        "api": "openai",
+        "concurrency": 4,
+        "requests_per_minute": None,
+        "tokens_per_minute": None,
+        "timeout_seconds": 5,
+        "max_retries": 2,
+        "max_retry_after_seconds": 1,
+        "batch_poll_seconds": 0.05,
+    }
     return Provider.model_validate(usual | changed)
 
 
 def votes(**changed: Any) -> VotesParams:
     usual = {
-        "labellers": ("judge",), "mode": "improved", "max_output_tokens": 64, "context_tokens": 4096,
-        "shard_size": 10, "budget_usd": 1, "batch": False, "max_failed": 0, "min_positives": 5, "seed": 1,
-    }  # fmt: skip
+        "labellers": ("judge",),
+        "mode": "improved",
+        "max_output_tokens": 64,
+        "context_tokens": 4096,
+        "shard_size": 10,
+        "budget_usd": 1,
+        "batch": False,
+        "max_failed": 0,
+        "min_positives": 5,
+        "seed": 1,
+    }
     return VotesParams.model_validate(usual | changed)

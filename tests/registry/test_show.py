@@ -48,8 +48,13 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     page = text.getvalue()
     assert "version 1 is champion" in page and "a [bold] test" in page and "better: its macro-F1" in page
     assert show.summary(context.journal)[0] | {"at": ""} == {
-        "name": NAME, "champion": 1, "journal": 8, "event": "promoted", "at": "", "who": "tester",
-    }  # fmt: skip
+        "name": NAME,
+        "champion": 1,
+        "journal": 8,
+        "event": "promoted",
+        "at": "",
+        "who": "tester",
+    }
 
 
 def test_withdrawn_open_and_astray_versions_are_shown(context: Context) -> None:
@@ -99,13 +104,17 @@ def test_records_lead_to_versions_also_when_the_weights_are_gone(context: Contex
     given = {"registry": context.registry, "settings": context.settings}
     found = lineage.versions_of([*ids[:4], "f" * 32], **given)
     assert {r: [v.version for v in held] for r, held in found.versions.items()} == {
-        ids[0]: [1], ids[1]: [1], ids[2]: [1, 2], ids[3]: [2],
-    }  # fmt: skip
+        ids[0]: [1],
+        ids[1]: [1],
+        ids[2]: [1, 2],
+        ids[3]: [2],
+    }
     assert found.unknown == ()
     assert ids[0] not in repr(found)
     assert show.versions_of([ids[0], ids[5]], **given) == {
-        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []}, "unknown": []
-    }  # fmt: skip
+        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []},
+        "unknown": [],
+    }
     # the copy of ids is all that is needed, until it is forgotten
     shutil.rmtree(first.source)
     assert lineage.versions_of(ids[:1], **given) == lineage.versions_of(ids[:1], **given)

@@ -300,8 +300,6 @@ def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
 
 def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seconds: float) -> Finding:
     """Request a labeller's model, or its provider's list of models."""
-    import requests
-
     api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
     key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
     path, headers = _request(api, model=asked.model, key=key or NO_KEY)
