@@ -94,7 +94,7 @@ class Runner:
         os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
         # numba reads its variables when it is imported, which is before the tests set them
-        script = "import json,pathlib;from pipelines.workspace import step_environment as of;"
+        script = "import json,pathlib;from pipelines.workspace import scratch as of;"
         script += "print(json.dumps(of.compiled_kernels(pathlib.Path())))"
         done = subprocess.run([sys.executable, "-c", script], cwd=self.tree, capture_output=True, text=True, check=True)
         os.environ |= json.loads(done.stdout)

@@ -1,0 +1,96 @@
+"""Draw what a reader is asked about two checkouts: where features are, and what functions do.
+
+    python -m bench.placement BEFORE AFTER OUT [--seed 48]
+
+A feature is what the docstring of a module of BEFORE says that it does; its place is the file of the module's longest
+public function, whose name is unique in both checkouts. Readers see the list of files only (``tree-*.txt``) and name
+a file for each of ``features.txt``; ``key-*.csv`` has the answers. For the functions they see name, signature and
+docstring (``functions-*.txt``) and say what the body does; ``bodies-*.txt`` has the bodies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+FEATURES, FUNCTIONS = 24, 20
+LEAST_LINES = 4  # of a function worth explaining
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def modules(root: Path) -> Iterator[tuple[str, ast.Module, str]]:
+    """Yield path, syntax tree and text of each module of the product."""
+    for path in sorted((root / "pipelines").rglob("*.py")):
+        text = path.read_text()
+        yield path.relative_to(root).as_posix(), ast.parse(text), text
+
+
+def length(function: FUNCTION) -> int:
+    """Return the number of lines of a function."""
+    return (function.end_lineno or 0) - function.lineno
+
+
+def homes(root: Path) -> dict[str, str]:
+    """Return the file of each public function whose name is unique."""
+    files: dict[str, list[str]] = {}
+    for path, tree, _ in modules(root):
+        for node in tree.body:
+            if isinstance(node, FUNCTION) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(path)
+    return {name: places[0] for name, places in files.items() if len(places) == 1}
+
+
+def features(before: Path, after: Path, *, seed: int) -> list[tuple[str, str, str]]:
+    """Return sentences, each with its file before and after."""
+    here, there = homes(before), homes(after)
+    rows = []
+    for path, tree, _ in modules(before):
+        known = [n for n in tree.body if isinstance(n, FUNCTION) and here.get(n.name) == path and n.name in there]
+        sentence = (ast.get_docstring(tree) or "").partition("\n\n")[0].replace("\n", " ")
+        if known and sentence:
+            rows.append((sentence, path, there[max(known, key=length).name]))
+    return random.Random(f"{seed}/features").sample(rows, FEATURES)
+
+
+def functions(root: Path, *, seed: int) -> list[tuple[str, str, str, str]]:
+    """Return file, signature, docstring and body of functions."""
+    rows = []
+    for path, tree, text in modules(root):
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTION) and length(node) >= LEAST_LINES:
+                signature = f"def {node.name}({ast.unparse(node.args)})"
+                signature += f" -> {ast.unparse(node.returns)}" if node.returns else ""
+                rows.append((path, signature, ast.get_docstring(node) or "", ast.get_source_segment(text, node) or ""))
+    return random.Random(f"{seed}/functions").sample(rows, FUNCTIONS)
+
+
+def main() -> None:
+    """Write the questions and the keys."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=48)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    drawn = features(options.before, options.after, seed=options.seed)
+    numbered = [f"{number}. {sentence}\n" for number, (sentence, _, _) in enumerate(drawn, 1)]
+    (options.out / "features.txt").write_text("".join(numbered))
+    for place, root in enumerate((options.before, options.after), 1):
+        name = ("before", "after")[place - 1]
+        (options.out / f"tree-{name}.txt").write_text("".join(f"{path}\n" for path, _, _ in modules(root)))
+        with (options.out / f"key-{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows((number, row[place]) for number, row in enumerate(drawn, 1))
+        asked = functions(root, seed=options.seed)
+        shown = [f'{n}. {path}\n{head}\n"""{doc}"""\n\n' for n, (path, head, doc, _) in enumerate(asked, 1)]
+        (options.out / f"functions-{name}.txt").write_text("".join(shown))
+        bodies = [f"{n}. {path}\n{body}\n\n" for n, (path, _, _, body) in enumerate(asked, 1)]
+        (options.out / f"bodies-{name}.txt").write_text("".join(bodies))
+
+
+if __name__ == "__main__":
+    main()
