@@ -71,10 +71,10 @@ lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requi
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
+	$(BIN)/deptry sandbox --config sandbox/pyproject.toml
 	$(BIN)/python tests/size.py --check
 size: .venv/.installed  ## lines of code, files, packages and words, beside their budgets
 	@$(BIN)/python tests/size.py
-	$(BIN)/deptry sandbox --config sandbox/pyproject.toml
 test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory need.bwrap.bubblewrap
 	@$(MAKE) --no-print-directory --jobs 2 lint tiers
