@@ -169,7 +169,7 @@ def made(profile: str) -> frozen.Frozen:
             case "small":
                 found = sandbox_corpus(home, world.read(Path(__file__).parent / "small.yaml"))
             case "demo":
-                found = sandbox_corpus(home)
+                found = sandbox_corpus(home, {"round": {"backend": "files", "daily_cap": 1000}})
             case _:
                 found = paper_corpus(home, name=profile)
     finally:
