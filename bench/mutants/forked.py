@@ -23,7 +23,10 @@ from typing import Any
 import psutil
 import pytest
 
-OWN = ("pipelines", "crisis_corpus", "tests", "conftest", "dvc_airflow", "bench", "__main__", "sitecustomize")
+OWN = frozenset(
+    "pipelines crisis_corpus crisis_corpus_sandbox corpus_view dvc_airflow tests conftest bench".split()
+    + ["__main__", "sitecustomize"]
+)
 TIERS = "not airflow"
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -38,6 +41,9 @@ def preload(modules: list[str]) -> None:
     for name in modules:
         with suppress(BaseException):
             importlib.import_module(name)
+    early = sorted(name for name in sys.modules if name.partition(".")[0] in ("pipelines", "crisis_corpus"))
+    if early:  # a fork would test them as they are here, and every mutant would survive
+        raise SystemExit(f"imported before the forks: {early[0]} and {len(early) - 1} more")
     gc.collect()
     gc.freeze()
 
