@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import filterfalse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +24,9 @@ from typing import Any
 import psutil
 import pytest
 
-OWN = frozenset(
-    "pipelines crisis_corpus crisis_corpus_sandbox corpus_view dvc_airflow tests conftest bench".split()
-    + ["__main__", "sitecustomize"]
+OWN = (
+    *("pipelines", "crisis_corpus", "crisis_corpus_sandbox", "corpus_view", "dvc_airflow", "tests", "conftest"),
+    *("bench", "__main__", "sitecustomize"),
 )
 TIERS = "not airflow"
 PR_SET_CHILD_SUBREAPER = 36
@@ -38,7 +39,7 @@ def own(module: str) -> bool:
 
 def preload(modules: list[str]) -> None:
     """Import libraries once for all forks; a library that cannot be imported alone is left to the tests."""
-    for name in modules:
+    for name in filterfalse(own, modules):
         with suppress(BaseException):
             importlib.import_module(name)
     early = sorted(name for name in sys.modules if name.partition(".")[0] in ("pipelines", "crisis_corpus"))
