@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, Page, Points, Prose
+from pipelines.report.page import Block, Notice, Page, Points
 
 NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
 INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
@@ -46,14 +46,8 @@ def write(page: Page, folder: Path) -> list[str]:
 
 def sheets(page: Page) -> Iterator[Sheet]:
     """Yield the tables of a page and of its plots, in order."""
-    for block in [*page.blocks, *(block for section in page.sections for block in section.blocks)]:
-        match block:
-            case Sheet():
-                yield block
-            case Drawing(caption, _, sheet):
-                yield Sheet(caption, sheet.columns, sheet.rows)
-            case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
-                yield sheet
+    sections = (block for section in page.sections for block in section.blocks)
+    yield from (block for block in (*page.blocks, *sections) if isinstance(block, Sheet))
 
 
 def to_csv(sheet: Sheet) -> str:
@@ -179,18 +173,10 @@ def _lines(block: Block) -> Iterator[str]:
         case Notice(text):
             yield from (r"\begin{quote}", rf"\textbf{{Note.}} {escaped(text)}", r"\end{quote}")
         case Sheet():
-            yield from _table(block, caption=block.title)
-        case Drawing(caption, _, sheet):
-            yield from _table(sheet, caption=caption)
-        case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
-            yield from _table(sheet, caption=sheet.title)
+            for start in range(0, max(len(block.rows), 1), MOST_ROWS):
+                title = f"{block.title} (continued)" if start else block.title
+                yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
+                yield from tabular(Sheet(title, block.columns, block.rows[start : start + MOST_ROWS]))
+                yield from ("}", "")
         case str():
             yield from (escaped(block), "")
-
-
-def _table(sheet: Sheet, *, caption: str) -> Iterator[str]:
-    for start in range(0, max(len(sheet.rows), 1), MOST_ROWS):
-        title = f"{caption} (continued)" if start else caption
-        yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
-        yield from tabular(Sheet(title, sheet.columns, sheet.rows[start : start + MOST_ROWS]))
-        yield from ("}", "")

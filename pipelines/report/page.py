@@ -36,38 +36,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A plot (``svg``) with its caption and a table of its numbers (``sheet``)."""
-
-    caption: str
-    svg: str
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Prose:
-    """A table of the report whose cells contain sentences; on a phone, each row is shown as a card."""
-
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Folded:
-    """A long table of the report that is collapsed by default."""
-
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Heat:
-    """A table coloured by value: cells near 1 are darker; ``values`` are the numbers of its rows."""
-
-    sheet: Sheet
-    values: tuple[tuple[float | None, ...], ...]
-
-
-Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | Heat
+Block: TypeAlias = str | Points | Notice | Sheet
 
 
 @dataclass(frozen=True)
@@ -130,24 +99,20 @@ def _html(block: Block) -> str:
             shown = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Notice(text):
             shown = f'<p class="notice" role="note">{escape(text)}</p>'
-        case Sheet():
-            shown = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
-        case Prose(sheet):
-            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
-        case Folded(sheet):
-            shown = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
-        case Heat(sheet, values):
-            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
-        case Drawing(caption, svg, sheet):
-            numbers = f"<details><summary>The numbers</summary>{_table(sheet)}</details>"
-            shown = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
+        case Sheet(title, svg=svg) if svg:
+            numbers = f"<details><summary>The numbers</summary>{_table(block)}</details>"
+            shown = f'<figure class="drawing"><figcaption>{escape(title)}</figcaption>{svg}{numbers}</figure>'
+        case Sheet(title, form="folded"):
+            shown = f"<details><summary>{escape(title)}</summary>{_table(block)}</details>"
+        case Sheet(title):
+            shown = f"<figure><figcaption>{escape(title)}</figcaption>{_table(block)}</figure>"
         case str():
             shown = f"<p>{escape(block)}</p>"
     return shown
 
 
-def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
-    places = range(len(sheet.columns))
+def _table(sheet: Sheet) -> str:
+    places, prose = range(len(sheet.columns)), sheet.form == "prose"
     numeric = [not prose and i > 0 and _numbers([row[i] for row in sheet.rows]) for i in places]
     # an empty corner is no header of anything
     head = "".join(
@@ -171,7 +136,7 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
         for i in places[1:]:
             named = f' data-column="{escape(sheet.columns[i])}"' if prose else ""
             figure = numeric[i] and FIGURE.match(row[i]) is not None
-            shade = heat[place][i - 1] if heat else None
+            shade = sheet.values[place][i - 1] if sheet.values else None
             kind = _kind(figure) if shade is None else f' class="n h" style="--h:{round(100 * shade)}"'
             cells.append(f"<td{kind}{named}>{_breakable(row[i])}</td>")
         lines.append(f"<tr{_kind(_heads(row, numeric), name='g')}>{''.join(cells)}</tr>")
@@ -209,21 +174,12 @@ def _markdown(block: Block) -> str:
         case Notice(text):
             shown = f"> {_plain(text)}"
         case Sheet():
-            shown = _safe(block).markdown()
-        case Folded(sheet) | Heat(sheet, _):
-            shown = _safe(sheet).markdown()
-        case Prose(sheet):
-            shown = _safe(sheet).markdown().replace("---:|", "---|")
-        case Drawing(caption, _, sheet):
-            shown = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
+            columns, *rows = [tuple(map(_plain, row)) for row in (block.columns, *block.rows)]
+            shown = Sheet(_plain(block.title), columns, tuple(rows)).markdown()
+            shown = shown.replace("---:|", "---|") if block.form == "prose" else shown
         case str():
             shown = _plain(block)
     return shown
-
-
-def _safe(sheet: Sheet) -> Sheet:
-    columns, *rows = [tuple(_plain(cell) for cell in row) for row in (sheet.columns, *sheet.rows)]
-    return Sheet(_plain(sheet.title), columns, tuple(rows))
 
 
 def _plain(text: str) -> str:

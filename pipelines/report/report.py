@@ -25,8 +25,7 @@ from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
 from pipelines.report.page import Block, Notice, Page
 from pipelines.report.papers import stands_for
-from pipelines.report.parts import best_of, noun_of
-from pipelines.report.sections import section
+from pipelines.report.parts import best_of, figures_of, noun_of, section
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
 FORM = "The paper's numbers beside them show the format and are not for comparison."
@@ -109,8 +108,7 @@ def summary(metrics: Json) -> dict[str, Any]:
     """Return by task the best model, its macro-F1 and the baselines', and the number of models, for the log."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
-        model = best_of(task)
-        figure = model["valid"]["figures"]["macro_f1"]["mean"] if model and model["valid"] else None
+        figure = figures_of(best_of(task)).get("macro_f1", {}).get("mean")
         baselines = {name: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
         best[key] = {"model": task["best"], "macro_f1": figure, "baselines": baselines}
     return {"best": best, "models": {key: len(task["models"]) for key, task in metrics["tasks"].items()}}

@@ -156,12 +156,11 @@ def tuned(task: Json) -> list[str]:
     return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
 
 
-def changes(key: str, task: Json) -> Sheet | None:
-    """Return a table like CRADLE's Table 8 for a scheme without a paper, or ``None`` if no model was fine-tuned."""
-    rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
-    columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
+def changes(key: str, task: Json) -> Sheet:
+    """Return a table like CRADLE's Table 8 for a scheme without a paper, without rows if no model was fine-tuned."""
+    rows = tuple((name, *_tuned(name, task=task)) for name in tuned(task))
     title = f"{key.capitalize()}: fine-tuned models, and the change from their base"
-    return Sheet(title, columns, tuple(rows)) if rows else None
+    return Sheet(title, ("Model", *SCORES.values(), "Macro-F1: p (Holm)"), rows)
 
 
 def _tuned(name: str, *, task: Json) -> Iterator[str]:
