@@ -21,7 +21,6 @@ from pipelines.report import charts, report
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts
-from pipelines.report.cradle import parts as cradle_parts
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
 
@@ -221,13 +220,13 @@ def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
     heat = report_parts.heat("labels", metrics["tasks"]["labels"], paper={"paper": {"no_crisis": 0.914}})
     assert heat is not None
-    assert heat.sheet.columns[:2] == ("Label", "Gold")
-    assert set(heat.sheet.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
-    rows = {row[0]: dict(zip(heat.sheet.columns, row, strict=True)) for row in heat.sheet.rows}
+    assert heat.columns[:2] == ("Label", "Gold")
+    assert set(heat.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
+    rows = {row[0]: dict(zip(heat.columns, row, strict=True)) for row in heat.rows}
     assert rows["no_crisis"]["paper"] == "91"
     assert rows["no_crisis"]["cradle"] == "100"
     assert rows["rape_ongoing"]["cradle"] == "–"  # no record has it: not 0
-    for row, values in zip(heat.sheet.rows, heat.values, strict=True):
+    for row, values in zip(heat.rows, heat.values, strict=True):
         assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
 
 
@@ -310,13 +309,6 @@ def test_a_share_of_none_or_all_has_no_interval() -> None:
     assert crisis_parts.share({**rate, "count": 4, "rate": 1.0, "low": 1.0, "high": 1.0}) == "4/4 (100.0%)"
     assert crisis_parts.share({**rate, "of": 0, "rate": None, "low": None, "high": None}) == "–"
     assert crisis_parts.share(None) == "–"
-
-
-def test_every_section_of_posts_is_in_order_of_reading(metrics: dict[str, Any]) -> None:
-    titles = [section.title for section in cradle_parts.sections(report_parts.in_order(metrics))]
-    assert titles[0] == "Results of all models (Table 4)"
-    assert titles[2] == "Changes by fine-tuning (Table 8)"
-    assert titles[-1] == "How to read this page"
 
 
 def test_the_page_opens_with_every_model(text: str) -> None:

@@ -88,21 +88,6 @@ def test_the_interval_is_about_items_and_not_about_seeds() -> None:
     assert cells[0]["high"] - cells[0]["low"] == pytest.approx(2 * 1.96 * error, rel=0.15)
 
 
-def test_copies_in_one_group_add_no_certainty() -> None:
-    widths = []
-    for copies in (1, 5):
-        board = board_of(SEVERITY, n=60)
-        run = run_of(board, seed=2)
-        items = tuple((record, image) for record, _ in board.items for image in range(copies))
-        gold = tuple(labels for labels in board.gold for _ in range(copies))
-        answers = {(record, image): run.answers[record, 0] for record, image in items}
-        copied = Board(SEVERITY, items, gold, tuple(record for record, _ in items), FEW)
-        scored = model_scores.score(copied, runs=[Run(0, dict.fromkeys(items, "vote"), answers)], valid=False)
-        cell = scored.cell("exact")
-        widths.append(cell["high"] - cell["low"])
-    assert widths[0] == pytest.approx(widths[1])
-
-
 def test_what_is_refused_is_left_out_or_wrong() -> None:
     board = board_of(SEVERITY)
     run = run_of(board, seed=4, accuracy=1.0, missing=20)
