@@ -85,7 +85,8 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
     if not len(said):
         return None
     briers, seen = ((said - true) ** 2).mean(axis=0), true.mean(axis=0)
-    eces = [_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    sums = [_sums(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    eces = [float(np.abs(p - y).sum() / len(said)) for _, p, y in sums]
     errors = resampled(board, said=np.stack([s.said for s in scored]), bins=BINS)
     ends, chance = errors.intervals(), noise(said, runs=len(runs), bins=BINS)
     labels = {
@@ -133,11 +134,6 @@ def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
     columns = (np.ones(len(said)), said, true)
     n, p, y = (np.bincount(place(said, bins=BINS), weights=c, minlength=BINS).astype(np.float64) for c in columns)
     return n, p, y
-
-
-def _ece(said: Floats, *, true: Floats) -> float:
-    _, p, y = _sums(said, true=true)
-    return float(np.abs(p - y).sum() / len(said))
 
 
 def _bins(said: Floats, *, true: Floats) -> list[Json]:

@@ -9,13 +9,13 @@ unanswered items, as in the paper. A dash marks an undefined or missing value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from typing import Any
 
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.agreement_coefficients import printed as rounded
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
 from pipelines.models import SOURCE_NOTES
 from pipelines.report import parts
@@ -139,7 +139,7 @@ def table_4(ours: Json | None = None) -> Sheet:
         for (title, mean), figure, again in zip(means.items(), FIGURES, recomputed(task), strict=True):
             cells = _with_interval(own["figures"][figure] if own else None)
             memes = f"{measured['n']:,}" if measured else UNDEFINED
-            rows.append((title, _printed(mean), _rounded(again, digits=3), *cells, memes))
+            rows.append((title, _printed(mean), f"{rounded(again, digits=3)}", *cells, memes))
     columns = ("Label", "F1, paper", "Recomputed", "F1, ours", "95 % interval, ours", "Test memes, ours")
     return Sheet("Table 4: F1 by label of the best model of each task", columns, tuple(rows))
 
@@ -221,13 +221,8 @@ def _shares(own: Json | None) -> Iterator[str]:
         yield UNDEFINED if rate["low"] is None else f"{rate['low']:.3f} to {rate['high']:.3f}"
 
 
-def _rounded(value: float, *, digits: int = 2) -> str:
-    # repr first, so that 80.685 is rounded as a decimal, not as its binary neighbour
-    return str(Decimal(repr(round(value, 10))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
-
-
 def _printed(mean: float, deviation: float | None = None) -> str:
-    return _rounded(mean) + ("" if deviation is None else f"±{_rounded(deviation)}")
+    return f"{rounded(mean)}" + ("" if deviation is None else f"±{rounded(deviation)}")
 
 
 def _ours(cell: Json | float | None) -> str:
@@ -238,7 +233,7 @@ def _ours(cell: Json | float | None) -> str:
 def _with_interval(cell: Json | None) -> tuple[str, str]:
     if cell is None or cell["low"] is None:
         return _ours(cell), UNDEFINED
-    return _ours(cell), f"{_rounded(100 * cell['low'])} to {_rounded(100 * cell['high'])}"
+    return _ours(cell), f"{rounded(100 * cell['low'])} to {rounded(100 * cell['high'])}"
 
 
 READING = (

@@ -7,7 +7,7 @@ plot has its numbers in a table below it; Markdown has only the table. The same 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -120,9 +120,9 @@ def _table(sheet: Sheet) -> str:
         for i in places
     )
     # what a table cannot be narrower than without breaking words
-    letters = sum(
-        2 + max(len(w) for cell in column for w in UNBROKEN.findall(cell) or [""]) for column in _columns(sheet)
-    )
+    rows = [row for row in sheet.rows if any(row[1:])]
+    words = ([UNBROKEN.findall(cell) for cell in column] for column in zip(sheet.columns, *rows, strict=True))
+    letters = sum(2 + max((len(word) for cell in column for word in cell), default=0) for column in words)
     kinds = ["wide", "prose" * prose, "broad" * (letters > UPRIGHT), "huge" * (letters > ON_ITS_SIDE)]
     lines = [
         f'<div class="{" ".join(filter(None, kinds))}" role="region" tabindex="0" aria-label="{escape(sheet.title)}">',
@@ -146,11 +146,6 @@ def _table(sheet: Sheet) -> str:
 def _breakable(cell: str) -> str:
     text = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
     return text.replace("_", "_<wbr>")
-
-
-def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
-    rows = [row for row in sheet.rows if any(row[1:])]
-    yield from zip(sheet.columns, *rows, strict=True)
 
 
 def _kind(applies: bool, *, name: str = "n") -> str:

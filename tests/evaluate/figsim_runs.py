@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from pipelines.core.taxonomy import load
 from pipelines.report import figsim
@@ -44,9 +47,15 @@ def paper_test(gold: dict[str, Sets], split: dict[Item, str], key: str) -> Sets:
 
 
 def write_gold(
-    root: Path, split: dict[Item, str], gold: dict[str, Sets], *, groups: dict[Item, str] | None = None
+    root: Path,
+    split: dict[Item, str],
+    gold: dict[str, Sets],
+    *,
+    groups: dict[Item, str] | None = None,
+    corpus: str = "memes",
+    examples: Sequence[str] = (),
 ) -> None:
-    folder = root / "snapshot" / "memes"
+    folder = root / "snapshot" / corpus
     rows = [
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
@@ -58,7 +67,29 @@ def write_gold(
         for (r, i), labels in sets.items()
     ]
     write_table(folder / "gold" / "gold.parquet", rows, name="gold")
-    write_examples(folder)
+    write_examples(folder, sorted(examples))
+
+
+def write_answers(
+    path: Path,
+    sets: dict[str, Sets],
+    *,
+    lost: Mapping[Any, str] = MappingProxyType({}),
+    scores: Mapping[str, list[float]] = MappingProxyType({}),
+    **run: Any,
+) -> Path:
+    """Write one run's predictions (task, model, seed) for each split; ``lost`` are the items without an answer."""
+    rows = [
+        {
+            **{**run, "record_id": r, "image": i, "split": split, "scores": scores.get(r)},
+            "outcome": lost.get((r, i), "vote"),
+            "labels": [] if (r, i) in lost else sorted(labels),
+        }
+        for split, own in sets.items()
+        for (r, i), labels in own.items()
+    ]
+    write_table(path, rows, name="predictions")
+    return path
 
 
 def write_run(
@@ -72,16 +103,6 @@ def write_run(
     source: str = "train",
     split: str = "test",
 ) -> Path:
-    """Write one run's predictions; ``outcomes`` names the items that were not answered."""
-    lost = outcomes or {}
-    rows = [
-        {
-            **{"record_id": r, "image": i, "task": task, "model": model, "seed": seed, "split": split},
-            **{"outcome": lost.get((r, i), "vote"), "scores": None},
-            "labels": [] if (r, i) in lost else sorted(labels),
-        }
-        for (r, i), labels in sets.items()
-    ]
+    """Write one run's predictions of memes; ``outcomes`` names the items that were not answered."""
     path = root / "snapshot" / "memes" / "predictions" / source / task / model / str(seed) / "predictions.parquet"
-    write_table(path, rows, name="predictions")
-    return path
+    return write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)

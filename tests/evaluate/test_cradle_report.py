@@ -15,7 +15,6 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import charts, report
 from pipelines.report import page as report_page
@@ -263,26 +262,16 @@ def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) 
     assert rows_of(found, "**Not answered, by gold label**")[ACTIVE][1] == "6/6 (100.0%)"
 
 
-def test_another_scheme_needs_no_paper() -> None:
-    scheme = load("cssrs")
-    task = task_of(scheme, next(iter(scheme.categories)))
+def test_another_scheme_needs_no_paper(params: Params, tmp_path: Path) -> None:
     rng = random.Random(2)
-    items = [(f"user{i:02d}", 0) for i in range(60)]
-    labels = {item: frozenset({rng.choice(task.labels)}) for item in items}
-    gold = evaluate.EvaluationGold(dict.fromkeys(items, "test"), {i: i[0] for i in items}, {task.key: labels})
-    rows = [
-        {"record_id": r, "image": 0, "task": task.key, "model": "mine", "seed": 0, "split": "test", "outcome": "vote",
-         "labels": sorted(found if rng.random() < 0.7 else {task.labels[0]}), "scores": []}
-        for (r, _), found in labels.items()
-    ]  # fmt: skip
-    runs = evaluate.runs_of(rows, tasks={task.key: task}, gold=gold)[task.key]
-    measured = evaluate.measure(
-        task, gold=gold, runs=runs, traits=Traits({}, (), {}, {}), kinds={"mine": "encoder"}, sampling=FEW
-    )
-    metrics = {
-        "scheme": "cssrs", "split": "test", "items": {"test": 60}, "composition": {}, "settings": {"seed": 1},
-        "decoding": {}, "tasks": {task.key: measured},
-    }  # fmt: skip
+    labels = task_of(load("cssrs"), "severity").labels
+    people = {f"user{i:02d}": frozenset({rng.choice(labels)}) for i in range(60)}
+    write_gold(tmp_path, {"test": people}, category="severity")
+    said = {r: label if rng.random() < 0.7 else frozenset({labels[0]}) for r, label in people.items()}
+    write_run(tmp_path, "untuned/mine", {"test": said}, task="severity")
+    values = params.model_dump()
+    values["corpora"]["posts"]["scheme"] = "cssrs"
+    metrics = evaluate.run("posts", params=Params.model_validate(values), root=tmp_path, sampling=FEW)
     page = report.build(metrics, corpus="posts", synthetic=False)
     html, found = report_page.html(page), report_page.markdown(page)
     assert Reader(html).open == []

@@ -86,7 +86,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
         "settings": settings.train.model_dump(mode="json"),
         "decoding": {},
         "tasks": {
-            key: evaluate.measure(task, gold=gold, runs=runs.get(key, {}), traits=traits, kinds={}, sampling=sampling)
+            key: evaluate.measure(task, gold=gold, runs=runs.get(key, {}), traits=traits, sampling=sampling)
             for key, task in tasks.items()
         },
     }
