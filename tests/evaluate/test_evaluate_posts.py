@@ -164,12 +164,6 @@ def test_scores_that_are_no_probabilities_and_another_split_are_refused(
         scored(tmp_path)
 
 
-def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    write_run(tmp_path, "untuned/votes", gold, spent={**SPENT, "seconds": None})
-    spent = scored(tmp_path)["tasks"]["labels"]["models"]["votes"]["spent"]
-    assert (spent["seconds"], spent["seconds_per_record"], spent["cost_per_1000"]) == (None, None, 12.5)
-
-
 UNTIMED = {name: value for name, value in SPENT.items() if name != "seconds"}
 ODD = ({"cost": None}, {"records": -1}, {"cost": True}, {"seconds": float("inf")})
 

@@ -69,16 +69,6 @@ def test_kappa_is_undefined_where_chance_alone_agrees() -> None:
     assert found["mae"] == 0
 
 
-def test_mean_and_spread_are_over_runs() -> None:
-    board = board_of(FIGURATIVE)
-    runs = [run_of(board, seed=seed) for seed in (1, 2, 3)]
-    own = [model_scores.plain(board, predicted=board.predicted(r), valid=False)["figures"]["macro_f1"] for r in runs]
-    cell = scored(board, runs)["figures"]["macro_f1"]
-    assert (cell["mean"], cell["std"], cell["n"]) == pytest.approx((np.mean(own), np.std(own, ddof=1), 3), abs=1e-6)
-    assert cell["low"] < cell["mean"] < cell["high"]
-    assert scored(board, runs[:1])["figures"]["macro_f1"]["std"] is None
-
-
 def test_the_interval_is_about_items_and_not_about_seeds() -> None:
     board = board_of(FIGURATIVE, n=400)
     once, often = [run_of(board, seed=1)], [run_of(board, seed=1)] * 5
