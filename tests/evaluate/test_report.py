@@ -10,6 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from math import sqrt
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -20,12 +21,12 @@ from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import TASKS, task_of
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import Item, Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables, figsim, parts, report
 from pipelines.report import page as report_page
 from pipelines.report.page import Page, PageSection, Points
+from tests.evaluate.figsim_runs import write_gold, write_run
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -50,47 +51,20 @@ def settings() -> Params:
 def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: int = 0) -> dict[str, Any]:
     """Return real metrics of 60 invented memes: each model (share of right answers, runs) answers after gold."""
     rng = random.Random(3)
-    items: list[Item] = [(f"r{i:03}", 0) for i in range(100)]
+    items = [(f"r{i:03}", 0) for i in range(100)]
     split = {item: "test" if i < 60 else "validation" if i < 75 else "train" for i, item in enumerate(items)}
     labels = {key: {item: rng.choice(values) for item in items} for key, values in LABELS.items()}
-    gold = evaluate.EvaluationGold(split, {item: item[0] for item in items}, labels)
-    tasks = {key: task_of(SCHEME, key) for key in TASKS}
-    rows = [
-        {
-            "record_id": item[0],
-            "image": item[1],
-            "task": key,
-            "model": model,
-            "seed": seed,
-            "split": "test",
-            "outcome": "refused" if i < refused else "vote",
-            "labels": sorted(task.seen(labels[key][item] if rng.random() < share else rng.choice(LABELS[key]))),
-        }
-        for key, task in tasks.items()
-        for model, (share, runs) in models.items()
-        for seed in range(runs)
-        for i, item in enumerate(items[:60])
-    ]
-    runs = evaluate.runs_of(rows, tasks=tasks, gold=gold)
-    kinds = {key: {item: min(labels[key][item]) for item in items} for key in ("context", "modality")}
-    values = {key: [min(value) for value in LABELS[key]] for key in kinds}
-    seen = gold.seen(tasks["figurative"], split="test")
-    traits = Traits(figurative=seen, phenomena=tasks["figurative"].labels, kinds=kinds, values=values)
-    sampling = Sampling(resamples=200)
-    metrics = {
-        "scheme": "figsim",
-        "split": "test",
-        "sampling": {**vars(sampling), "confidence": 0.95, "intervals": evaluate.INTERVALS},
-        "items": {"test": 60, "train": 25, "validation": 15},
-        "composition": evaluate.composition(gold, scheme=SCHEME),
-        "settings": settings.train.model_dump(mode="json"),
-        "decoding": {},
-        "tasks": {
-            key: evaluate.measure(task, gold=gold, runs=runs.get(key, {}), traits=traits, sampling=sampling)
-            for key, task in tasks.items()
-        },
-    }
-    return json.loads(json.dumps(metrics, sort_keys=True))
+    lost = dict.fromkeys(items[:refused], "refused")
+    with TemporaryDirectory() as folder:
+        write_gold(Path(folder), split, labels)
+        for key in TASKS:
+            for model, (share, runs) in models.items():
+                for seed in range(runs):
+                    said = {i: labels[key][i] if rng.random() < share else rng.choice(LABELS[key]) for i in items[:60]}
+                    answers = {item: task_of(SCHEME, key).seen(given) for item, given in said.items()}
+                    write_run(Path(folder), key, model, seed, answers, outcomes=lost)
+        evaluate.run("memes", params=settings, root=Path(folder), sampling=Sampling(resamples=200))
+        return json.loads((Path(folder) / "metrics" / "memes" / "evaluate.json").read_text())
 
 
 @pytest.fixture(scope="module")
