@@ -81,7 +81,8 @@ def write_answers(
     """Write one run's predictions (task, model, seed) for each split; ``lost`` are the items without an answer."""
     rows = [
         {
-            **{**run, "record_id": r, "image": i, "split": split, "scores": scores.get(r)},
+            **run,
+            **{"record_id": r, "image": i, "split": split, "scores": scores.get(r)},
             "outcome": lost.get((r, i), "vote"),
             "labels": [] if (r, i) in lost else sorted(labels),
         }
