@@ -14,7 +14,7 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
 from pipelines.report import charts
 from pipelines.report.charts import Mark, Row, short
 from pipelines.report.page import Block, Notice, PageSection, Points
-from pipelines.report.parts import fixed, interval, p_value, section, title_of
+from pipelines.report.parts import fixed, interval, p_value, sections_of, title_of
 
 BLOCKS = {
     "visual": "Visual features",
@@ -54,18 +54,18 @@ def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> li
     metrics = in_order(metrics)
     figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
     titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
-    parts = [
-        section("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
-        section("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
-        section("items", "Months and lengths", _items(metrics)),
-        *(
-            section(f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
-            for block, title in BLOCKS.items()
-        ),
-    ]
-    if metrics["family"]:
-        parts.append(section("features-reading", "How to read the tests", [Points(READING)]))
-    return [part for part in parts if part.blocks]
+    features = (
+        (f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
+        for block, title in BLOCKS.items()
+    )
+    reading = [Points(READING)] if metrics["family"] else []
+    return sections_of(
+        ("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
+        ("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
+        ("items", "Months and lengths", _items(metrics)),
+        *features,
+        ("features-reading", "How to read the tests", reading),
+    )
 
 
 def in_order(metrics: Json) -> Json:

@@ -18,7 +18,7 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts, parts
 from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Block, Notice, Page, Points
-from pipelines.report.parts import best_of, figures_of, fixed, interval, noun_of, section, title_of
+from pipelines.report.parts import best_of, figures_of, fixed, interval, noun_of, sections_of, title_of
 
 Item = tuple[str, int]
 TestItems = Mapping[str, Mapping[Item, frozenset[str]]]
@@ -90,13 +90,13 @@ def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     if a.test is not None and b.test is not None:
         overlaps = {key: overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
     head += [_same(overlaps, noun=noun), _glance(tasks)]
-    sections = [
-        *(section(f"task-{key}", title_of(key), _task(key, *sides)) for key, sides in tasks.items()),
-        section("test-items", f"Test {noun}", _items(a, b, tasks=tasks, overlaps=overlaps or {})),
-        section("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
-        section("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
-    ]
-    return Page(f"{b.title}: two commits", tuple(head), tuple(part for part in sections if part.blocks))
+    sections = sections_of(
+        *((f"task-{key}", title_of(key), _task(key, *sides)) for key, sides in tasks.items()),
+        ("test-items", f"Test {noun}", _items(a, b, tasks=tasks, overlaps=overlaps or {})),
+        ("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
+        ("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
+    )
+    return Page(f"{b.title}: two commits", tuple(head), tuple(sections))
 
 
 def difference(a: Json | None, b: Json | None) -> Json | None:

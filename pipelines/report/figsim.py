@@ -21,7 +21,7 @@ from pipelines.models import SOURCE_NOTES
 from pipelines.report import parts
 from pipelines.report.page import Block, PageSection, Points
 from pipelines.report.papers import printed
-from pipelines.report.parts import best_of, interval, section
+from pipelines.report.parts import best_of, interval
 from pipelines.report.prompt_notes import beside
 
 PAPER = "figsim"
@@ -259,32 +259,22 @@ def sections(metrics: Json) -> list[PageSection]:
     """Return the sections of the report on meme models that have content, from ``evaluate.json``."""
     tasks = metrics["tasks"]
     errors = [model["errors"]["by_figurative"] for task in tasks.values() for model in task["models"].values()]
+    subtypes = [table_12(metrics)] if any(errors) else []
+    conditions = [parts.conditions(metrics, paper={key: misclassified(key) for key in tasks})]
     setup = [table_8(metrics), table_9(metrics), table_10(metrics)]
-    parts_of_page = [
-        section("results", "Results of all models (Table 3)", _results(metrics)),
-        section("labels", "Results by label (Table 4)", _labels(metrics)),
-        section("pairs", "Which differences are significant", parts.pairs(metrics)),
-        section("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
-        section(
-            "figurative",
-            "Severity underpredicted where language is figurative (Table 12)",
-            [table_12(metrics)] if any(errors) else [],
-        ),
-        section(
-            "conditions",
-            "Errors by context and modality (Appendix F)",
-            [parts.conditions(metrics, paper={key: misclassified(key) for key in tasks})],
-        ),
-        section("unanswered", "Unanswered memes", parts.unanswered(metrics)),
-        section("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
-        section(
-            "discrepancies",
-            "Where the paper's claims and numbers disagree",
-            parts.standing("figsim", ours=_bearing(metrics)),
-        ),
-        section("reading", "How to read this page", [Points(READING)]),
-    ]
-    return [part for part in parts_of_page if part.blocks]
+    claims = parts.standing("figsim", ours=_bearing(metrics))
+    return parts.sections_of(
+        ("results", "Results of all models (Table 3)", _results(metrics)),
+        ("labels", "Results by label (Table 4)", _labels(metrics)),
+        ("pairs", "Which differences are significant", parts.pairs(metrics)),
+        ("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
+        ("figurative", "Severity underpredicted where language is figurative (Table 12)", subtypes),
+        ("conditions", "Errors by context and modality (Appendix F)", conditions),
+        ("unanswered", "Unanswered memes", parts.unanswered(metrics)),
+        ("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
+        ("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        ("reading", "How to read this page", [Points(READING)]),
+    )
 
 
 def _results(metrics: Json) -> Iterator[Block | None]:

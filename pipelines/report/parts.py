@@ -40,6 +40,11 @@ def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection
     return PageSection(key, title, tuple(b for b in blocks if b and not (isinstance(b, Sheet) and not b.rows)))
 
 
+def sections_of(*sections: tuple[str, str, Iterable[Block | None]]) -> list[PageSection]:
+    """Create sections, each of key, title and blocks; those without content are left out."""
+    return [part for part in (section(*each) for each in sections) if part.blocks]
+
+
 def in_order(metrics: Json) -> Json:
     """Return the content of ``evaluate.json`` with tasks and splits in the order of display, not by name."""
 

@@ -203,23 +203,12 @@ def calibration(task: Json) -> Iterator[Sheet]:
     models = {name: model["calibration"] for name, model in sorted(task["models"].items()) if model.get("calibration")}
     if not models:
         return
-    rows, risks = [], []
-    for name, calibrated in models.items():
-        base = fmean(label["base"] for label in calibrated["labels"].values())
-        ece, brier = (
-            interval({"mean": calibrated[key], **dict(zip(("low", "high"), calibrated["intervals"][key], strict=True))},
-                     scale=1, digits=4)
-            for key in ("ece", "brier")
-        )  # fmt: skip
-        rows.append((name, f"{calibrated['n']:,}", ece, f"{calibrated['noise']:.4f}", brier, f"{base:.4f}"))
-        shares = (*calibrated["risk"]["coverage"].values(), calibrated["risk"]["aurc"])
-        risks.append((name, *(f"{100 * risk:.1f}" for risk in shares)))
-    errors = ("Expected calibration error (ECE)", "ECE of right probabilities")
-    briers = ("Brier score", "Brier score of the frequencies")
-    yield Sheet("Calibration, mean over the labels", ("Model", "Answers", *errors, *briers), tuple(rows))
     first = next(iter(models.values()))
+    yield _errors(models)
     covered = (f"Of the most confident {100 * float(share):.0f} %" for share in first["risk"]["coverage"])
-    yield Sheet("Wrong label sets by coverage, %", ("Model", *covered, "Mean (AURC)"), tuple(risks))
+    risks = {name: (*each["risk"]["coverage"].values(), each["risk"]["aurc"]) for name, each in models.items()}
+    rows = tuple((name, *(f"{100 * risk:.1f}" for risk in shares)) for name, shares in risks.items())
+    yield Sheet("Wrong label sets by coverage, %", ("Model", *covered, "Mean (AURC)"), rows)
     for name, calibrated in models.items():
         yield _reliability(name, calibrated)
     by_label = tuple(
@@ -227,6 +216,18 @@ def calibration(task: Json) -> Iterator[Sheet]:
         for x in task["labels"]
     )
     yield Sheet("Brier score by label", ("Label", "Of its frequency", *models), by_label, "folded")
+
+
+def _errors(models: Mapping[str, Json]) -> Sheet:
+    rows = []
+    for name, calibrated in models.items():
+        ends = {key: dict(zip(("low", "high"), calibrated["intervals"][key], strict=True)) for key in ("ece", "brier")}
+        ece, brier = (interval({"mean": calibrated[key], **ends[key]}, scale=1, digits=4) for key in ends)
+        base = fmean(label["base"] for label in calibrated["labels"].values())
+        rows.append((name, f"{calibrated['n']:,}", ece, f"{calibrated['noise']:.4f}", brier, f"{base:.4f}"))
+    errors = ("Expected calibration error (ECE)", "ECE of right probabilities")
+    briers = ("Brier score", "Brier score of the frequencies")
+    return Sheet("Calibration, mean over the labels", ("Model", "Answers", *errors, *briers), tuple(rows))
 
 
 def _reliability(name: str, calibrated: Json) -> Sheet:

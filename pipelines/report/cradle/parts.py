@@ -14,7 +14,7 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report import parts
 from pipelines.report.cradle import crisis_parts, recomputed_figures, tables
 from pipelines.report.page import Block, PageSection, Points
-from pipelines.report.parts import best_of, interval, noun_of, p_value, section
+from pipelines.report.parts import best_of, interval, noun_of, p_value
 
 SCHEME = "cradle"
 CHILD = "child_abuse"
@@ -65,27 +65,24 @@ def sections(
     claims = parts.standing(SCHEME, ours=bearing(metrics)) if paper else ()
     over = (s for t in tasks for s in (crisis_parts.over_extension(t, kind=CHILD), crisis_parts.over_extensions(t)))
     calibrated = (sheet for task in tasks for sheet in crisis_parts.calibration(task))
-    parts_of_page = [
-        section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
-        section("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
-        section("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
-        section("pairs", "Which differences are significant", parts.pairs(metrics)),
-        section("unanswered", of("Unanswered items", "Table 12"), _unanswered(metrics, paper=paper)),
-        section("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
-        section("over-extension", of("Over-extension", "Section 6"), over),
-        section("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
-        section("cost", "Cost and latency", map(crisis_parts.spent, tasks)),
-        section("calibration", "Calibration of probabilities", calibrated),
-        section("dev", "On dev", map(crisis_parts.dev, tasks)),
-        section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
-        section("discrepancies", "Where the paper's claims and numbers disagree", claims),
-        section(
-            "reading",
-            "How to read this page",
-            [Points(tuple(sentence.format(noun=noun_of(metrics)) for sentence in reading))],
-        ),
-    ]
-    return [part for part in parts_of_page if part.blocks]
+    texts = Points(tuple(sentence.format(noun=noun_of(metrics)) for sentence in reading))
+    setup = _setup(metrics, silver=silver, models=models)
+    return parts.sections_of(
+        ("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
+        ("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
+        ("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
+        ("pairs", "Which differences are significant", parts.pairs(metrics)),
+        ("unanswered", of("Unanswered items", "Table 12"), _unanswered(metrics, paper=paper)),
+        ("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
+        ("over-extension", of("Over-extension", "Section 6"), over),
+        ("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
+        ("cost", "Cost and latency", map(crisis_parts.spent, tasks)),
+        ("calibration", "Calibration of probabilities", calibrated),
+        ("dev", "On dev", map(crisis_parts.dev, tasks)),
+        ("set-up", of("Data and settings", "Tables 5 and 11"), setup),
+        ("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        ("reading", "How to read this page", [texts]),
+    )
 
 
 def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
