@@ -172,7 +172,7 @@ def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
             types.setdefault(category.attributes[name][TYPE], []).append(i)
     extended = {}
     for kind, own in types.items():
-        true, said = (side[..., own].any(axis=-1) for side in (answers.true, answers.said))
+        true, said = (np.asarray(side[..., own].any(axis=-1)) for side in (answers.true, answers.said))
         without = answers.answered & ~true
         beside = {
             label: rates.add(said, without & answers.true[..., i])
@@ -188,7 +188,7 @@ def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
 def _severity(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     crises = [i for i, label in enumerate(labels) if label != category.none]
-    true, said = (side[..., crises].any(axis=-1) for side in (answers.true, answers.said))
+    true, said = (np.asarray(side[..., crises].any(axis=-1)) for side in (answers.true, answers.said))
     rates = Rates(runs=len(answers.answered))
     severity: Json = {
         "missed": rates.add(~said, answers.answered & true),

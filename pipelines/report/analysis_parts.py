@@ -248,7 +248,7 @@ def _cells(cell: Json, *, digits: int = 3) -> Iterator[str]:
 
 
 def _dot(label: str, cell: Json, *, filled: bool = True) -> Row:
-    value = cell.get("value", cell.get("mean"))
+    value = cell["value"] if "value" in cell else cell["mean"]
     return Row(label, (Mark(value, cell["low"], cell["high"], short(value), "filled" if filled else "open"),))
 
 

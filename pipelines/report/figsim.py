@@ -69,7 +69,7 @@ def table_3(ours: Json | None = None) -> Sheet:
     A note beside a figure says what its model rests on, if that is less than the paper that describes the model.
     """
     tasks = ours["tasks"] if ours else {}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     paper = {row["key"]: row for row in _paper_rows()}
     kinds = {name: model["kind"] for task in tasks.values() for name, model in task["models"].items()}
     others = {

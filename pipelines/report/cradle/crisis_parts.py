@@ -112,7 +112,7 @@ def over_extension(task: Json, *, kind: str) -> Sheet:
 def over_extensions(task: Json) -> Sheet:
     """Return a table, by crisis type and model, of how often the type is predicted without being in gold."""
     models = {name: crises["over_extension"] for name, crises in _crises(task).items()}
-    kinds = next(iter(models.values()), {})
+    kinds: Iterable[str] = next(iter(models.values()), ())
     rows = tuple((_words(kind), *(share(each[kind]["over"]) for each in models.values())) for kind in kinds)
     return Sheet("Predicted without it in gold, by type of crisis", ("Type", *models), rows)
 
