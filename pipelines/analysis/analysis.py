@@ -69,7 +69,15 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"
-    items_read = (_posts if texts else _memes)(corpus, items=wanted, units=units, vault=vault, root=root)
+    content = (_posts if texts else _memes)(corpus, items=wanted, vault=vault, root=root)
+    kept, months = tuple(sorted(content)), _months(corpus, root=root)
+    items_read = AnalysedItems(
+        items=kept,
+        units=tuple(units[item] for item in kept),
+        months=tuple(months[item[0]] for item in kept),
+        texts=tuple(content[item][0] for item in kept),
+        visual=None if texts else tuple(content[item][1] for item in kept),
+    )
     scheme = load(params.corpora[corpus].scheme, root=root)
     settings = params.analysis
     files = {"liwc": settings.lexicons.liwc, "nrc": settings.lexicons.nrc}
@@ -179,12 +187,11 @@ def _told(opened: Opened) -> Json:
     }
 
 
-def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
-    """Read the memes: text and visual features of each picture, whose bytes are not kept."""
+def _memes(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
+    """Return the text and the visual features of each picture, whose bytes are not kept."""
     wanted = set(items)
     visual = VisualFeatures()
-    months: dict[str, str] = _months(corpus, root=root)
-    features: dict[Item, tuple[str, list[float]]] = {}
+    features: dict[Item, tuple[str, Sequence[float]]] = {}
     for path in sorted((root / "data" / corpus).glob("*/images/*.parquet")):
         there = tables.items_of(tables.read(path, name="images", columns=["record_id", "image"]))
         keep = [item in wanted for item in there]
@@ -197,21 +204,13 @@ def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
         for item, text, data, area in zip(tables.items_of(table), texts, pictures, areas, strict=True):
             if data is not None:
                 features[item] = (text or b"").decode(), visual.of(data, text_area=area)
-    kept = tuple(sorted(features))
-    return AnalysedItems(
-        items=kept,
-        units=tuple(units[item] for item in kept),
-        months=tuple(months[item[0]] for item in kept),
-        texts=tuple(features[item][0] for item in kept),
-        visual=tuple(features[item][1] for item in kept),
-    )
+    return features
 
 
-def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
-    """Read the posts: title and body, without the boilerplate of the collectors' form (SPEC 22)."""
+def _posts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
+    """Return title and body of each post, without the boilerplate of the collectors' form (SPEC 22)."""
     from pipelines.datasets.post import BOILERPLATE
 
-    months = _months(corpus, root=root)
     ids = tables.strings(sorted({record_id for record_id, _ in items}))
     paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     table = tables.concat(paths, name="posts", columns=["record_id", "title", "body"])
@@ -220,14 +219,7 @@ def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
         record_id: "\n".join(BOILERPLATE.sub("", part).strip() for part in (title, body))
         for record_id, title, body in open_posts(table, vault=vault)
     }
-    kept = tuple(item for item in items if item[0] in texts)
-    return AnalysedItems(
-        items=kept,
-        units=tuple(units[item] for item in kept),
-        months=tuple(months[item[0]] for item in kept),
-        texts=tuple(texts[item[0]] for item in kept),
-        visual=None,
-    )
+    return {item: (texts[item[0]], ()) for item in items if item[0] in texts}
 
 
 def _months(corpus: str, *, root: Path) -> dict[str, str]:

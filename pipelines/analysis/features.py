@@ -79,27 +79,23 @@ class Opened:
 
 def open_all(files: Mapping[str, LexiconFile]) -> list[Opened]:
     """Return the default list and the lexicons that the user names, each read or with a message."""
-    return [_opened(DEFAULT, OURS, None), *(_named(name, files.get(name, LexiconFile())) for name in (LIWC, NRC))]
+    files = {DEFAULT: LexiconFile(path=str(OURS)), **{name: files.get(name, LexiconFile()) for name in (LIWC, NRC)}}
+    return [_opened(name, file) for name, file in files.items()]
 
 
-def _named(name: str, file: LexiconFile) -> Opened:
+def _opened(name: str, file: LexiconFile) -> Opened:
     if file.path is None:
         what = "It is licensed and not part of this project; state the path of your copy in params.yaml"
         return Opened(name, None, message=f"{NAMES[name]} is missing. {what}, as analysis.lexicons.{name}.path.")
-    return _opened(name, Path(file.path), file.sha256)
-
-
-def _opened(name: str, path: Path, wanted: str | None) -> Opened:
     key = f"analysis.lexicons.{name}"
     try:
-        data = path.read_bytes()
+        data = Path(file.path).read_bytes()
     except OSError as error:
-        reason = (
-            f"The file of {key}.path cannot be read on this machine ({type(error).__name__}), so it has no features."
-        )
+        failed = f"cannot be read on this machine ({type(error).__name__}), so it has no features."
+        reason = f"The file of {key}.path {failed}"
         return Opened(name, None, message=reason)
     digest = hashlib.sha256(data).hexdigest()
-    if wanted not in (None, digest):
+    if file.sha256 not in (None, digest):
         reason = f"The file of {key}.path has another SHA-256 than {key}.sha256: {digest}."
         return Opened(name, None, sha256=digest, message=reason)
     text = data.decode("utf-8-sig", errors="replace")

@@ -82,20 +82,15 @@ def pair_counts(
         np.array([[count(units_of.get((row, column), [])) for column in names[1]] for row in names[0]], np.int64)
         for count in (len, partial(of_units, least=least))
     )
-    table = _of_items(shown_table(judged, rows=names[0], columns=names[1], least=least), counts)
-    totals = counts.sum(axis=1)
-    shares = {
-        row: {column: None if n is None or not total else n / int(total) for column, n in cells.items()}
-        for (row, cells), total in zip(table.items(), totals, strict=True)
-    }
+    visible = shown_table(judged, rows=names[0], columns=names[1], least=least)
+    table: dict[str, Counts] = {}
+    shares = {}
+    for row, numbers in zip(names[0], counts.tolist(), strict=True):
+        cells = zip(names[1], numbers, strict=True)
+        table[row] = {column: None if visible[row][column] is None else n for column, n in cells}
+        total = sum(numbers)
+        shares[row] = {c: n / total if n is not None and total else None for c, n in table[row].items()}
     return {"rows": rows.key, "columns": columns.key, "counts": table, "shares": shares}
-
-
-def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[str, Counts]:
-    return {
-        row: {column: None if n is None else int(counts[i, j]) for j, (column, n) in enumerate(cells.items())}
-        for i, (row, cells) in enumerate(table.items())
-    }
 
 
 def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Counts:

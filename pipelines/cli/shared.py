@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -199,7 +199,7 @@ def decided(who: str | None, why: str | None) -> tuple[str, str]:
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
     """Print tables, fitted to the terminal and followed by a note, or print them as one JSON object."""
     if as_json:
-        emit({"tables": [asdict(sheet) for sheet in sheets]})
+        emit({"tables": [{"title": s.title, "columns": s.columns, "rows": s.rows} for s in sheets]})
         return
     from rich.console import Console
 

@@ -45,7 +45,7 @@ The result, as stored in ``evaluate.json`` (``of`` is the denominator of a rate)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -108,30 +108,34 @@ def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
 
 def _refusals(board: Board, *, runs: Sequence[Run], answers: TaskAnswers) -> Json:
     rates = Rates(runs=len(runs))
-    for i in range(len(board.task.labels)):
-        rates.add(~answers.answered, answers.true[..., i])
-    refusals = {}
-    for label, rate in zip(board.task.labels, rates.drawn(board), strict=True):
+    refusals = {label: rates.add(~answers.answered, answers.true[..., i]) for i, label in enumerate(board.task.labels)}
+    rates.draw(board)
+    for label, rate in refusals.items():
         carriers = [item for item, gold in zip(board.items, board.gold, strict=True) if label in gold]
         lost = Counter(run.outcomes.get(item, MISSING) for run in runs for item in carriers)
         lost.pop(VOTE, None)
-        refusals[label] = {**rate, "outcomes": dict(sorted(lost.items()))}
+        rate["outcomes"] = dict(sorted(lost.items()))
     return refusals
 
 
-def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
-    """Return the state of each answer: the position of its only value, or ``both``, or ``none``; (runs, items)."""
+def _states(values: Bools, *, group: Group, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the state of each answer: the place of its only value in ``names``, or of ``both``, or of ``none``."""
     own = values[..., list(group.labels.values())]
     several = len(group.labels)
     count = own.sum(axis=-1)
-    return np.where(count == 1, own.argmax(axis=-1), np.where(count > 1, several, several + 1))
+    places = np.array([*map(names.index, group.labels), names.index(BOTH), names.index(NONE)])
+    states: npt.NDArray[np.int64] = places[
+        np.where(count == 1, own.argmax(axis=-1), np.where(count > 1, several, several + 1))
+    ]
+    return states
 
 
 def _confusion(board: Board, *, answers: TaskAnswers, alike: Sequence[Group]) -> Json:
     values = list(dict.fromkeys(chain.from_iterable(group.labels for group in alike)))
+    names = [*values, BOTH, NONE]
     # groups are concatenated along the axis of runs, so that a rate covers all of them
     gold, said = (
-        np.concatenate([_named(_states(side, group=group), group=group, values=values) for group in alike])
+        np.concatenate([_states(side, group=group, names=names) for group in alike])
         for side in (answers.true, answers.said)
     )
     answered = np.concatenate([answers.answered] * len(alike))
@@ -140,98 +144,67 @@ def _confusion(board: Board, *, answers: TaskAnswers, alike: Sequence[Group]) ->
         asked = answered & (gold == i)
         for j, other in enumerate(values):
             if i != j:
-                swaps.append(({"gold": value, "said": other}, rates.add(said == j, asked)))
-        hedges.append(({"gold": value}, rates.add(said == len(values), asked)))
-    drawn = rates.drawn(board)
-    runs = len(answers.answered)
-    matrices = {
-        group.name: _matrix(gold[rows], said=said[rows], answered=answered[rows], values=values)
-        for k, group in enumerate(alike)
-        for rows in [slice(k * runs, (k + 1) * runs)]
-    }
+                swaps.append(rates.add(said == j, asked, gold=value, said=other))
+        hedges.append(rates.add(said == len(values), asked, gold=value))
+    rates.draw(board)
+    parts = zip(alike, *(np.split(side, len(alike)) for side in (gold, said, answered)), strict=True)
     return {
         "values": values,
-        "swaps": [{**named, **drawn[i]} for named, i in swaps],
-        "hedges": [{**named, **drawn[i]} for named, i in hedges],
-        "groups": matrices,
-        "total": _matrix(gold, said=said, answered=answered, values=values),
+        "swaps": swaps,
+        "hedges": hedges,
+        "groups": {g.name: _matrix(true, said=own, answered=there, names=names) for g, true, own, there in parts},
+        "total": _matrix(gold, said=said, answered=answered, names=names),
     }
 
 
-def _named(states: npt.NDArray[np.int64], *, group: Group, values: Sequence[str]) -> npt.NDArray[np.int64]:
-    places = np.array([*(values.index(value) for value in group.labels), len(values), len(values) + 1])
-    return places[states]
-
-
-def _matrix(
-    gold: npt.NDArray[np.int64], *, said: npt.NDArray[np.int64], answered: Bools, values: Sequence[str]
-) -> Json:
-    names = [*values, BOTH, NONE]
+def _matrix(gold: npt.NDArray[np.int64], *, said: npt.NDArray[np.int64], answered: Bools, names: Sequence[str]) -> Json:
     size = len(names)
     counts = np.bincount((gold * size + said)[answered], minlength=size * size).reshape(size, size)
     return {name: dict(zip(names, map(int, row), strict=True)) for name, row in zip(names, counts, strict=True)}
 
 
 def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
-    category, labels = board.task.category, board.task.labels
+    category = board.task.category
     rates = Rates(runs=len(answers.answered))
-    indexes: dict[str, tuple[int, int, dict[str, int]]] = {}
-    for kind, own in _types(category):
-        true, said = (_any(side, places=own) for side in (answers.true, answers.said))
-        without = answers.answered & ~true
-        beside = {
-            label: rates.add(said, without & answers.true[..., i])
-            for i, label in enumerate(labels)
-            if (without & answers.true[..., i]).any()
-        }
-        indexes[kind] = (rates.add(said, without), rates.add(~true, answers.answered & said), beside)
-    drawn = rates.drawn(board)
-    return {
-        kind: {"over": drawn[o], "of_said": drawn[s], "beside": {label: drawn[i] for label, i in beside.items()}}
-        for kind, (o, s, beside) in indexes.items()
-    }
-
-
-def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
     types: dict[str, list[int]] = {}
     for i, name in enumerate(category.names):
         if name != category.none:
             types.setdefault(category.attributes[name][TYPE], []).append(i)
-    yield from types.items()
+    extended = {}
+    for kind, own in types.items():
+        true, said = (np.asarray(side[..., own].any(axis=-1)) for side in (answers.true, answers.said))
+        without = answers.answered & ~true
+        beside = {
+            label: rates.add(said, without & answers.true[..., i])
+            for i, label in enumerate(board.task.labels)
+            if (without & answers.true[..., i]).any()
+        }
+        over = {"over": rates.add(said, without), "of_said": rates.add(~true, answers.answered & said)}
+        extended[kind] = {**over, "beside": beside}
+    rates.draw(board)
+    return extended
 
 
 def _severity(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     crises = [i for i, label in enumerate(labels) if label != category.none]
-    true, said = (_any(side, places=crises) for side in (answers.true, answers.said))
+    true, said = (np.asarray(side[..., crises].any(axis=-1)) for side in (answers.true, answers.said))
     rates = Rates(runs=len(answers.answered))
-    missed = rates.add(~said, answers.answered & true)
-    alarms = rates.add(said, answers.answered & ~true)
+    severity: Json = {
+        "missed": rates.add(~said, answers.answered & true),
+        "alarms": rates.add(said, answers.answered & ~true),
+        "milder": None,
+        "recall": {},
+    }
     levels = np.array([category.severities.get(label, 0) for label in labels])
-    milder = None
     if levels.any():
         gravest, answer = ((side * levels).max(axis=-1) for side in (answers.true, answers.said))
-        milder = rates.add(answer < gravest, answers.answered & (gravest > 0))
-    by_level = {
-        str(level): rates.add(
-            *(_stacked(side & answers.answered[..., None], places=np.flatnonzero(levels == level))
-              for side in (answers.said, answers.true))
+        severity["milder"] = rates.add(answer < gravest, answers.answered & (gravest > 0))
+    for level in sorted({int(level) for level in levels} - {0}, reverse=True):
+        places = np.flatnonzero(levels == level)
+        hits, whole = (
+            np.concatenate([side[..., i] & answers.answered for i in places]) for side in (answers.said, answers.true)
         )
-        for level in sorted({int(level) for level in levels} - {0}, reverse=True)
-    }  # fmt: skip
-    drawn = rates.drawn(board)
-    return {
-        "missed": drawn[missed],
-        "alarms": drawn[alarms],
-        "milder": None if milder is None else drawn[milder],
-        "recall": {level: drawn[i] for level, i in by_level.items()},
-    }
-
-
-def _any(values: Bools, *, places: Sequence[int]) -> Bools:
-    return np.asarray(values[..., list(places)].any(axis=-1))
-
-
-def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
-    stacked: Bools = np.concatenate([values[..., i] for i in places])
-    return stacked
+        severity["recall"][str(level)] = rates.add(hits, whole)
+    rates.draw(board)
+    return severity

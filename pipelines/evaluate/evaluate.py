@@ -123,7 +123,6 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     tasks = {key: task_of(scheme, key) for key in keys}
     predictions = inputs.read_predictions(folder / "predictions", params=params)
     runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
-    kinds = {name: model.kind for name, model in params.models.items()}
     traits = _traits(gold, scheme=scheme, tasks=tasks)
     floors = {params.finetune.category: params.finetune.recall_floors}
     metrics = {
@@ -140,7 +139,6 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                 gold=gold,
                 runs=runs.get(key, {}),
                 traits=traits,
-                kinds=kinds,
                 sampling=sampling,
                 context=TaskContext(
                     predictions.origins,
@@ -162,7 +160,6 @@ def measure(
     gold: EvaluationGold,
     runs: Mapping[str, Sequence[Run]],
     traits: Traits,
-    kinds: Mapping[str, str],
     sampling: Sampling,
     context: TaskContext | None = None,
 ) -> Json:
@@ -187,18 +184,16 @@ def measure(
     if not board.items:
         return result
     result["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    scored = {
-        name: model_scores.score(board, runs=model_runs, valid=False) for name, model_runs in sorted(runs.items())
-    }
+    entrants = {}
     for name, model_runs in sorted(runs.items()):
         origin = context.origins.get(name, Origin(None, name))
         on_dev = context.dev.get(name, ())
-        figures = {ALL: model_scores.scores(scored[name], board=board)}
+        scored = model_scores.score(board, runs=model_runs, valid=False)
+        entrants[name] = paired.Entrant.of(board, runs=model_runs, scored=scored)
         result["models"][name] = {
             **vars(origin),
-            "kind": origin.kind or kinds.get(name),
             "deviations": list(origin.deviations),
-            **_model(board, runs=model_runs, figures=figures),
+            **_model(board, runs=model_runs, whole=model_scores.scores(scored, board=board)),
             "errors": label_errors.analyse(board, runs=model_runs, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
             "calibration": reliability.calibration(board, runs=model_runs),
@@ -210,9 +205,6 @@ def measure(
             rest = _by_seed(part, runs=model_runs) if part.items else {}
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
     result["best"] = best_of(result["models"])
-    entrants = {
-        name: paired.Entrant.of(board, runs=model_runs, scored=scored[name]) for name, model_runs in runs.items()
-    }
     result["pairs"] = paired.pairs(board, entrants=entrants)
     return result
 
@@ -241,21 +233,20 @@ def _by_seed(board: Board, *, runs: Sequence[Run]) -> Json:
     return scores
 
 
-def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
+def _model(board: Board, *, runs: Sequence[Run], whole: Json) -> Json:
     by_seed = _by_seed(board, runs=runs)
     answered = [scores["n_valid"] for scores in by_seed.values()]
+    valid = None
     if all(n == len(board.items) for n in answered):
-        valid = figures[ALL]
+        valid = whole
     elif any(answered):
         valid = model_scores.scores(model_scores.score(board, runs=runs, valid=True), board=board)
-    else:
-        valid = None
     return {
         "runs": len(runs),
         "seeds": [run.seed for run in runs],
         "outcomes": dict(sorted(sum((board.outcomes(run) for run in runs), Counter[str]()).items())),
         VALID: valid,
-        ALL: figures[ALL],
+        ALL: whole,
         "by_seed": by_seed,
         "confusion": model_scores.confusion(board, runs=runs) if board.task.kind == "single" else None,
     }

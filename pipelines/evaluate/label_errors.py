@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,58 +57,45 @@ class Rates:
     """Error rates that are resampled together; each has a numerator and a denominator of shape (items, runs)."""
 
     def __init__(self, *, runs: int = 1) -> None:
-        self.columns: list[Floats] = []
+        self._columns: list[Floats] = []
+        self._rates: list[Json] = []
         self._runs = runs
 
-    def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole``, and return its index among the rates."""
+    def add(self, part: Bools, whole: Bools, **named: Any) -> Json:
+        """Add the rate of ``part`` within ``whole``; return it with what it is ``named``, for :meth:`draw` to fill."""
         for counted in (part & whole, whole):
             by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
-            self.columns.append(by_run.T.astype(np.float64))
-        return len(self.columns) // 2 - 1
+            self._columns.append(by_run.T.astype(np.float64))
+        self._rates.append(named)
+        return named
 
-    def drawn(self, board: Board) -> list[Json]:
-        """Return all added rates with confidence intervals, each as a ``Rate`` of ``evaluate.json``."""
-        rows = np.stack(self.columns, axis=2)
-        whole, resampled = rows.sum(axis=(0, 1)), board.resampled(rows)
-        return [_rate(whole[i], whole[i + 1], resampled[:, i : i + 2]) for i in range(0, len(whole), 2)]
-
-
-def _rate(count: float, total: float, resampled: Floats) -> Json:
-    part, whole = resampled[:, 0], resampled[:, 1]
-    low, high = bounds(part[whole > 0] / whole[whole > 0]) if total else (None, None)
-    return {
-        "count": int(count),
-        "of": int(total),
-        "rate": number(count / total) if total else None,
-        "low": low,
-        "high": high,
-    }
+    def draw(self, board: Board) -> list[Json]:
+        """Fill all added rates, with confidence intervals, each as a ``Rate`` of ``evaluate.json``; return them."""
+        rows = np.stack(self._columns, axis=2)
+        counts, resampled = rows.sum(axis=(0, 1)), board.resampled(rows)
+        for i, rate in enumerate(self._rates):
+            count, total = counts[2 * i : 2 * i + 2]
+            part, whole = resampled[:, 2 * i], resampled[:, 2 * i + 1]
+            low, high = bounds(part[whole > 0] / whole[whole > 0]) if total else (None, None)
+            share = number(count / total) if total else None
+            rate |= {"count": int(count), "of": int(total), "rate": share, "low": low, "high": high}
+        return self._rates
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
     """Return a model's error rates by label and by kind of meme, as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates(runs=len(runs))
-    wrong = rates.add(answers.wrong, answers.answered)
-    by_label = _by_label(board, answers=answers, rates=rates)
-    by_category = _by_category(board, answers=answers, rates=rates, traits=traits)
-    by_figurative = _by_figurative(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {}
-    drawn = rates.drawn(board)
-    return {
+    errors = {
         "answers": int(answers.answered.sum()),
         "unanswered": int((~answers.answered).sum()),
-        "wrong": drawn[wrong],
-        "by_label": {label: {way: drawn[i] for way, i in ways.items()} for label, ways in by_label.items()},
-        "by_category": {key: {value: drawn[i] for value, i in places.items()} for key, places in by_category.items()},
-        "by_figurative": {
-            name: {
-                presence: {denominator: drawn[i] for denominator, i in places.items()}
-                for presence, places in presences.items()
-            }
-            for name, presences in by_figurative.items()
-        },
+        "wrong": rates.add(answers.wrong, answers.answered),
+        "by_label": _by_label(board, answers=answers, rates=rates),
+        "by_category": _by_category(board, answers=answers, rates=rates, traits=traits),
+        "by_figurative": _by_figurative(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {},
     }
+    rates.draw(board)
+    return errors
 
 
 def _ordinal(board: Board) -> bool:
@@ -131,43 +119,38 @@ def _too_high_low(answers: TaskAnswers) -> tuple[Bools, Bools]:
     return answers.answered & (said > true), answers.answered & (said < true)
 
 
-def _by_label(board: Board, *, answers: TaskAnswers, rates: Rates) -> dict[str, dict[str, int]]:
-    indexes = {}
+def _by_label(board: Board, *, answers: TaskAnswers, rates: Rates) -> Json:
+    by_label = {}
     high, low = _too_high_low(answers)
     for i, label in enumerate(board.task.labels):
         true, said = answers.true[..., i], answers.said[..., i]
         with_label, without = answers.answered & true, answers.answered & ~true
         if _ordinal(board):
-            indexes[label] = {"over": rates.add(high, with_label), "under": rates.add(low, with_label)}
+            by_label[label] = {"over": rates.add(high, with_label), "under": rates.add(low, with_label)}
         else:
-            indexes[label] = {"over": rates.add(said, without), "under": rates.add(~said, with_label)}
-    return indexes
+            by_label[label] = {"over": rates.add(said, without), "under": rates.add(~said, with_label)}
+    return by_label
 
 
-def _by_category(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> dict[str, dict[str, int]]:
-    indexes: dict[str, dict[str, int]] = {}
+def _by_category(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> Json:
+    by_category: Json = {key: {} for key in traits.kinds}
     for key, known in traits.kinds.items():
-        indexes[key] = {}
         for value in traits.values[key]:
             here = np.array([known.get(item) == value for item in board.items], dtype=bool)
-            indexes[key][value] = rates.add(answers.wrong, answers.answered & here)
-    return indexes
+            by_category[key][value] = rates.add(answers.wrong, answers.answered & here)
+    return by_category
 
 
-def _by_figurative(
-    board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits
-) -> dict[str, dict[str, dict[str, int]]]:
+def _by_figurative(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> Json:
     _, low = _too_high_low(answers)
-    known = np.array([item in traits.figurative for item in board.items], dtype=bool)
-    sets = [traits.figurative.get(item, frozenset()) for item in board.items]
-    indexes = {}
-    for name in (*traits.phenomena, ANY):
-        has = np.array([bool(labels) if name == ANY else name in labels for labels in sets], dtype=bool)
-        indexes[name] = {
-            presence: {
+    sets = [traits.figurative.get(item) for item in board.items]
+    by_figurative: Json = {name: {} for name in (*traits.phenomena, ANY)}
+    for name in by_figurative:
+        for presence in ("absent", "present"):
+            has = [s is not None and (bool(s) if name == ANY else name in s) == (presence == "present") for s in sets]
+            here = np.array(has, dtype=bool)
+            by_figurative[name][presence] = {
                 "of_wrong": rates.add(low, answers.wrong & here),
                 "of_all": rates.add(low, answers.answered & here),
             }
-            for presence, here in (("absent", known & ~has), ("present", known & has))
-        }
-    return indexes
+    return by_figurative

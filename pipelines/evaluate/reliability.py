@@ -85,7 +85,8 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
     if not len(said):
         return None
     briers, seen = ((said - true) ** 2).mean(axis=0), true.mean(axis=0)
-    eces = [_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    sums = [_sums(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    eces = [float(np.abs(p - y).sum() / len(said)) for _, p, y in sums]
     errors = resampled(board, said=np.stack([s.said for s in scored]), bins=BINS)
     ends, chance = errors.intervals(), noise(said, runs=len(runs), bins=BINS)
     labels = {
@@ -135,11 +136,6 @@ def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
     return n, p, y
 
 
-def _ece(said: Floats, *, true: Floats) -> float:
-    _, p, y = _sums(said, true=true)
-    return float(np.abs(p - y).sum() / len(said))
-
-
 def _bins(said: Floats, *, true: Floats) -> list[Json]:
     n, p, y = _sums(said, true=true)
     return [
@@ -164,9 +160,8 @@ def floors(
         i = board.task.labels.index(label)
         rates = Rates()
         true, said = answers.true[..., i], answers.said[..., i]
-        rates.add(said, true)
-        rates.add(true, said)
-        recall, precision = rates.drawn(board)
+        recall, precision = rates.add(said, true), rates.add(true, said)
+        rates.draw(board)
         by_label[label] = {
             "floor": floor,
             "recall": recall,
@@ -190,9 +185,9 @@ def _alert(
     if chosen.threshold is not None:
         flags[on_test.known] = on_test.evidence[:, label].astype(np.float32) >= chosen.threshold
     true, rates = on_test.true[:, label], Rates()
-    for part, whole in ((flags, true), (true, flags), (flags, np.ones_like(flags))):
-        rates.add(part[None], whole[None])
-    rates_by_name = dict(zip(("recall", "precision", "alert_rate"), rates.drawn(board), strict=True))
+    parts = {"recall": (flags, true), "precision": (true, flags), "alert_rate": (flags, np.ones_like(flags))}
+    rates_by_name = {name: rates.add(part[None], whole[None]) for name, (part, whole) in parts.items()}
+    rates.draw(board)
     name = board.task.labels[label]
     raised = {item: frozenset({name}) for item, alerted in zip(board.items, flags, strict=True) if alerted}
     groups_found = list(found_groups(board, label=name, raised=raised).values())

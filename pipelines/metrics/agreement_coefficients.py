@@ -57,10 +57,10 @@ def estimate(values: Floats, *, confidence: float) -> Estimate:
     return Estimate(float(values[0]), float(low), float(high), share)
 
 
-def printed(value: float) -> Decimal:
-    """Return a coefficient rounded to two decimals, halves up, as FigSIM's tables print it."""
+def printed(value: float, *, digits: int = 2) -> Decimal:
+    """Return a number rounded to so many decimals, halves up, as FigSIM's tables print it."""
     # repr first: 0.405 is rounded as the decimal 0.405, not as its binary neighbour
-    return Decimal(repr(round(value, 12))).quantize(Decimal("0.01"), ROUND_HALF_UP)
+    return Decimal(repr(round(value, 10))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
 
 
 def landis_koch(value: float) -> str:

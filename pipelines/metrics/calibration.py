@@ -79,7 +79,9 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
         raise DataError("NothingToCalibrate", task=task.key)
     values = evidence(scores, kind=task.kind)
     if task.kind == "multi":
-        return Calibration("multi", _sigmoids(values, truth=truth))
+        centre = values.mean(axis=0)
+        slopes, intercepts = fit_sigmoids(values - centre, targets=truth).T
+        return Calibration("multi", np.stack([slopes, intercepts - slopes * centre], axis=1))
     return Calibration("single", np.zeros((0, 2)), *_temperature(values, truth=truth))
 
 
@@ -107,12 +109,6 @@ def log_loss(chances: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> fl
 def brier(chances: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
     """Return the Brier score: the mean squared difference of probabilities and truth over examples and labels."""
     return float(np.mean((chances - truth) ** 2))
-
-
-def _sigmoids(odds: Floats, *, truth: npt.NDArray[np.bool_]) -> Floats:
-    centre = odds.mean(axis=0)
-    slopes, intercepts = fit_sigmoids(odds - centre, targets=truth).T
-    return np.stack([slopes, intercepts - slopes * centre], axis=1)
 
 
 def _temperature(logs: Floats, *, truth: npt.NDArray[np.bool_]) -> tuple[float, tuple[float, ...]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,12 +121,8 @@ def figures(counts: Tally) -> dict[str, Floats]:
 
     Each has the leading axes of ``counts``.
     """
-    summed = Tally.of_flat(
-        np.concatenate(
-            [counts.flat()[..., :3], *(part.sum(axis=-1, keepdims=True) for part in (counts.tp, counts.fp, counts.fn))],
-            axis=-1,
-        )
-    )
+    sums = {part: getattr(counts, part).sum(axis=-1, keepdims=True) for part in ("tp", "fp", "fn")}
+    summed = replace(counts, **sums)
     micro = {name: values[..., 0] for name, values in per_label(summed).items()}
     macro = {name: values.mean(axis=-1) for name, values in per_label(counts).items()}
     return {

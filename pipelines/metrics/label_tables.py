@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,11 +84,23 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of text cells, to print at a terminal or as Markdown."""
+    """A table of text cells, to print at a terminal, as Markdown or on a page.
+
+    On a page, a ``prose`` table has sentences in its cells and shows each row as a card on a phone, a ``folded`` one is
+    collapsed. ``values`` are the numbers of a heat map's cells (1 is dark); ``svg`` is a plot, whose numbers the table
+    has and whose caption its title is.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    form: Literal["plain", "prose", "folded"] = "plain"
+    values: tuple[tuple[float | None, ...], ...] = ()
+    svg: str = ""
+
+    def folded(self) -> Sheet:
+        """Return the table collapsed on a page."""
+        return replace(self, form="folded")
 
     def rich(self) -> Table:
         """Return the table for a terminal, with numbers aligned right."""

@@ -21,10 +21,12 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import papers
+from pipelines.report import papers, parts
 from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]
+Table = tuple[str, tuple[str, ...], tuple[str, ...], list[tuple[str, ...]]]
+"""Title, columns of the paper, further columns with ours, and rows that have both."""
 published = partial(papers.printed, "agreement")
 OURS = ("Ours", "Items", "Reading (ours)")
 STATISTICS = {
@@ -49,11 +51,12 @@ def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iter
 
     ``ours`` is the metrics of the stage ``agreement``. A label scheme without a paper has no tables.
     """
-    ours = ours if ours and ours["rounds"] else None
-    if scheme in (None, "figsim"):
-        yield from _figsim(ours)
-    if scheme in (None, "cradle"):
-        yield from _cradle(ours)
+    ours = ours if ours and ours["rounds"] else {}
+    for name, tables in (("figsim", _figsim), ("cradle", _cradle)):
+        if scheme in (None, name):
+            for title, columns, own, rows in tables(published()[name], ours=ours):
+                shown = (*columns, *own) if ours else columns
+                yield Sheet(title, shown, tuple(row[: len(shown)] for row in rows))
 
 
 def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
@@ -67,52 +70,38 @@ def figures_of(table: tuple[int, int, int, int]) -> dict[str, float]:
     return {"kappa": float(c.kappa(answers, classes=2)[0]), "ac1": float(c.ac1(answers, classes=2)[0])}
 
 
-def _figsim(ours: Ours | None) -> Iterator[Sheet]:
-    paper = published()["figsim"]
+def _figsim(paper: Mapping[str, Any], *, ours: Ours) -> Iterator[Table]:
     categories = ours["overall"]["categories"] if ours else {}
-    means = {
-        table["category"]: mean_of_labels(table["labels"], statistic="kappa")
-        for table in (paper["table_6"], paper["table_7"])
-    }
-    rows: list[tuple[str, ...]] = []
+    by_label = {table["category"]: table["labels"] for table in (paper["table_6"], paper["table_7"])}
+    totals = {}
     for key, row in paper["table_1"].items():
-        again = _again(means[key], row["kappa"], digits=2) if key in means else UNDEFINED
-        own = _own(categories.get(key), statistic="kappa", shown=ours)
-        rows.append((row["name"], row["type"], f"{row['kappa']:.2f}", again, row["reading"], *own))
-    columns = ("Category", "Type", "Paper κ", "Recomputed", "Reading")
-    yield Sheet("FigSIM Table 1: agreement by category", columns + _columns(ours), tuple(rows))
-    rows = []
-    for key, row in paper["table_5"].items():
-        own = _own(categories.get(key), statistic=row["statistic"], shown=ours)[:2]
-        rows.append((row["name"], row["statistic"], f"{row['value']:.2f}", *own))
+        mean = mean_of_labels(by_label[key], statistic="kappa") if key in by_label else None
+        again = UNDEFINED if mean is None else _again(mean, row["kappa"], digits=2)
+        own = _own(categories.get(key), statistic="kappa")
+        totals[key] = (f"{row['kappa']:.2f}", again, row["reading"], *own)
+    columns = ("Paper κ", "Recomputed", "Reading")
+    rows = [(row["name"], row["type"], *totals[key]) for key, row in paper["table_1"].items()]
+    yield "FigSIM Table 1: agreement by category", ("Category", "Type", *columns), OURS, rows
+    rows = [
+        (row["name"], row["statistic"], f"{row['value']:.2f}", *_own(categories.get(key), statistic=row["statistic"]))
+        for key, row in paper["table_5"].items()
+    ]
     title = "FigSIM Table 5: observed agreement and Jaccard index"
-    yield Sheet(title, ("Category", "Statistic", "Paper", *_columns(ours)[:2]), tuple(rows))
+    yield title, ("Category", "Statistic", "Paper"), OURS[:2], rows
     for number in (6, 7):
-        yield _by_label(
-            number, paper=paper[f"table_{number}"], total=paper["table_1"], categories=categories, ours=ours
-        )
+        table = paper[f"table_{number}"]
+        labels = categories.get(table["category"], {}).get("labels", {})
+        rows = [
+            (label, f"{row['kappa']:.2f}", UNDEFINED, row["reading"], *_own(labels.get(label), statistic="kappa"))
+            for label, row in table["labels"].items()
+        ]
+        title = f"FigSIM Table {number}: {table['title']}, label by label"
+        yield title, ("Label", *columns), OURS, [*rows, ("Mean", *totals[table["category"]])]
 
 
-def _by_label(
-    number: int, *, paper: Mapping[str, Any], total: Mapping[str, Any], categories: Ours, ours: Ours | None
-) -> Sheet:
-    category = categories.get(paper["category"])
-    labels = category["labels"] if category else {}
-    rows: list[tuple[str, ...]] = []
-    for label, row in paper["labels"].items():
-        own = _own(labels.get(label), statistic="kappa", shown=ours)
-        rows.append((label, f"{row['kappa']:.2f}", UNDEFINED, row["reading"], *own))
-    mean, printed = mean_of_labels(paper["labels"], statistic="kappa"), total[paper["category"]]
-    again = _again(mean, printed["kappa"], digits=2)
-    own = _own(category, statistic="kappa", shown=ours)
-    rows.append(("Mean", f"{printed['kappa']:.2f}", again, printed["reading"], *own))
-    columns = ("Label", "Paper κ", "Recomputed", "Reading")
-    return Sheet(f"FigSIM Table {number}: {paper['title']}, label by label", columns + _columns(ours), tuple(rows))
-
-
-def _cradle(ours: Ours | None) -> Iterator[Sheet]:
-    paper = published()["cradle"]
+def _cradle(paper: Mapping[str, Any], *, ours: Ours) -> Iterator[Table]:
     category = load_scheme("cradle").category()
+    columns = ("Label", "Paper κ", "Recomputed", "Paper AC1", "Recomputed")
     for name, table in paper["table_10"].items():
         measured = ours["rounds"].get(name, {}).get("categories", {}).get(category.key) if ours else None
         own = measured["labels"] if measured else {}
@@ -122,17 +111,19 @@ def _cradle(ours: Ours | None) -> Iterator[Sheet]:
         for label, row in table["labels"].items():
             # a round under an earlier scheme has that scheme's labels
             known = own.get(category.spellings.get(normal(label), "")) or spelt.get(normal(label))
-            rows.append((label, *_two(row, made[label]), *_own_two(known, shown=ours)))
-        again = {key: mean_of_labels(made, statistic=key) for key in ("kappa", "ac1")}
-        rows.append(("Mean", *_two(table["mean"], again), *_own_two(measured, shown=ours)))
-        printed = {key: mean_of_labels(table["labels"], statistic=key) for key in ("kappa", "ac1")}
-        blank = ("",) * len(_own_two(None, shown=ours))
-        rows.append(("Mean of the printed", "", f"{printed['kappa']:.5f}", "", f"{printed['ac1']:.5f}", *blank))
-        jaccard = ("Jaccard", f"{table['jaccard']:.4f}", f"{table['shared'] / paper['items']:.4f}", "", "")
-        rows.append(jaccard + (("", *_own(measured, statistic="jaccard", shown=ours)[:2], "") if ours else ()))
-        columns = ("Label", "Paper κ", "Recomputed", "Paper AC1", "Recomputed")
-        more = ("κ (ours)", "AC1 (ours)", "Items", "Reading (ours)") if ours else ()
-        yield Sheet(f"CRADLE Table 10: {name}, {paper['items']} posts", columns + more, tuple(rows))
+            rows.append((label, *_two(row, made[label]), *_own_two(known)))
+        again, printed = (
+            {key: mean_of_labels(figures, statistic=key) for key in ("kappa", "ac1")}
+            for figures in (made, table["labels"])
+        )
+        rows.append(("Mean", *_two(table["mean"], again), *_own_two(measured)))
+        means = ("", f"{printed['kappa']:.5f}", "", f"{printed['ac1']:.5f}")
+        rows.append(("Mean of the printed", *means, *[""] * 4))
+        shared = f"{table['shared'] / paper['items']:.4f}"
+        index, items, _ = _own(measured, statistic="jaccard")
+        rows.append(("Jaccard", f"{table['jaccard']:.4f}", shared, "", "", "", index, items, ""))
+        title = f"CRADLE Table 10: {name}, {paper['items']} posts"
+        yield title, columns, ("κ (ours)", "AC1 (ours)", "Items", "Reading (ours)"), rows
 
 
 def _two(paper: Mapping[str, float], again: Mapping[str, float]) -> tuple[str, ...]:
@@ -148,30 +139,19 @@ def _again(value: float, printed: float, *, digits: int) -> str:
     return f"{value:.{max(digits, 3)}f}{mark}"
 
 
-def _columns(ours: Ours | None) -> tuple[str, ...]:
-    return OURS if ours else ()
-
-
-def _own(measured: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
-    if not shown:
-        return ()
+def _own(measured: Ours | None, *, statistic: str) -> tuple[str, ...]:
     if not measured:
         return (UNDEFINED,) * len(OURS)
-    return (_text(measured[statistic]), f"{measured['items']:,}", measured[statistic].get("word", UNDEFINED))
+    figure = measured[statistic]
+    return (_text(figure), f"{measured['items']:,}", figure.get("word", UNDEFINED))
 
 
-def _own_two(measured: Ours | None, *, shown: Ours | None) -> tuple[str, ...]:
-    if not shown:
-        return ()
-    kappa, items, word = _own(measured, statistic="kappa", shown=shown)
-    return (kappa, _own(measured, statistic="ac1", shown=shown)[0], items, word)
+def _own_two(measured: Ours | None) -> tuple[str, ...]:
+    kappa, items, word = _own(measured, statistic="kappa")
+    return (kappa, _own(measured, statistic="ac1")[0], items, word)
 
 
-def _text(figure: Ours) -> str:
-    if figure["value"] is None:
-        return UNDEFINED
-    interval = f" [{figure['low']:.2f}, {figure['high']:.2f}]" if figure["low"] is not None else ""
-    return f"{figure['value']:.2f}{interval}"
+_text = partial(parts.interval, scale=1, digits=2)
 
 
 def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:

@@ -13,9 +13,8 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
 from pipelines.report import charts
 from pipelines.report.charts import Mark, Row, short
-from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, PageSection, Points
-from pipelines.report.parts import title_of
-from pipelines.report.sections import p_value, section
+from pipelines.report.page import Block, Notice, PageSection, Points
+from pipelines.report.parts import fixed, interval, p_value, sections_of, title_of
 
 BLOCKS = {
     "visual": "Visual features",
@@ -55,18 +54,18 @@ def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> li
     metrics = in_order(metrics)
     figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
     titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
-    parts = [
-        section("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
-        section("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
-        section("items", "Months and lengths", _items(metrics)),
-        *(
-            section(f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
-            for block, title in BLOCKS.items()
-        ),
-    ]
-    if metrics["family"]:
-        parts.append(section("features-reading", "How to read the tests", [Points(READING)]))
-    return [part for part in parts if part.blocks]
+    features = (
+        (f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
+        for block, title in BLOCKS.items()
+    )
+    reading = [Points(READING)] if metrics["family"] else []
+    return sections_of(
+        ("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
+        ("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
+        ("items", "Months and lengths", _items(metrics)),
+        *features,
+        ("features-reading", "How to read the tests", reading),
+    )
 
 
 def in_order(metrics: Json) -> Json:
@@ -123,27 +122,25 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
         yield Sheet("Labels per item, None not counted", ("Category", "Labels", "Items", "%", "Mean"), tuple(rows))
 
 
-def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Drawing:
-    shares = {name: percent(n, whole, digits=1) for name, n in counts.items()}
-    rows = [Row(name, (Mark(n, words=f"{n:,} ({shares[name]} %)"),)) for name, n in counts.items()]
-    numbers = tuple((name, f"{n:,}", shares[name]) for name, n in counts.items())
-    return Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
+def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Sheet:
+    rows = tuple((name, f"{n:,}", percent(n, whole, digits=1)) for name, n in counts.items())
+    bars = [Row(name, (Mark(counts[name], words=f"{n} ({share} %)"),)) for name, n, share in rows]
+    return Sheet(caption, (first, "Items", "%"), rows, svg=charts.bars(bars, title=caption))
 
 
 def _together(metrics: Json) -> Iterator[Block]:
     least = metrics["plan"]["least"]
     for pair in metrics["pairs"]:
         columns = list(next(iter(pair["shares"].values())))
-        same = pair["rows"] == pair["columns"]
         values = tuple(tuple(cells[column] for column in columns) for cells in pair["shares"].values())
         rows = tuple(
             (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
             for label, cells in pair["shares"].items()
         )
-        first, second = title_of(pair["rows"]), title_of(pair["columns"]).lower()
-        subject = f"{first}: labels of one item (diagonal: alone)" if same else f"{first} by {second}"
-        title = f"{subject}, in percent of the row, and items"
-        yield Heat(Sheet(title, ("Label", *columns), rows), values)
+        same = pair["rows"] == pair["columns"]
+        second = ": labels of one item (diagonal: alone)" if same else f" by {title_of(pair['columns']).lower()}"
+        title = f"{title_of(pair['rows'])}{second}, in percent of the row, and items"
+        yield Sheet(title, ("Label", *columns), rows, values=values)
 
 
 def _share(share: float | None, *, n: int | None, least: int) -> str:
@@ -157,19 +154,17 @@ def _items(metrics: Json) -> Iterator[Block]:
     months, lengths = metrics["months"], metrics["lengths"]
     if months:
         caption = "Items with gold by month of creation"
-        numbers = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
-        yield Drawing(
-            caption, charts.columns([*months.items()], title=caption), Sheet(caption, ("Month", "Items"), numbers)
-        )
+        rows = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
+        yield Sheet(caption, ("Month", "Items"), rows, svg=charts.columns([*months.items()], title=caption))
         if None in months.values():
             yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
     if lengths["n"]:
         caption = "Words per item"
         used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
         classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
-        numbers = tuple((name, least if n is None else f"{n:,}") for name, n in classes)
-        rows = [Row(name, (Mark(n, words=words),)) for (name, n), (_, words) in zip(classes, numbers, strict=True)]
-        yield Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
+        rows = tuple((name, least if n is None else f"{n:,}") for name, n in classes)
+        bars = [Row(name, (Mark(n, words=words),)) for (name, n), (_, words) in zip(classes, rows, strict=True)]
+        yield Sheet(caption, ("Words", "Items"), rows, svg=charts.bars(bars, title=caption))
         low, middle, high = (short(q) for q in lengths["quartiles"])
         yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
 
@@ -191,15 +186,10 @@ def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Blo
         what = "readable picture" if block == "visual" else "words"
         many = f"Fewer than {metrics['plan']['least']}" if missing is None else f"{missing:,}"
         yield f"{many} items have no {what}, and are not in these tests."
+    rated = agreement["overall"]["categories"] if agreement and agreement.get("rounds") else {}
     for factor, features in metrics["factors"].items():
-        tests = {f"{block}.{name}": name for name in metrics["blocks"][block]}
-        yield from _factor(
-            factor,
-            {name: features[key] for key, name in tests.items()},
-            metrics=metrics,
-            alpha=_alpha(factor, agreement),
-            block=block,
-        )
+        tests = {name: features[f"{block}.{name}"] for name in metrics["blocks"][block]}
+        yield from _factor(factor, tests, metrics=metrics, agreed=rated.get(factor), block=block)
 
 
 def levels_of(factor: str, *, scheme: str) -> str:
@@ -207,15 +197,8 @@ def levels_of(factor: str, *, scheme: str) -> str:
     return LEVELS.get((scheme, factor), title_of(factor))
 
 
-def _alpha(factor: str, agreement: Json | None) -> Json | None:
-    if not agreement or not agreement.get("rounds"):
-        return None
-    category: Json | None = agreement["overall"]["categories"].get(factor)
-    return category
-
-
 def _factor(
-    factor: str, tests: Mapping[str, Json], *, metrics: Json, alpha: Json | None, block: str
+    factor: str, tests: Mapping[str, Json], *, metrics: Json, agreed: Json | None, block: str
 ) -> Iterator[Block]:
     done = {name: test for name, test in tests.items() if "p" in test}
     levels = levels_of(factor, scheme=metrics["scheme"])
@@ -226,29 +209,33 @@ def _factor(
     sure = [name for name, test in done.items() if test["significant"]]
     yield (
         f"{by}: {len(sure)} of {len(done)} features differ (Kruskal-Wallis, adjusted p at most "
-        f"{metrics['plan']['alpha']:g}). {_rated(alpha)}"
+        f"{metrics['plan']['alpha']:g}). {_rated(agreed)}"
     )
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
     caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
     effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
-    drawn = [_dot(name_of(name), *_three(cell), filled=done[name]["significant"]) for name, cell in effects.items()]
-    numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
+    drawn = [_dot(name_of(name), cell, filled=done[name]["significant"]) for name, cell in effects.items()]
+    rows = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
     svg = charts.dots(drawn, title=caption, zero=True, words=("significant", "not significant"))
-    yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
+    yield Sheet(caption, ("Feature", "η²", "Low", "High"), rows, svg=svg)
     yield from (_means(name, done[name], by=levels) for name in order[:MOST_PLOTS] if name in sure)
-    yield _tests(f"{by}: tests", tests, alpha=alpha)
-    if pairs := _pairs(f"{by}: different pairs of levels", done):
-        yield pairs
-    yield Folded(_levels(f"{by}: means by level", tests))
+    yield _tests(f"{by}: tests", tests, agreed=agreed)
+    yield _pairs(f"{by}: different pairs of levels", done)
+    rows = tuple(
+        (f"{name_of(name)}: {level}", f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "sd", "median")))
+        for name, test in tests.items()
+        for level, cell in test["levels"].items()
+    )
+    yield Sheet(f"{by}: means by level", ("Feature and level", "n", "Mean", "SD", "Median"), rows, "folded")
 
 
-def _rated(alpha: Json | None) -> str:
-    if alpha is None or alpha["alpha"]["value"] is None:
+def _rated(agreed: Json | None) -> str:
+    if agreed is None or agreed["alpha"]["value"] is None:
         return "The agreement of the raters is not known: no item of this corpus has two answers of annotation rounds."
-    figure, kappa = alpha["alpha"], alpha["kappa"]["value"]
-    around = "" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]"
+    kappa = agreed["kappa"]["value"]
     mean = "" if kappa is None else f", mean κ {kappa:.2f}"
-    return f"Agreement of the raters: α {figure['value']:.2f}{around}{mean} over {alpha['items']:,} items."
+    alpha = interval(agreed["alpha"], scale=1, digits=2)
+    return f"Agreement of the raters: α {alpha}{mean} over {agreed['items']:,} items."
 
 
 def name_of(feature: str) -> str:
@@ -256,47 +243,40 @@ def name_of(feature: str) -> str:
     return feature.replace("_", " ").strip().capitalize() if feature.islower() else feature
 
 
-def _three(cell: Json) -> tuple[float, float | None, float | None]:
-    return cell["value"], cell["low"], cell["high"]
+def _cells(cell: Json, *, digits: int = 3) -> Iterator[str]:
+    return (fixed(cell[key], digits) for key in ("value", "low", "high"))
 
 
-def _cells(cell: Json, *, digits: int = 3) -> tuple[str, str, str]:
-    value, low, high = (UNDEFINED if x is None else f"{x:.{digits}f}" for x in _three(cell))
-    return value, low, high
+def _dot(label: str, cell: Json, *, filled: bool = True) -> Row:
+    value = cell["value"] if "value" in cell else cell["mean"]
+    return Row(label, (Mark(value, cell["low"], cell["high"], short(value), "filled" if filled else "open"),))
 
 
-def _dot(label: str, value: float, low: float | None, high: float | None, *, filled: bool = True) -> Row:
-    return Row(label, (Mark(value, low, high, short(value), "filled" if filled else "open"),))
-
-
-def _means(feature: str, test: Json, *, by: str) -> Drawing:
+def _means(feature: str, test: Json, *, by: str) -> Sheet:
     caption = f"{name_of(feature)} by {by.lower()}: mean"
-    rows = [
-        _dot(f"{level} ({cell['n']:,})", cell["mean"], cell["low"], cell["high"])
-        for level, cell in test["levels"].items()
-    ]
-    numbers = tuple(
+    dots = [_dot(f"{level} ({cell['n']:,})", cell) for level, cell in test["levels"].items()]
+    rows = tuple(
         (level, f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "low", "high")))
         for level, cell in test["levels"].items()
     )
-    svg = charts.dots(rows, title=caption, zero=False)
-    return Drawing(caption, svg, Sheet(caption, ("Level", "n", "Mean", "Low", "High"), numbers))
+    svg = charts.dots(dots, title=caption, zero=False)
+    return Sheet(caption, ("Level", "n", "Mean", "Low", "High"), rows, svg=svg)
 
 
-def _tests(title: str, tests: Mapping[str, Json], *, alpha: Json | None) -> Sheet:
-    rated = UNDEFINED if alpha is None or alpha["alpha"]["value"] is None else f"{alpha['alpha']['value']:.2f}"
+def _tests(title: str, tests: Mapping[str, Json], *, agreed: Json | None) -> Sheet:
+    alpha = fixed(agreed["alpha"]["value"] if agreed else None, 2)
     rows = []
     for name, test in tests.items():
         figures: Sequence[str] = (UNDEFINED,) * 8
         if "p" in test:
-            adjusted = p_value(test["p_adjusted"]), p_value(test["q"])
-            figures = (short(test["h"]), str(test["df"]), p_value(test["p"]), *adjusted, *_cells(test["eta_squared"]))
-        rows.append((name_of(name), f"{test['n']:,}", rated, *figures))
+            adjusted = (p_value(test[key]) for key in ("p", "p_adjusted", "q"))
+            figures = (short(test["h"]), str(test["df"]), *adjusted, *_cells(test["eta_squared"]))
+        rows.append((name_of(name), f"{test['n']:,}", alpha, *figures))
     columns = ("Feature", "n", "α of raters", "H", "df", "p", "p (adjusted)", "q", "η²", "Low", "High")
     return Sheet(title, columns, tuple(rows))
 
 
-def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet | None:
+def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet:
     rows = tuple(
         (
             f"{name_of(name)}: {pair['a']} / {pair['b']}",
@@ -311,13 +291,4 @@ def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet | None:
         if pair["significant"]
     )
     columns = ("Feature and levels", "n", "Dunn's z", "p", "p (adjusted)", "Cliff's δ", "Low", "High")
-    return Sheet(title, columns, rows) if rows else None
-
-
-def _levels(title: str, tests: Mapping[str, Json]) -> Sheet:
-    rows = tuple(
-        (f"{name_of(name)}: {level}", f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "sd", "median")))
-        for name, test in tests.items()
-        for level, cell in test["levels"].items()
-    )
-    return Sheet(title, ("Feature and level", "n", "Mean", "SD", "Median"), rows)
+    return Sheet(title, columns, rows)

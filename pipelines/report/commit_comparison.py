@@ -17,9 +17,8 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts, parts
 from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Block, Drawing, Folded, Notice, Page, Points
-from pipelines.report.parts import interval, noun_of, title_of
-from pipelines.report.sections import section
+from pipelines.report.page import Block, Notice, Page, Points
+from pipelines.report.parts import best_of, figures_of, fixed, interval, noun_of, sections_of, title_of
 
 Item = tuple[str, int]
 TestItems = Mapping[str, Mapping[Item, frozenset[str]]]
@@ -72,28 +71,32 @@ class ReportedCommit:
     params: Mapping[str, Any]
     test: TestItems | None
 
-    @property
-    def short(self) -> str:
-        """The abbreviated commit."""
-        return self.commit[:12]
+
+NO_TASK: Json = {"n": None, "best": None, "models": {}, "labels": [], "support": {}}
+CHANGE = ("A [95 %]", "B [95 %]", "B − A [95 %]")
 
 
 def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     """Return the page that compares two versions of a corpus's benchmark, A (earlier) and B."""
-    tasks = {name: parts.in_order(version.metrics)["tasks"] for name, version in (("A", a), ("B", b))}
-    keys = sorted({*tasks["A"], *tasks["B"]}, key=lambda key: (TASKS.index(key) if key in TASKS else len(TASKS), key))
+    known = [version.metrics["tasks"] for version in (a, b)]
+    keys = sorted({*known[0], *known[1]}, key=lambda key: (TASKS.index(key) if key in TASKS else len(TASKS), key))
+    tasks = {key: [task.get(key, NO_TASK) for task in known] for key in keys}
     noun = noun_of(b.metrics)
-    head: list[Block] = [f"Corpus {corpus}. A is commit {a.short} of {a.date}, B is commit {b.short} of {b.date}."]
+    commits = (f"{name} is commit {version.commit[:12]} of {version.date}" for name, version in (("A", a), ("B", b)))
+    head: list[Block] = [f"Corpus {corpus}. {', '.join(commits)}."]
     if a.synthetic or b.synthetic:
         head.append(Notice(SANDBOX.format(noun=noun)))
-    head += [_same(a, b, keys=keys, noun=noun), _glance(tasks, keys=keys)]
-    sections = [
-        *(section(f"task-{key}", title_of(key), _task(key, tasks["A"].get(key), tasks["B"].get(key))) for key in keys),
-        section("test-items", f"Test {noun}", _items(a, b, tasks=tasks, keys=keys)),
-        section("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
-        section("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
-    ]
-    return Page(f"{b.title}: two commits", tuple(head), tuple(part for part in sections if part.blocks))
+    overlaps = None
+    if a.test is not None and b.test is not None:
+        overlaps = {key: overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
+    head += [_same(overlaps, noun=noun), _glance(tasks)]
+    sections = sections_of(
+        *((f"task-{key}", title_of(key), _task(key, *sides)) for key, sides in tasks.items()),
+        ("test-items", f"Test {noun}", _items(a, b, tasks=tasks, overlaps=overlaps or {})),
+        ("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
+        ("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
+    )
+    return Page(f"{b.title}: two commits", tuple(head), tuple(sections))
 
 
 def difference(a: Json | None, b: Json | None) -> Json | None:
@@ -118,149 +121,108 @@ def overlap(a: Mapping[Item, frozenset[str]], b: Mapping[Item, frozenset[str]]) 
     return {"both": len(both), "a": len(a) - len(both), "b": len(b) - len(both), "other": other}
 
 
-def _overlaps(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str]) -> dict[str, dict[str, int]] | None:
-    if a.test is None or b.test is None:
-        return None
-    return {key: overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
-
-
-def _same(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str], noun: str) -> Block:
-    overlaps = _overlaps(a, b, keys=keys)
+def _same(overlaps: Mapping[str, Mapping[str, int]] | None, *, noun: str) -> Block:
     if overlaps is None:
         return Notice(UNKNOWN.format(noun=noun))
-    words = {key: _differ(n) for key, n in overlaps.items()}
-    if not any(words.values()):
+    changed = {key: n for key, n in overlaps.items() if n["a"] or n["b"] or n["other"]}
+    words = {
+        key: f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
+        for key, n in changed.items()
+    }
+    if not words:
         return SAME.format(noun=noun)
-    changes = [f"{title_of(key).lower()}: {differ}" for key, differ in words.items() if differ]
-    same = len(set(words.values())) == 1
-    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else "; ".join(changes)))
+    same = len(set(words.values())) == 1 and len(words) == len(overlaps)
+    changes = "; ".join(f"{title_of(key).lower()}: {differ}" for key, differ in words.items())
+    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else changes))
 
 
-def _differ(n: Mapping[str, int]) -> str:
-    sentence = (
-        f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
-    )
-    return sentence if n["a"] or n["b"] or n["other"] else ""
-
-
-def _glance(tasks: Mapping[str, Json], *, keys: Sequence[str]) -> Sheet:
+def _glance(tasks: Mapping[str, Sequence[Json]]) -> Sheet:
     rows = []
-    for key in keys:
-        best = [
-            (task["best"], _scores(task, task["best"])) if (task := tasks[name].get(key)) else None for name in tasks
-        ]
-        cells = [each[1].get("macro_f1") if each else None for each in best]
-        named = [each[0] or UNDEFINED if each else UNDEFINED for each in best]
-        apart = interval(difference(cells[0], cells[1]))
-        rows.append((title_of(key), named[0], interval(cells[0]), named[1], interval(cells[1]), apart))
+    for key, sides in tasks.items():
+        cells = [figures_of(best_of(task)).get("macro_f1") for task in sides]
+        bests = (cell for task, score in zip(sides, cells, strict=True) for cell in (task["best"], interval(score)))
+        rows.append((title_of(key), *(cell or UNDEFINED for cell in bests), interval(difference(*cells))))
     columns = ("Task", "Best model at A", "Its macro-F1", "Best model at B", "Its macro-F1", "B − A")
     return Sheet("Best model of each task by macro-F1, with 95 % intervals", columns, tuple(rows))
 
 
-def _scores(task: Json | None, name: str | None) -> Json:
-    model = task["models"].get(name) if task else None
-    figures: Json = model["valid"]["figures"] if model and model["valid"] else {}
-    return figures
+def _task(key: str, a: Json, b: Json) -> Iterator[Block]:
+    names = sorted({*a["models"], *b["models"]})
+    cells = {name: [figures_of(task["models"].get(name)) for task in (a, b)] for name in names}
+    rows = tuple((name, *_cells(sides, score="macro_f1")) for name, sides in cells.items())
+    yield Sheet(f"{title_of(key)}: macro-F1", ("Model", *CHANGE), rows)
+    if names:
+        yield _drawing(key, cells)
+    further: list[tuple[str, ...]] = []
+    for name, sides in cells.items():
+        shown = [score for score in SHOWN if any(score in figures for figures in sides)]
+        further += [(name, "", "", ""), *((parts.FIGURES[score], *_cells(sides, score=score)) for score in shown)]
+    yield Sheet(f"{title_of(key)}: all scores", ("Score", *CHANGE), tuple(further), "folded")
+    if both := [name for name, sides in cells.items() if all(sides)]:
+        yield _labels(key, a, b, names=both)
 
 
-def _task(key: str, a: Json | None, b: Json | None) -> Iterator[Block]:
-    names = sorted({*(a or {"models": {}})["models"], *(b or {"models": {}})["models"]})
-    if not names:
-        return
-    cells = {name: (_scores(a, name), _scores(b, name)) for name in names}
-    columns = ("Model", "A [95 %]", "B [95 %]", "B − A [95 %]")
-    rows = tuple(
-        (name, *_cells(before.get("macro_f1"), after.get("macro_f1"))) for name, (before, after) in cells.items()
-    )
-    yield Sheet(f"{title_of(key)}: macro-F1", columns, rows)
-    yield _drawing(key, cells)
-    yield Folded(_further(key, cells))
-    both = [name for name in names if cells[name][0] and cells[name][1]]
-    if both and a and b:
-        yield Folded(_labels(key, a, b, names=both))
-
-
-def _drawing(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Drawing:
-    drawn = []
-    for name, (before, after) in cells.items():
-        for side, figures in (("A", before), ("B", after)):
+def _drawing(key: str, cells: Mapping[str, Sequence[Json]]) -> Sheet:
+    dots, rows = [], []
+    for name, both in cells.items():
+        for side, kind, figures in zip("AB", ("open", "filled"), both, strict=True):
             cell = figures.get("macro_f1")
             if cell and cell["mean"] is not None:
-                low, high = (None if end is None else 100 * end for end in (cell["low"], cell["high"]))
-                value, kind = 100 * cell["mean"], "filled" if side == "B" else "open"
-                drawn.append(Row(f"{name}, {side}", (Mark(value, low, high, charts.short(value), kind),)))
+                value, low, high = (None if x is None else 100 * x for x in (cell["mean"], cell["low"], cell["high"]))
+                dots.append(Row(f"{name}, {side}", (Mark(value, low, high, charts.short(value or 0.0), kind),)))
+                rows.append((f"{name}, {side}", *(fixed(x, 1) for x in (value, low, high))))
     caption = f"{title_of(key)}: macro-F1 at A and B"
-    numbers = tuple(
-        (row.label, *(UNDEFINED if x is None else f"{x:.1f}" for x in (mark.value, mark.low, mark.high)))
-        for row in drawn
-        for mark in row.marks
-    )
-    svg = charts.dots(drawn, title=caption, zero=True, words=("B", "A"))
-    return Drawing(caption, svg, Sheet(caption, ("Model", "Macro-F1", "Low", "High"), numbers))
+    svg = charts.dots(dots, title=caption, zero=True, words=("B", "A"))
+    return Sheet(caption, ("Model", "Macro-F1", "Low", "High"), tuple(rows), svg=svg)
 
 
-def _cells(a: Json | None, b: Json | None) -> tuple[str, str, str]:
+def _cells(sides: Sequence[Json], *, score: str) -> tuple[str, str, str]:
+    a, b = (figures.get(score) for figures in sides)
     return interval(a), interval(b), interval(difference(a, b))
-
-
-def _further(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Sheet:
-    rows = []
-    for name, (before, after) in cells.items():
-        rows.append((name, "", "", ""))
-        rows += [
-            (parts.FIGURES[score], *_cells(before.get(score), after.get(score)))
-            for score in SHOWN
-            if score in before or score in after
-        ]
-    return Sheet(f"{title_of(key)}: all scores", ("Score", "A [95 %]", "B [95 %]", "B − A [95 %]"), tuple(rows))
 
 
 def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
     rows = []
-    for label in [*a["labels"], *(label for label in b["labels"] if label not in a["labels"])]:
+    for label in dict.fromkeys((*a["labels"], *b["labels"])):
         cells = []
         for name in names:
             sides = [task["models"][name]["valid"]["labels"].get(label, {}).get("f1") for task in (a, b)]
             cells.append(interval(difference(*sides)))
-        counts = (f"{task['support'].get(label, 0):,}" for task in (a, b))
-        rows.append((label, *counts, *cells))
+        rows.append((label, *(f"{task['support'].get(label, 0):,}" for task in (a, b)), *cells))
     columns = ("Label", "Gold at A", "Gold at B", *(f"{name}, B − A" for name in names))
-    return Sheet(f"{title_of(key)}: F1 by label, differences with 95 % intervals", columns, tuple(rows))
+    return Sheet(f"{title_of(key)}: F1 by label, differences with 95 % intervals", columns, tuple(rows), "folded")
 
 
-def _items(a: ReportedCommit, b: ReportedCommit, *, tasks: Mapping[str, Json], keys: Sequence[str]) -> Iterator[Block]:
+def _items(
+    a: ReportedCommit,
+    b: ReportedCommit,
+    *,
+    tasks: Mapping[str, Sequence[Json]],
+    overlaps: Mapping[str, Mapping[str, int]],
+) -> Iterator[Block]:
     splits = sorted({*a.metrics["items"], *b.metrics["items"]})
     rows = [(f"Gold of {split}", *(f"{v.metrics['items'].get(split, 0):,}" for v in (a, b))) for split in splits]
-    rows += [(f"Scored, {title_of(key).lower()}", *(_number(tasks[name].get(key)) for name in "AB")) for key in keys]
+    for key, sides in tasks.items():
+        scored = (UNDEFINED if task["n"] is None else f"{task['n']:,}" for task in sides)
+        rows.append((f"Scored, {title_of(key).lower()}", *scored))
     yield Sheet("Numbers of items", ("Items", "A", "B"), tuple(rows))
-    if overlaps := _overlaps(a, b, keys=keys):
-        cells = [
-            (title_of(key), *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for key, n in overlaps.items()
-        ]
-        columns = ("Task", "In both", "Only in A", "Only in B", "In both, other gold labels")
-        yield Sheet("Test items with gold", columns, tuple(cells))
-
-
-def _number(task: Json | None) -> str:
-    return UNDEFINED if task is None else f"{task['n']:,}"
+    columns = ("Task", "In both", "Only in A", "Only in B", "In both, other gold labels")
+    cells = [(title_of(key), *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for key, n in overlaps.items()]
+    yield Sheet("Test items with gold", columns, tuple(cells))
 
 
 def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterator[Block]:
     before, after = (dict(_flat({key: v.params[key] for key in SECTIONS if key in v.params})) for v in (a, b))
+    others = b.params["corpora"].keys() - {corpus}
     rows = [
         (name, _value(before, name), _value(after, name))
         for name in sorted({*before, *after})
-        if before.get(name, ...) != after.get(name, ...) and _own(name, corpus=corpus, params=b.params)
+        if before.get(name, ...) != after.get(name, ...) and f"{name}.".split(".")[1] not in others
     ]
     if rows:
         yield Sheet("Parameters of data, models and scores", ("Parameter", "A", "B"), tuple(rows))
     else:
         yield "The parameters of data, models and scores are the same."
-
-
-def _own(name: str, *, corpus: str, params: Mapping[str, Any]) -> bool:
-    part = name.split(".")[1] if "." in name else ""
-    return part == corpus or part not in params["corpora"]
 
 
 def _flat(value: Mapping[str, Any], *, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -43,10 +43,10 @@ def _scores(tasks: Json) -> list[dict[str, Any]]:
     rows = []
     for key, task in tasks.items():
         values = {name: _macro_f1(model) for name, model in sorted(task["models"].items())}
-        baselines = {parts.BASELINES[name]: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
+        values |= {parts.BASELINES[name]: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
         rows += [
             {"model": f"{parts.title_of(key)}: {name}", "macro_f1": _rounded(value)}
-            for name, value in {**values, **baselines}.items()
+            for name, value in values.items()
             if value is not None
         ]
     return rows
@@ -64,8 +64,7 @@ def _labels(tasks: Json) -> list[dict[str, Any]]:
 
 
 def _macro_f1(model: Json | None) -> float | None:
-    value = model["valid"]["figures"]["macro_f1"]["mean"] if model and model["valid"] else None
-    return _rounded(value)
+    return _rounded(parts.figures_of(model).get("macro_f1", {}).get("mean"))
 
 
 def _rounded(value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, Page, Points, Prose
+from pipelines.report.page import Block, Notice, Page, Points
 
 NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
 INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
@@ -46,14 +46,8 @@ def write(page: Page, folder: Path) -> list[str]:
 
 def sheets(page: Page) -> Iterator[Sheet]:
     """Yield the tables of a page and of its plots, in order."""
-    for block in [*page.blocks, *(block for section in page.sections for block in section.blocks)]:
-        match block:
-            case Sheet():
-                yield block
-            case Drawing(caption, _, sheet):
-                yield Sheet(caption, sheet.columns, sheet.rows)
-            case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
-                yield sheet
+    sections = (block for section in page.sections for block in section.blocks)
+    yield from (block for block in (*page.blocks, *sections) if isinstance(block, Sheet))
 
 
 def to_csv(sheet: Sheet) -> str:
@@ -64,11 +58,8 @@ def to_csv(sheet: Sheet) -> str:
     split = [any(INTERVAL.fullmatch(row[i]) for row in sheet.rows) for i in range(len(sheet.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
-    names = [
-        [name, f"{name} low", f"{name} high"] if three else [name]
-        for name, three in zip(sheet.columns, split, strict=True)
-    ]
-    writer.writerow([name for each in names for name in each])
+    names = [(name, f"{name} low", f"{name} high") for name in sheet.columns]
+    writer.writerow([name for each, three in zip(names, split, strict=True) for name in each[: 3 if three else 1]])
     for row in sheet.rows:
         writer.writerow([c for cell, three in zip(row, split, strict=True) for c in _cells(cell, three=three)])
     return out.getvalue()
@@ -77,7 +68,9 @@ def to_csv(sheet: Sheet) -> str:
 def _cells(cell: str, *, three: bool) -> Sequence[str]:
     if interval := INTERVAL.fullmatch(cell):
         return [_machine(part) for part in interval.groups()]
-    value = "" if cell == UNDEFINED else _machine(cell) if PLAIN.fullmatch(cell) else _inert(cell)
+    # a spreadsheet would read other words as a formula
+    inert = f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+    value = "" if cell == UNDEFINED else _machine(cell) if PLAIN.fullmatch(cell) else inert
     return [value, "", ""] if three else [value]
 
 
@@ -85,22 +78,10 @@ def _machine(number: str) -> str:
     return re.sub("[−–]", "-", number).replace(",", "")
 
 
-def _inert(words: str) -> str:
-    return f"'{words}" if words[:1] in ("=", "+", "-", "@", "\t", "\r") else words
-
-
 def to_latex(sheet: Sheet, *, label: str) -> str:
     """Return a table as LaTeX, with the first column to the left and numbers to the right."""
-    lines = [
-        "% \\usepackage{array,booktabs}",
-        "\\begin{table}",
-        f"\\caption{{{escaped(sheet.title)}}}",
-        f"\\label{{tab:{label}}}",
-        "\\centering",
-        *tabular(sheet),
-        "\\end{table}",
-    ]
-    return "\n".join([*lines, ""])
+    head = ("% \\usepackage{array,booktabs}", "\\begin{table}", f"\\caption{{{escaped(sheet.title)}}}")
+    return "\n".join([*head, f"\\label{{tab:{label}}}", "\\centering", *tabular(sheet), "\\end{table}", ""])
 
 
 def tabular(sheet: Sheet) -> Iterator[str]:
@@ -125,17 +106,13 @@ def _kind(sheet: Sheet, place: int) -> str:
     longest = max(map(len, cells), default=0)
     if longest > SENTENCE:
         return rf">{{\raggedright\arraybackslash}}p{{{min(longest * EM, WIDEST):.0f}em}}"
-    return "r" if place and _numeric(cells) else "l"
+    filled = [cell for cell in cells if cell not in ("", UNDEFINED)]
+    return "r" if place and filled and all(re.match(r"[-−<≈]?\.?\d", cell) for cell in filled) else "l"
 
 
 def escaped(text: str) -> str:
     """Return text for LaTeX; a character that it cannot set without further packages is left out."""
     return "".join(SPECIAL.get(c, c if c.isascii() or "À" <= c <= "ÿ" else "") for c in text)
-
-
-def _numeric(cells: Sequence[str]) -> bool:
-    filled = [cell for cell in cells if cell not in ("", UNDEFINED)]
-    return bool(filled) and all(re.match(r"[-−<≈]?\.?\d", cell) for cell in filled)
 
 
 def _slug(title: str) -> str:
@@ -179,18 +156,10 @@ def _lines(block: Block) -> Iterator[str]:
         case Notice(text):
             yield from (r"\begin{quote}", rf"\textbf{{Note.}} {escaped(text)}", r"\end{quote}")
         case Sheet():
-            yield from _table(block, caption=block.title)
-        case Drawing(caption, _, sheet):
-            yield from _table(sheet, caption=caption)
-        case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
-            yield from _table(sheet, caption=sheet.title)
+            for start in range(0, max(len(block.rows), 1), MOST_ROWS):
+                title = f"{block.title} (continued)" if start else block.title
+                yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
+                yield from tabular(Sheet(title, block.columns, block.rows[start : start + MOST_ROWS]))
+                yield from ("}", "")
         case str():
             yield from (escaped(block), "")
-
-
-def _table(sheet: Sheet, *, caption: str) -> Iterator[str]:
-    for start in range(0, max(len(sheet.rows), 1), MOST_ROWS):
-        title = f"{caption} (continued)" if start else caption
-        yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
-        yield from tabular(Sheet(title, sheet.columns, sheet.rows[start : start + MOST_ROWS]))
-        yield from ("}", "")

@@ -9,22 +9,20 @@ unanswered items, as in the paper. A dash marks an undefined or missing value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from typing import Any
 
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.agreement_coefficients import printed as rounded
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
 from pipelines.models import SOURCE_NOTES
 from pipelines.report import parts
-from pipelines.report import sections as report_sections
-from pipelines.report.page import Block, Drawing, PageSection, Points
+from pipelines.report.page import Block, PageSection, Points
 from pipelines.report.papers import printed
 from pipelines.report.parts import best_of, interval
 from pipelines.report.prompt_notes import beside
-from pipelines.report.sections import section
 
 PAPER = "figsim"
 published = partial(printed, PAPER)
@@ -71,28 +69,29 @@ def table_3(ours: Json | None = None) -> Sheet:
     A note beside a figure says what its model rests on, if that is less than the paper that describes the model.
     """
     tasks = ours["tasks"] if ours else {}
-    rows = [
-        line
-        for row in _paper_rows()
-        for line in _model_rows(row["name"], row["input"], key=row["key"], paper=row, tasks=tasks)
-    ]
-    known = {row["key"] for row in _paper_rows()}
-    for name, kind in sorted(
-        {(n, m["kind"]) for t in tasks.values() for n, m in t["models"].items() if n not in known}
-    ):
-        rows += _model_rows(name, (kind or UNDEFINED).capitalize(), key=name, paper={}, tasks=tasks)
+    rows: list[tuple[str, ...]] = []
+    paper = {row["key"]: row for row in _paper_rows()}
+    kinds = {name: model["kind"] for task in tasks.values() for name, model in task["models"].items()}
+    others = {
+        n: {"name": n, "input": (kinds[n] or UNDEFINED).capitalize()} for n in sorted(kinds.keys() - paper.keys())
+    }
+    for key, row in {**paper, **others}.items():
+        rows += _model_rows(row, models={t: m["models"][key] for t, m in tasks.items() if key in m["models"]})
     for name, title in BASELINES.items():
         baselines = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
         if baselines:
             rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=baselines), ""))
-    columns = [f"{title} {figure}, {whose}" for title in NAMES.values() for figure, whose in _HEADS]
-    heads = ("Model", "Input", "Our runs", *columns, "Note")
+    scores = [f"{figure}, {whose}" for figure in ("macro-F1", "weighted-F1") for whose in ("paper", "ours")]
+    heads = (
+        "Model",
+        "Input",
+        "Our runs",
+        *(f"{title} {score}" for title in NAMES.values() for score in scores),
+        "Note",
+    )
     if not any(row[-1] for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
     return Sheet("Table 3: models on the test set", heads, tuple(rows))
-
-
-_HEADS = [(figure, whose) for figure in ("macro-F1", "weighted-F1") for whose in ("paper", "ours")]
 
 
 def _paper_rows() -> list[dict[str, Any]]:
@@ -104,19 +103,16 @@ def _paper_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def _model_rows(
-    title: str, inputs: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
-) -> Iterator[tuple[str, ...]]:
-    models = {task: measured["models"][key] for task, measured in tasks.items() if key in measured["models"]}
+def _model_rows(row: Mapping[str, Any], *, models: Mapping[str, Json]) -> Iterator[tuple[str, ...]]:
     notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
     note = "; ".join(notes)
     prompts = "".join(dict.fromkeys(beside(model) for model in models.values()))
-    runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
+    runs = "/".join(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (f"{title}{prompts}", inputs, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
+    yield (f"{row['name']}{prompts}", row["input"], runs or UNDEFINED, *_cells(row, ours=answered), note)
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
-        yield (f"{title}, all records", inputs, "/".join(runs), *_cells({}, ours=whole), note)
+        yield (f"{row['name']}, all records", row["input"], runs, *_cells({}, ours=whole), note)
 
 
 def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[str]:
@@ -131,20 +127,19 @@ def table_4(ours: Json | None = None) -> Sheet:
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
         measured = ours["tasks"].get(task) if ours else None
-        best = measured["models"][measured["best"]] if measured and measured["best"] else None
+        best = best_of(measured) if measured else None
         own = best["valid"] if best else None
         rows.append((paper["title"], paper["model"], "", measured["best"] if measured and best else UNDEFINED, "", ""))
         for label, scores in paper["labels"].items():
             cell = own["labels"].get(label, {}).get("f1") if own else None
             memes = f"{measured['support'].get(label, 0):,}" if measured else UNDEFINED
             rows.append((label, _printed(*scores), "", *_with_interval(cell), memes))
-        printed = {row["key"]: row[task] for row in _paper_rows()}[paper["key"]]
-        means = (paper["average"], printed[1][0])
-        titles = ("Average (macro-F1)", "Weighted average")
-        for title, figure, mean, again in zip(titles, FIGURES, means, recomputed(task), strict=True):
-            cell = own["figures"][figure] if own else None
+        [weighted] = [row[task][1][0] for row in _paper_rows() if row["key"] == paper["key"]]
+        means = {"Average (macro-F1)": paper["average"], "Weighted average": weighted}
+        for (title, mean), figure, again in zip(means.items(), FIGURES, recomputed(task), strict=True):
+            cells = _with_interval(own["figures"][figure] if own else None)
             memes = f"{measured['n']:,}" if measured else UNDEFINED
-            rows.append((title, _printed(mean), _rounded(again, digits=3), *_with_interval(cell), memes))
+            rows.append((title, _printed(mean), f"{rounded(again, digits=3)}", *cells, memes))
     columns = ("Label", "F1, paper", "Recomputed", "F1, ours", "95 % interval, ours", "Test memes, ours")
     return Sheet("Table 4: F1 by label of the best model of each task", columns, tuple(rows))
 
@@ -204,23 +199,18 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 def table_12(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 12: how often severity is underpredicted, by figurative subtype."""
     task = ours["tasks"].get("severity") if ours else None
-    best = task["models"][task["best"]]["errors"]["by_figurative"] if task and task["best"] else {}
+    best = best_of(task) if task else None
+    subtypes = best["errors"]["by_figurative"] if best else {}
     paper = published()["table_12"]
     rows = []
-    for name in dict.fromkeys((*paper, *best)):
+    for name in dict.fromkeys((*paper, *subtypes)):
         for presence in ("absent", "present"):
-            theirs = [UNDEFINED, UNDEFINED]
-            if name in paper:
-                rate, n = paper[name][presence]
-                theirs = [f"{rate:.3f}", f"{round(rate * n)}/{n}"]
-            own = best.get(name, {}).get(presence)
-            rows.append((f"{name}: {presence}", *theirs, *_shares(own)))
-    columns = ("Figurative property", "Paper", "of N", *_OF_WRONG, *_OF_ALL)
+            rate, n = paper[name][presence] if name in paper else (None, 0)
+            theirs = (UNDEFINED, UNDEFINED) if rate is None else (f"{rate:.3f}", f"{round(rate * n)}/{n}")
+            rows.append((f"{name}: {presence}", *theirs, *_shares(subtypes.get(name, {}).get(presence))))
+    ours_of = (c for whole in ("misclassified", "all") for c in (f"Ours, of {whole}", "of N", "95 % interval"))
+    columns = ("Figurative property", "Paper", "of N", *ours_of)
     return Sheet("Table 12: severity underprediction by figurative language", columns, tuple(rows))
-
-
-_OF_WRONG = ("Ours, of misclassified", "of N", "95 % interval")
-_OF_ALL = ("Ours, of all", "of N", "95 % interval")
 
 
 def _shares(own: Json | None) -> Iterator[str]:
@@ -231,30 +221,19 @@ def _shares(own: Json | None) -> Iterator[str]:
         yield UNDEFINED if rate["low"] is None else f"{rate['low']:.3f} to {rate['high']:.3f}"
 
 
-def _rounded(value: float, *, digits: int = 2) -> str:
-    # repr first, so that 80.685 is rounded as a decimal, not as its binary neighbour
-    return str(Decimal(repr(round(value, 10))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
-
-
 def _printed(mean: float, deviation: float | None = None) -> str:
-    return _rounded(mean) + ("" if deviation is None else f"±{_rounded(deviation)}")
+    return f"{rounded(mean)}" + ("" if deviation is None else f"±{rounded(deviation)}")
 
 
 def _ours(cell: Json | float | None) -> str:
-    if isinstance(cell, dict):
-        deviation = cell["std"]
-        return (
-            UNDEFINED
-            if cell["mean"] is None
-            else _printed(*(100 * v for v in (cell["mean"], deviation) if v is not None))
-        )
-    return UNDEFINED if cell is None else _printed(100 * cell)
+    values = [cell["mean"], cell["std"]] if isinstance(cell, dict) else [cell]
+    return UNDEFINED if values[0] is None else _printed(*(100 * value for value in values if value is not None))
 
 
 def _with_interval(cell: Json | None) -> tuple[str, str]:
     if cell is None or cell["low"] is None:
         return _ours(cell), UNDEFINED
-    return _ours(cell), f"{_rounded(100 * cell['low'])} to {_rounded(100 * cell['high'])}"
+    return _ours(cell), f"{rounded(100 * cell['low'])} to {rounded(100 * cell['high'])}"
 
 
 READING = (
@@ -278,22 +257,24 @@ NUMBERS = {"severity": 4, "figurative": 7, "related": 8}
 
 def sections(metrics: Json) -> list[PageSection]:
     """Return the sections of the report on meme models that have content, from ``evaluate.json``."""
-    conditions = [parts.conditions(metrics, published=misclassified)]
+    tasks = metrics["tasks"]
+    errors = [model["errors"]["by_figurative"] for task in tasks.values() for model in task["models"].values()]
+    subtypes = [table_12(metrics)] if any(errors) else []
+    conditions = [parts.conditions(metrics, paper={key: misclassified(key) for key in tasks})]
     setup = [table_8(metrics), table_9(metrics), table_10(metrics)]
-    claims = report_sections.standing("figsim", ours=_bearing(metrics))
-    parts_of_page = [
-        section("results", "Results of all models (Table 3)", _results(metrics)),
-        section("labels", "Results by label (Table 4)", _labels(metrics)),
-        section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
-        section("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
-        section("figurative", "Severity underpredicted where language is figurative (Table 12)", _subtypes(metrics)),
-        section("conditions", "Errors by context and modality (Appendix F)", conditions),
-        section("unanswered", "Unanswered memes", report_sections.unanswered(metrics)),
-        section("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
-        section("discrepancies", "Where the paper's claims and numbers disagree", claims),
-        section("reading", "How to read this page", [Points(READING)]),
-    ]
-    return [part for part in parts_of_page if part.blocks]
+    claims = parts.standing("figsim", ours=_bearing(metrics))
+    return parts.sections_of(
+        ("results", "Results of all models (Table 3)", _results(metrics)),
+        ("labels", "Results by label (Table 4)", _labels(metrics)),
+        ("pairs", "Which differences are significant", parts.pairs(metrics)),
+        ("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
+        ("figurative", "Severity underpredicted where language is figurative (Table 12)", subtypes),
+        ("conditions", "Errors by context and modality (Appendix F)", conditions),
+        ("unanswered", "Unanswered memes", parts.unanswered(metrics)),
+        ("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
+        ("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        ("reading", "How to read this page", [Points(READING)]),
+    )
 
 
 def _results(metrics: Json) -> Iterator[Block | None]:
@@ -312,14 +293,10 @@ def _labels(metrics: Json) -> Iterator[Block | None]:
         yield parts.labels_drawing(key, task, paper=label_f1(key))
 
 
-def _misses(metrics: Json) -> Iterator[Block]:
-    drawings: list[Drawing] = []
-    for key, number in NUMBERS.items():
-        task = metrics["tasks"].get(key)
-        drawing = task and parts.misses_drawing(key, task, number=number)
-        if drawing:
-            drawings.append(drawing)
-    if drawings:
+def _misses(metrics: Json) -> Iterator[Block | None]:
+    known = {key: number for key, number in NUMBERS.items() if key in metrics["tasks"]}
+    drawings = [parts.misses_drawing(key, metrics["tasks"][key], number=number) for key, number in known.items()]
+    if any(drawings):
         yield (
             "For severity, over means that the answer is more severe than gold, under that it is less severe; for the "
             "other two, over is a label that gold lacks and under one that the answer lacks. The number of memes with "
@@ -328,11 +305,6 @@ def _misses(metrics: Json) -> Iterator[Block]:
             "underpredicted, and that irony, harmful factors and stylized depictions are overpredicted."
         )
         yield from drawings
-
-
-def _subtypes(metrics: Json) -> Iterator[Block]:
-    if any(model["errors"]["by_figurative"] for task in metrics["tasks"].values() for model in task["models"].values()):
-        yield table_12(metrics)
 
 
 def _bearing(metrics: Json) -> dict[str, str]:

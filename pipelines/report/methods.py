@@ -58,13 +58,10 @@ def _period(analysis: Json | None, source: Mapping[str, str]) -> str:
 def _raters(agreement: Json | None) -> str:
     if not agreement or not agreement.get("rounds"):
         return "The labels are not from annotation rounds of this corpus."
-    categories = agreement["overall"]["categories"]
-    alphas = [
-        f"{title_of(key).lower()} {each['alpha']['value']:.2f} ({each['items']:,})"
-        for key, each in categories.items()
-        if each["alpha"]["value"] is not None
-    ]
-    return f"Krippendorff's alpha between raters (items): {', '.join(alphas)}." if alphas else ""
+    categories = agreement["overall"]["categories"].items()
+    known = {title_of(key).lower(): each for key, each in categories if each["alpha"]["value"] is not None}
+    alphas = ", ".join(f"{title} {each['alpha']['value']:.2f} ({each['items']:,})" for title, each in known.items())
+    return f"Krippendorff's alpha between raters (items): {alphas}." if alphas else ""
 
 
 def _models(metrics: Json, *, noun: str) -> Iterator[str]:

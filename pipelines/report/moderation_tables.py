@@ -12,9 +12,9 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts
 from pipelines.report.charts import BLUE, ORANGE, Mark, Row
-from pipelines.report.page import Block, Drawing, Folded, PageSection, Points
+from pipelines.report.page import Block, PageSection, Points
 from pipelines.report.papers import printed
-from pipelines.report.sections import p_value, section
+from pipelines.report.parts import fixed, interval, p_value, section
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
 EVERY = "all"
@@ -54,26 +54,24 @@ def _blocks(metrics: Json, *, scheme: str) -> Iterator[Block]:
         if system["scores"]:
             yield scores(name, system, levels=metrics["levels"])
             yield from _figurative(name, system)
-    if metrics["pairs"]:
-        yield Folded(pairs(metrics))
+    yield pairs(metrics)
     yield unanswered(metrics)
     yield Points(READING)
 
 
 def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) -> Sheet:
     """Return flag rates by level (FigSIM's Table 2): for each system the paper's, ours, and flagged of judged items."""
+    levels = (*metrics["levels"], EVERY)
     columns, cells = [metrics["by"].capitalize()], [[*metrics["levels"], "All"]]
     for name, system in metrics["systems"].items():
         published = dict(zip(paper.get("levels", ()), paper.get(flag, {}).get(system["kind"], ()), strict=False))
-        cells_of_system = [system["flags"][flag][level] for level in (*metrics["levels"], EVERY)]
         if published:
             columns.append(f"{name}, paper")
-            cells.append([decimals(published.get(level)) for level in (*metrics["levels"], EVERY)])
+            cells.append([fixed(published.get(level), 3) for level in levels])
+        ours = [system["flags"][flag][level] for level in levels]
         columns += [f"{name} [95 %]", f"{name}, flagged"]
-        cells.append([_interval(each, value=each["rate"], digits=3) for each in cells_of_system])
-        cells.append(
-            [HIDDEN if each["n"] is None else f"{each['flagged']:,}/{each['n']:,}" for each in cells_of_system]
-        )
+        cells.append([interval(each, scale=1, digits=3) for each in ours])
+        cells.append([HIDDEN if each["n"] is None else f"{each['flagged']:,}/{each['n']:,}" for each in ours])
     return Sheet(f"{title}: flag rates by {metrics['by']}", tuple(columns), tuple(zip(*cells, strict=True)))
 
 
@@ -84,7 +82,8 @@ def _trends(metrics: Json) -> Iterator[str]:
         n = system["flags"]["self_harm"][EVERY]["n"]
         if trend["z"] is not None:
             judged = "" if n is None else f" of {n:,} judged items"
-            trends.append(f"{name}, z = {trend['z']:.1f}{judged}, p {_p(trend['p'])}")
+            p = p_value(trend["p"])
+            trends.append(f"{name}, z = {trend['z']:.1f}{judged}, p {'' if p.startswith('<') else '= '}{p}")
     if trends:
         yield (
             f"Trend of the flags for self-harm over severity (Cochran-Armitage, groups ignored, not adjusted for the "
@@ -92,31 +91,28 @@ def _trends(metrics: Json) -> Iterator[str]:
         )
 
 
-def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
+def scores(name: str, system: Json, *, levels: list[str]) -> Sheet:
     """Draw the mean self-harm score of figurative and literal items by level (FigSIM's Figure 3)."""
     by_level = system["scores"]
     kinds = KINDS if any(by_level[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
     caption += " and figurative language" if len(kinds) > 1 else ""
     colours = dict(zip(kinds, (BLUE, ORANGE), strict=False))
-    rows = [
-        Row(_titled(level), tuple(_mark(kind, by_level[level][kind], colour=colours[kind]) for kind in kinds))
-        for level in (*levels, EVERY)
-    ]
-    cells = tuple(
-        (_titled(level), *(text for kind in kinds for text in _score(by_level[level][kind])))
-        for level in (*levels, EVERY)
-    )
+    bars, rows = [], []
+    for level in (*levels, EVERY):
+        title, cells, marks = "All" if level == EVERY else level, [], []
+        for kind, colour in colours.items():
+            cell = by_level[level][kind]
+            missing = f"{HIDDEN if cell['n'] is None else 'no item'}, {kind}"
+            words = missing if cell["mean"] is None else f"{cell['mean']:.2f} {kind}"
+            marks.append(Mark(cell["mean"], cell["low"], cell["high"], words, kind=colour))
+            cells += [interval(cell, scale=1, digits=2), HIDDEN if cell["n"] is None else f"{cell['n']:,}"]
+        bars.append(Row(title, tuple(marks)))
+        rows.append((title, *cells))
     heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
-    sheet = Sheet(caption, ("Level", *heads), cells)
     keys = [(colour, kind) for kind, colour in colours.items()]
-    return Drawing(caption, charts.bars(rows, title=caption, most=MOST[system["scale"]], keys=keys), sheet)
-
-
-def _mark(kind: str, cell: Json, *, colour: str) -> Mark:
-    value, missing = cell["mean"], HIDDEN if cell["n"] is None else "no item"
-    words = f"{missing}, {kind}" if value is None else f"{value:.2f} {kind}"
-    return Mark(value, cell["low"], cell["high"], words, kind=colour)
+    svg = charts.bars(bars, title=caption, most=MOST[system["scale"]], keys=keys)
+    return Sheet(caption, ("Level", *heads), tuple(rows), svg=svg)
 
 
 def _figurative(name: str, system: Json) -> Iterator[str]:
@@ -124,7 +120,7 @@ def _figurative(name: str, system: Json) -> Iterator[str]:
     if difference and difference["n"] is None:
         yield f"{name}: the difference of figurative and literal items is hidden, because one kind is of few authors."
     elif difference and difference["value"] is not None:
-        apart = _interval(difference, value=difference["value"], digits=2)
+        apart = interval(difference, scale=1, digits=2)
         yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
 
 
@@ -135,14 +131,14 @@ def pairs(metrics: Json) -> Sheet:
             f"{pair['a']} against {pair['b']}",
             FLAGS[pair["flag"]],
             f"{pair['n']:,}",
-            _interval(pair["difference"], value=pair["difference"]["value"], digits=3),
+            interval(pair["difference"], scale=1, digits=3),
             f"{pair['a_only']:,} / {pair['b_only']:,}",
             *(f"{p_value(pair['p'][test])} ({p_value(pair['holm'][test])})" for test in ("mcnemar", "randomisation")),
         )
         for pair in metrics["pairs"]
     )
     columns = ("A against B", "Flag", "Both judged", "Rate, A−B [95 %]", "Flagged alone: A / B")
-    return Sheet("Paired tests", (*columns, "McNemar, p (Holm)", "Randomisation, p (Holm)"), rows)
+    return Sheet("Paired tests", (*columns, "McNemar, p (Holm)", "Randomisation, p (Holm)"), rows, "folded")
 
 
 def unanswered(metrics: Json) -> Sheet:
@@ -159,29 +155,3 @@ def unanswered(metrics: Json) -> Sheet:
     )
     outcomes = ("Judged", "Refused", "Malformed", "Failed", "Not sent")
     return Sheet("Outcomes", ("System", "Model and input", *outcomes, "Judged in part", "Reasons"), rows)
-
-
-def _titled(level: str) -> str:
-    return "All" if level == EVERY else level
-
-
-def decimals(value: float | None, *, digits: int = 3) -> str:
-    """Format a rate or a mean with a fixed number of decimals, as the paper prints it; a dash if undefined."""
-    return UNDEFINED if value is None else f"{value:.{digits}f}"
-
-
-def _interval(cell: Json, *, value: float | None, digits: int) -> str:
-    if value is None:
-        return UNDEFINED
-    if cell["low"] is None:
-        return decimals(value, digits=digits)
-    return f"{value:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
-
-
-def _score(cell: Json) -> tuple[str, str]:
-    return _interval(cell, value=cell["mean"], digits=2), HIDDEN if cell["n"] is None else f"{cell['n']:,}"
-
-
-def _p(value: float) -> str:
-    text = p_value(value)
-    return text if text.startswith("<") else f"= {text}"

@@ -7,7 +7,7 @@ plot has its numbers in a table below it; Markdown has only the table. The same 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -36,38 +36,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A plot (``svg``) with its caption and a table of its numbers (``sheet``)."""
-
-    caption: str
-    svg: str
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Prose:
-    """A table of the report whose cells contain sentences; on a phone, each row is shown as a card."""
-
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Folded:
-    """A long table of the report that is collapsed by default."""
-
-    sheet: Sheet
-
-
-@dataclass(frozen=True)
-class Heat:
-    """A table coloured by value: cells near 1 are darker; ``values`` are the numbers of its rows."""
-
-    sheet: Sheet
-    values: tuple[tuple[float | None, ...], ...]
-
-
-Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | Heat
+Block: TypeAlias = str | Points | Notice | Sheet
 
 
 @dataclass(frozen=True)
@@ -130,24 +99,20 @@ def _html(block: Block) -> str:
             shown = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Notice(text):
             shown = f'<p class="notice" role="note">{escape(text)}</p>'
-        case Sheet():
-            shown = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
-        case Prose(sheet):
-            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
-        case Folded(sheet):
-            shown = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
-        case Heat(sheet, values):
-            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
-        case Drawing(caption, svg, sheet):
-            numbers = f"<details><summary>The numbers</summary>{_table(sheet)}</details>"
-            shown = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
+        case Sheet(title, svg=svg) if svg:
+            numbers = f"<details><summary>The numbers</summary>{_table(block)}</details>"
+            shown = f'<figure class="drawing"><figcaption>{escape(title)}</figcaption>{svg}{numbers}</figure>'
+        case Sheet(title, form="folded"):
+            shown = f"<details><summary>{escape(title)}</summary>{_table(block)}</details>"
+        case Sheet(title):
+            shown = f"<figure><figcaption>{escape(title)}</figcaption>{_table(block)}</figure>"
         case str():
             shown = f"<p>{escape(block)}</p>"
     return shown
 
 
-def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
-    places = range(len(sheet.columns))
+def _table(sheet: Sheet) -> str:
+    places, prose = range(len(sheet.columns)), sheet.form == "prose"
     numeric = [not prose and i > 0 and _numbers([row[i] for row in sheet.rows]) for i in places]
     # an empty corner is no header of anything
     head = "".join(
@@ -155,9 +120,9 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
         for i in places
     )
     # what a table cannot be narrower than without breaking words
-    letters = sum(
-        2 + max(len(w) for cell in column for w in UNBROKEN.findall(cell) or [""]) for column in _columns(sheet)
-    )
+    rows = [row for row in sheet.rows if any(row[1:])]
+    words = ([UNBROKEN.findall(cell) for cell in column] for column in zip(sheet.columns, *rows, strict=True))
+    letters = sum(2 + max((len(word) for cell in column for word in cell), default=0) for column in words)
     kinds = ["wide", "prose" * prose, "broad" * (letters > UPRIGHT), "huge" * (letters > ON_ITS_SIDE)]
     lines = [
         f'<div class="{" ".join(filter(None, kinds))}" role="region" tabindex="0" aria-label="{escape(sheet.title)}">',
@@ -171,7 +136,7 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
         for i in places[1:]:
             named = f' data-column="{escape(sheet.columns[i])}"' if prose else ""
             figure = numeric[i] and FIGURE.match(row[i]) is not None
-            shade = heat[place][i - 1] if heat else None
+            shade = sheet.values[place][i - 1] if sheet.values else None
             kind = _kind(figure) if shade is None else f' class="n h" style="--h:{round(100 * shade)}"'
             cells.append(f"<td{kind}{named}>{_breakable(row[i])}</td>")
         lines.append(f"<tr{_kind(_heads(row, numeric), name='g')}>{''.join(cells)}</tr>")
@@ -181,11 +146,6 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
 def _breakable(cell: str) -> str:
     text = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
     return text.replace("_", "_<wbr>")
-
-
-def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
-    rows = [row for row in sheet.rows if any(row[1:])]
-    yield from zip(sheet.columns, *rows, strict=True)
 
 
 def _kind(applies: bool, *, name: str = "n") -> str:
@@ -209,21 +169,12 @@ def _markdown(block: Block) -> str:
         case Notice(text):
             shown = f"> {_plain(text)}"
         case Sheet():
-            shown = _safe(block).markdown()
-        case Folded(sheet) | Heat(sheet, _):
-            shown = _safe(sheet).markdown()
-        case Prose(sheet):
-            shown = _safe(sheet).markdown().replace("---:|", "---|")
-        case Drawing(caption, _, sheet):
-            shown = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
+            columns, *rows = [tuple(map(_plain, row)) for row in (block.columns, *block.rows)]
+            shown = Sheet(_plain(block.title), columns, tuple(rows)).markdown()
+            shown = shown.replace("---:|", "---|") if block.form == "prose" else shown
         case str():
             shown = _plain(block)
     return shown
-
-
-def _safe(sheet: Sheet) -> Sheet:
-    columns, *rows = [tuple(_plain(cell) for cell in row) for row in (sheet.columns, *sheet.rows)]
-    return Sheet(_plain(sheet.title), columns, tuple(rows))
 
 
 def _plain(text: str) -> str:

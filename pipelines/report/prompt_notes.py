@@ -7,9 +7,8 @@ metrics. Texts of prompts are not read here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipelines.core.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
 from pipelines.core.config.params import Params
@@ -17,8 +16,7 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 NOTES = "notes"
-LEARNT = "prompt has rules learnt from the paper's test errors"
-OWN = "prompt of the team's own folder"
+MARKS = {"learnt": "prompt has rules learnt from the paper's test errors", "own": "prompt of the team's own folder"}
 DIGITS = 12
 EXPLAINED = (
     "A prompt of the team's own folder is what prompts.folder held, such as the paper's text; the digest identifies "
@@ -35,7 +33,8 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
     def of(name: str) -> list[Json]:
         path = folder / f"{name}.json"
         metrics: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        prompts = [metrics.get("prompt"), *_values(metrics.get("prompts"))]
+        several = metrics.get("prompts")
+        prompts = [metrics.get("prompt"), *(several.values() if isinstance(several, dict) else ())]
         return [origin for origin in prompts if isinstance(origin, dict)]
 
     by_model: dict[str, list[Json]] = {}
@@ -55,28 +54,16 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
     return {name: each for name, each in by_model.items() if each}
 
 
-def _values(prompts: Any) -> Sequence[Any]:
-    return list(prompts.values()) if isinstance(prompts, dict) else []
-
-
 def noted(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Json:
     """Return ``evaluate.json`` in which each model that a note concerns has ``notes``, sentences for its row."""
     tasks = {}
     for key, task in metrics["tasks"].items():
-        models = {
-            name: {**model, NOTES: [*model.get(NOTES, ()), *notes]}
-            for name, model in task["models"].items()
-            if (notes := list(_notes(prompts.get(name, ()))))
-        }
-        tasks[key] = {**task, "models": {**task["models"], **models}}
+        models = {**task["models"]}
+        for name in models.keys() & prompts.keys():
+            notes = [note for kind, note in MARKS.items() if any(origin[kind] for origin in prompts[name])]
+            models[name] = {**models[name], NOTES: [*models[name].get(NOTES, ()), *notes]}
+        tasks[key] = {**task, "models": models}
     return {**metrics, "tasks": tasks}
-
-
-def _notes(origins_of_model: Sequence[Json]) -> Iterator[str]:
-    if any(origin["learnt"] for origin in origins_of_model):
-        yield LEARNT
-    if any(origin["own"] for origin in origins_of_model):
-        yield OWN
 
 
 def beside(model: Json) -> str:

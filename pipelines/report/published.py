@@ -74,16 +74,8 @@ def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
 
 def _known(corpus: str, clone: Workspace) -> str:
     path = f"metrics/{corpus}/evaluate.json"
-    listed = git(
-        "log",
-        f"-{MOST_KNOWN}",
-        "--format=%h of %cs",
-        "--diff-filter=AM",
-        f"origin/{BRANCH}",
-        "--",
-        path,
-        cwd=clone.path,
-    )
+    form = ("--format=%h of %cs", "--diff-filter=AM")
+    listed = git("log", f"-{MOST_KNOWN}", *form, f"origin/{BRANCH}", "--", path, cwd=clone.path)
     if not listed:
         return f"No commit has any: first run the Dag that ends with evaluate@{corpus}."
     return f"Name a commit that has them with --commit, such as {', '.join(listed.splitlines())}."

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.collect import Corpus
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
@@ -25,8 +24,7 @@ from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
 from pipelines.report.page import Block, Notice, Page
 from pipelines.report.papers import stands_for
-from pipelines.report.parts import best_of, noun_of
-from pipelines.report.sections import section
+from pipelines.report.parts import best_of, figures_of, noun_of, section
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
 FORM = "The paper's numbers beside them show the format and are not for comparison."
@@ -74,7 +72,12 @@ def measured(corpus: str, *, root: Path) -> Json:
 
 def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
     """Return the report page of a corpus from the metrics below ``root``; ``metrics`` is its ``evaluate.json``."""
-    folder = root / "metrics" / corpus
+    folder, sources = root / "metrics" / corpus, params.corpora[corpus]
+    source = {
+        "subreddits": ", ".join(f"r/{name}" for name in sources.subreddits),
+        "first_month": sources.first_month,
+        "last_month": sources.last_month or "",
+    }
     return build(
         metrics,
         corpus=corpus,
@@ -85,7 +88,7 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
         analysis=_read(folder / "analysis.json"),
         agreement=_read(folder / "agreement.json"),
-        source=_source(params.corpora[corpus]),
+        source=source,
         prompts=prompt_notes.origins(corpus, params=params, root=root),
     )
 
@@ -93,11 +96,6 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
 def title_of(corpus: str, *, params: Params, root: Path) -> str:
     """Return the title of a corpus's report: that of section ``report``, or that of the label scheme."""
     return params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title)
-
-
-def _source(corpus: Corpus) -> dict[str, str]:
-    names = ", ".join(f"r/{name}" for name in corpus.subreddits)
-    return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or ""}
 
 
 def _read(path: Path) -> Json | None:
@@ -109,8 +107,7 @@ def summary(metrics: Json) -> dict[str, Any]:
     """Return by task the best model, its macro-F1 and the baselines', and the number of models, for the log."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
-        model = best_of(task)
-        figure = model["valid"]["figures"]["macro_f1"]["mean"] if model and model["valid"] else None
+        figure = figures_of(best_of(task)).get("macro_f1", {}).get("mean")
         baselines = {name: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
         best[key] = {"model": task["best"], "macro_f1": figure, "baselines": baselines}
     return {"best": best, "models": {key: len(task["models"]) for key, task in metrics["tasks"].items()}}

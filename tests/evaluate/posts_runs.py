@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
-from tests.small_corpus import write_examples, write_table
+from tests.evaluate import figsim_runs
 
 TASK = task_of(load("cradle"), "labels")
 SETS = [
@@ -24,21 +24,19 @@ def gold_of(split: str, *, n: int) -> Sets:
     return {f"{split}{i:03d}": SETS[i % len(SETS)] for i in range(n)}
 
 
-def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = frozenset(), train: int = 6) -> None:
+def write_gold(
+    root: Path,
+    gold: dict[str, Sets],
+    *,
+    examples: frozenset[str] = frozenset(),
+    train: int = 6,
+    category: str = "labels",
+) -> None:
     """Write gold of each split and, beside it, ``train`` posts without any."""
-    folder = root / "snapshot" / "posts"
-    placed = {r: split for split, sets in gold.items() for r in sets} | {f"silver{i}": "train" for i in range(train)}
-    rows = [{"record_id": r, "image": 0, "group": r, "split": split} for r, split in placed.items()]
-    write_table(folder / "split" / "splits.parquet", rows, name="splits")
-    rows = [
-        {
-            "record_id": r, "image": 0, "category": "labels", "labels": sorted(labels), "how": "truth", "round": None,
-        }
-        for sets in gold.values()
-        for r, labels in sets.items()
-    ]  # fmt: skip
-    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
-    write_examples(folder, sorted(examples))
+    placed = {(r, 0): split for split, sets in gold.items() for r in sets}
+    placed |= {(f"silver{i}", 0): "train" for i in range(train)}
+    sets = {(r, 0): labels for sets in gold.values() for r, labels in sets.items()}
+    figsim_runs.write_gold(root, placed, {category: sets}, corpus="posts", examples=sorted(examples))
 
 
 def write_run(
@@ -49,21 +47,19 @@ def write_run(
     lost: dict[str, str] | None = None,
     scores: dict[str, list[float]] | None = None,
     spent: Any = None,
+    task: str = "labels",
 ) -> Path:
     """Write a model's predictions for each split; ``place``: ``finetuned/<subset>/<model>`` or ``untuned/<model>``."""
     parts = place.split("/")
     model = f"{parts[2]}-{parts[1]}" if parts[0] == "finetuned" else parts[1]
-    rows = [
-        {
-            "record_id": r, "image": 0, "task": "labels", "model": model, "seed": 7, "split": split,
-            "outcome": (lost or {}).get(r, "vote"), "scores": (scores or {}).get(r, []),
-            "labels": [] if r in (lost or {}) else sorted(labels),
-        }
-        for split, sets in said.items()
-        for r, labels in sets.items()
-    ]  # fmt: skip
     folder = root / "snapshot" / "posts" / "predictions" / place
-    write_table(folder / "predictions.parquet", rows, name="predictions")
+    figsim_runs.write_answers(
+        folder / "predictions.parquet",
+        {split: {(r, 0): labels for r, labels in sets.items()} for split, sets in said.items()},
+        lost={(r, 0): outcome for r, outcome in (lost or {}).items()},
+        scores=scores or {},
+        **{"task": task, "model": model, "seed": 7},
+    )
     if spent is not None:
         (folder / "spent.json").write_text(spent if isinstance(spent, str) else json.dumps(spent))
     return folder

@@ -13,9 +13,10 @@ from pipelines.analysis import analysis, features
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
+from pipelines.metrics.label_tables import Sheet
 from pipelines.report import analysis_parts, charts, methods
 from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Drawing, Heat, Notice, Page, PageSection, html
+from pipelines.report.page import Notice, Page, PageSection, html
 from tests.small_corpus import ROOT
 
 SEVERITIES = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning")
@@ -65,22 +66,24 @@ def parts(metrics: dict[str, Any]) -> dict[str, PageSection]:
     return {part.key: part for part in analysis_parts.sections(metrics, agreement=AGREEMENT, paper=True)}
 
 
-def drawing(part: PageSection, start: str) -> Drawing:
-    return next(block for block in part.blocks if isinstance(block, Drawing) and block.caption.startswith(start))
+def drawing(part: PageSection, start: str) -> Sheet:
+    return next(
+        block for block in part.blocks if isinstance(block, Sheet) and block.svg and block.title.startswith(start)
+    )
 
 
 def test_labels_are_in_the_order_of_the_scheme(parts: dict[str, PageSection]) -> None:
     assert parts["labels-of-items"].title == "Labels of the corpus (Figure 2)"
-    severity = drawing(parts["labels-of-items"], "Suicide severity").sheet
+    severity = drawing(parts["labels-of-items"], "Suicide severity")
     assert [row[0] for row in severity.rows][:4] == list(SEVERITIES)
     assert [row[1] for row in severity.rows] == ["60"] * 4 + ["0", "0"]
 
 
 def test_pairs_are_shares_of_a_row(parts: dict[str, PageSection], metrics: dict[str, Any]) -> None:
-    [heat] = [block for block in parts["labels-together"].blocks if isinstance(block, Heat)]
-    assert heat.sheet.title.startswith("Figurative phenomenon by suicide severity")
+    [heat] = [block for block in parts["labels-together"].blocks if isinstance(block, Sheet) and block.values]
+    assert heat.title.startswith("Figurative phenomenon by suicide severity")
     pair = metrics["pairs"][0]
-    row = heat.sheet.rows[0]
+    row = heat.rows[0]
     n = pair["counts"]["Metaphor"]["Suicide planning"]
     assert row[0] == "Metaphor"
     share = n / sum(pair["counts"]["Metaphor"].values())
@@ -88,7 +91,7 @@ def test_pairs_are_shares_of_a_row(parts: dict[str, PageSection], metrics: dict[
 
 
 def test_a_small_month_and_what_gives_it_away_are_hidden(parts: dict[str, PageSection]) -> None:
-    months = drawing(parts["items"], "Items with gold by month").sheet
+    months = drawing(parts["items"], "Items with gold by month")
     assert months.rows == (("2022-11", "<5"), ("2022-12", "<5"))
 
 
@@ -104,7 +107,7 @@ def test_tests_have_sample_sizes_and_the_raters_agreement(parts: dict[str, PageS
     assert len(pairs.rows) == 3
     assert all("Suicide planning" in row[0] and row[0].startswith("Brightness") for row in pairs.rows)
     assert any("α 0.78 [0.70, 0.84], mean κ 0.80 over 900 items" in str(b) for b in parts["features-visual"].blocks)
-    levels = drawing(parts["features-visual"], "Brightness by suicide severity").sheet
+    levels = drawing(parts["features-visual"], "Brightness by suicide severity")
     assert [row[0] for row in levels.rows] == list(SEVERITIES)
 
 

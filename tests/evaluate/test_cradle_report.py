@@ -15,13 +15,11 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import charts, report
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts
-from pipelines.report.cradle import parts as cradle_parts
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
 
@@ -221,13 +219,13 @@ def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
     heat = report_parts.heat("labels", metrics["tasks"]["labels"], paper={"paper": {"no_crisis": 0.914}})
     assert heat is not None
-    assert heat.sheet.columns[:2] == ("Label", "Gold")
-    assert set(heat.sheet.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
-    rows = {row[0]: dict(zip(heat.sheet.columns, row, strict=True)) for row in heat.sheet.rows}
+    assert heat.columns[:2] == ("Label", "Gold")
+    assert set(heat.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
+    rows = {row[0]: dict(zip(heat.columns, row, strict=True)) for row in heat.rows}
     assert rows["no_crisis"]["paper"] == "91"
     assert rows["no_crisis"]["cradle"] == "100"
     assert rows["rape_ongoing"]["cradle"] == "–"  # no record has it: not 0
-    for row, values in zip(heat.sheet.rows, heat.values, strict=True):
+    for row, values in zip(heat.rows, heat.values, strict=True):
         assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
 
 
@@ -264,26 +262,16 @@ def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) 
     assert rows_of(found, "**Not answered, by gold label**")[ACTIVE][1] == "6/6 (100.0%)"
 
 
-def test_another_scheme_needs_no_paper() -> None:
-    scheme = load("cssrs")
-    task = task_of(scheme, next(iter(scheme.categories)))
+def test_another_scheme_needs_no_paper(params: Params, tmp_path: Path) -> None:
     rng = random.Random(2)
-    items = [(f"user{i:02d}", 0) for i in range(60)]
-    labels = {item: frozenset({rng.choice(task.labels)}) for item in items}
-    gold = evaluate.EvaluationGold(dict.fromkeys(items, "test"), {i: i[0] for i in items}, {task.key: labels})
-    rows = [
-        {"record_id": r, "image": 0, "task": task.key, "model": "mine", "seed": 0, "split": "test", "outcome": "vote",
-         "labels": sorted(found if rng.random() < 0.7 else {task.labels[0]}), "scores": []}
-        for (r, _), found in labels.items()
-    ]  # fmt: skip
-    runs = evaluate.runs_of(rows, tasks={task.key: task}, gold=gold)[task.key]
-    measured = evaluate.measure(
-        task, gold=gold, runs=runs, traits=Traits({}, (), {}, {}), kinds={"mine": "encoder"}, sampling=FEW
-    )
-    metrics = {
-        "scheme": "cssrs", "split": "test", "items": {"test": 60}, "composition": {}, "settings": {"seed": 1},
-        "decoding": {}, "tasks": {task.key: measured},
-    }  # fmt: skip
+    labels = task_of(load("cssrs"), "severity").labels
+    people = {f"user{i:02d}": frozenset({rng.choice(labels)}) for i in range(60)}
+    write_gold(tmp_path, {"test": people}, category="severity")
+    said = {r: label if rng.random() < 0.7 else frozenset({labels[0]}) for r, label in people.items()}
+    write_run(tmp_path, "untuned/mine", {"test": said}, task="severity")
+    values = params.model_dump()
+    values["corpora"]["posts"]["scheme"] = "cssrs"
+    metrics = evaluate.run("posts", params=Params.model_validate(values), root=tmp_path, sampling=FEW)
     page = report.build(metrics, corpus="posts", synthetic=False)
     html, found = report_page.html(page), report_page.markdown(page)
     assert Reader(html).open == []
@@ -310,13 +298,6 @@ def test_a_share_of_none_or_all_has_no_interval() -> None:
     assert crisis_parts.share({**rate, "count": 4, "rate": 1.0, "low": 1.0, "high": 1.0}) == "4/4 (100.0%)"
     assert crisis_parts.share({**rate, "of": 0, "rate": None, "low": None, "high": None}) == "–"
     assert crisis_parts.share(None) == "–"
-
-
-def test_every_section_of_posts_is_in_order_of_reading(metrics: dict[str, Any]) -> None:
-    titles = [section.title for section in cradle_parts.sections(report_parts.in_order(metrics))]
-    assert titles[0] == "Results of all models (Table 4)"
-    assert titles[2] == "Changes by fine-tuning (Table 8)"
-    assert titles[-1] == "How to read this page"
 
 
 def test_the_page_opens_with_every_model(text: str) -> None:

@@ -17,7 +17,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES, Sheet
-from pipelines.report import sections
+from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts, parts, recomputed_figures
 from pipelines.report.cradle import tables as cradle_tables
 from tests.evaluate import cradle_runs
@@ -124,17 +124,6 @@ def test_both_rows_of_table_12_follow_from_one_set_of_counts() -> None:
 # ------------------------------------------------------------------ our runs in the paper's form
 
 
-def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    sheet = cradle_tables.table_4(scored)
-    paper, ours = by_name(sheet, whose="paper"), by_name(sheet, whose="ours")
-    assert list(paper) == list(ours) == list(recomputed_figures.names().values())
-    place = 1 + list(SCORES).index("jaccard")
-    for name, row in paper.items():
-        assert ours[name][:place] + ours[name][place + 1 :] == row[:place] + row[place + 1 :]
-    assert paper["Gemini-2.5-Pro"][0] == "586/600"
-    assert next(row[0] for row in sheet.rows if not any(row[1:])) == "Open-source models: LLaMA"
-
-
 def test_a_recipe_that_is_not_the_paper_s_is_named_in_its_row(scored: dict[str, Any]) -> None:
     models = scored["tasks"]["labels"]["models"]
     key = next(iter(recomputed_figures.names()))
@@ -144,24 +133,6 @@ def test_a_recipe_that_is_not_the_paper_s_is_named_in_its_row(scored: dict[str, 
         row[1] for row in cradle_tables.table_4(scored).rows
     }
     assert told == {f"ours: {key}; not the paper's recipe: base in 4 bits (nf4)"}
-
-
-def test_tables_13_to_16_print_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    sheets = list(cradle_tables.tables_13_to_16(scored))
-    assert [len(sheet.columns) for sheet in sheets] == [14, 14, 14, 11]
-    for sheet in sheets:
-        paper, ours = by_name(sheet, whose="paper"), by_name(sheet, whose="ours")
-        assert len(ours) == 16
-        assert ours == paper
-
-
-def test_table_12_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    rows = cradle_tables.table_12(scored).rows
-    assert [row[0] for row in rows][-2:] == ["gemini, ours"] * 2  # no other model left anything out
-    place = 2 + list(SCORES).index("jaccard")
-    for paper, ours in zip(rows[:2], rows[-2:], strict=True):
-        own = [cell.split(" [")[0] for cell in ours]
-        assert own[2:place] + own[place + 1 :] == [*paper[2:place], *paper[place + 1 :]]
 
 
 def test_refusals_by_label_are_the_only_ones_that_fit(scored: dict[str, Any]) -> None:
@@ -311,7 +282,7 @@ def test_what_drawings_need_are_fractions() -> None:
 
 
 def said(where: str, *, claim: str) -> str:
-    rows = sections.discrepancies("cradle")
+    rows = report_parts.discrepancies("cradle")
     (row,) = [r for r in rows if r["where"].startswith(where) and claim in r["claim"]]
     return " ".join(row["found"].split())
 
@@ -421,7 +392,7 @@ def test_shares_of_table_11_are_rounded_up() -> None:
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
-    for row in sections.discrepancies("cradle"):
+    for row in report_parts.discrepancies("cradle"):
         assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
         assert row["source"] in ("ours", "SPEC 1.4", "SPEC 1.5", "SPEC 1.6")
         assert row.get("ours") in (None, "ensemble", "subsets", "refusals", "child")

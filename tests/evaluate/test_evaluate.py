@@ -13,9 +13,9 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import parts
 from tests.annotate.round_manifest import write_manifest
-from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
+from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, paper_test, write_gold, write_run
 from tests.refusals import refused
-from tests.small_corpus import write_table
+from tests.small_corpus import full, write_table
 
 REVIEW = {
     **{"corpus": "memes", "protocol": "figsim", "phase": "review", "scheme": "figsim", "overlap": 0, "annotators": []},
@@ -32,7 +32,7 @@ def truth(tmp_path: Path) -> Sets:
     """Write the paper's gold, and return what models should say of severity in the test split."""
     split, gold = paper_gold()
     write_gold(tmp_path, split, gold)
-    return seen({item: labels for item, labels in gold["severity"].items() if split[item] == "test"}, "severity")
+    return paper_test(gold, split, "severity")
 
 
 def measured(root: Path) -> dict[str, Any]:
@@ -63,14 +63,7 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
     assert "unflagged" not in measured(tmp_path)["tasks"]["severity"]["models"]["bert"], "there was no review"
     folder = write_manifest(tmp_path, "review", **REVIEW)
     rows = [
-        {
-            "record_id": record,
-            "image": image,
-            "annotator": "adjudicator-1",
-            "round": "review",
-            "batch": 0,
-            "position": n,
-        }
+        full("assignments", record_id=record, image=image, annotator="a", round="review", batch=0, position=n)
         for n, (record, image) in enumerate([*wrong, items[30]])
     ]
     write_table(folder / "assignments.parquet", rows, name="assignments")

@@ -15,7 +15,6 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.refusals import refused
-from tests.small_corpus import write_examples, write_table
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -165,12 +164,6 @@ def test_scores_that_are_no_probabilities_and_another_split_are_refused(
         scored(tmp_path)
 
 
-def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    write_run(tmp_path, "untuned/votes", gold, spent={**SPENT, "seconds": None})
-    spent = scored(tmp_path)["tasks"]["labels"]["models"]["votes"]["spent"]
-    assert (spent["seconds"], spent["seconds_per_record"], spent["cost_per_1000"]) == (None, None, 12.5)
-
-
 UNTIMED = {name: value for name, value in SPENT.items() if name != "seconds"}
 ODD = ({"cost": None}, {"records": -1}, {"cost": True}, {"seconds": float("inf")})
 
@@ -183,23 +176,11 @@ def test_amounts_that_are_none_are_refused(tmp_path: Path, gold: dict[str, Sets]
 
 
 def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
-
     classes = ["Supportive", "Indicator", "Ideation", "Behavior", "Attempt"]
-    people = {f"person{i:02d}": classes[i % 5] for i in range(20)}
-    folder = tmp_path / "snapshot" / "posts"
-    rows = [{"record_id": r, "image": 0, "group": r, "split": "test"} for r in people]
-    write_table(folder / "split" / "splits.parquet", rows, name="splits")
-    base = {"image": 0, "how": "published", "round": None}
-    rows = [{"record_id": r, "category": "severity", "labels": [c], **base} for r, c in people.items()]
-    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
-    write_examples(folder)
-    said = [
-        {"record_id": r, "image": 0, "task": "severity", "model": "m-gold", "seed": 1, "split": "test",
-         "outcome": "vote", "scores": None, "labels": ["Ideation"]}
-        for r in people
-    ]  # fmt: skip
-    out = folder / "predictions" / "finetuned" / "gold" / "m" / "predictions.parquet"
-    write_table(out, said, name="predictions")
+    people = {f"person{i:02d}": frozenset({classes[i % 5]}) for i in range(20)}
+    write_gold(tmp_path, {"test": people}, category="severity")
+    said = {"test": dict.fromkeys(people, frozenset({"Ideation"}))}
+    write_run(tmp_path, "finetuned/gold/m", said, task="severity")
     values = params_of(category="severity").model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
     metrics = evaluate.run("posts", params=PARAMS.model_validate(values), root=tmp_path, sampling=FEW)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
-import subprocess
+from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import export
-from pipelines.report.page import Drawing, Folded, Heat, Notice, Page, PageSection, Points
+from pipelines.report.page import Notice, Page, PageSection, Points
 
 SHEET = Sheet(
     "Scores & 95 % intervals",
@@ -57,8 +54,8 @@ def test_a_row_that_begins_with_a_bracket_is_no_option() -> None:
 
 
 def test_every_table_and_plot_of_a_page_is_written_and_earlier_files_are_removed(tmp_path: Path) -> None:
-    plot = Drawing("A plot", "<svg/>", SHEET)
-    heat, folded = Heat(SHEET, ()), Folded(SHEET)
+    plot = replace(SHEET, title="A plot", svg="<svg/>")
+    heat, folded = SHEET, SHEET.folded()
     page = Page("p", (SHEET, "words"), (PageSection("s", "S", (plot, heat, folded)),))
     (tmp_path / "99-old.csv").touch()
     names = export.write(page, tmp_path)
@@ -76,15 +73,15 @@ def test_a_column_of_sentences_has_lines_that_break() -> None:
 
 
 def test_the_document_has_every_block_of_a_page() -> None:
-    plot = Drawing("A plot & more", "<svg/>", SHEET)
+    plot = replace(SHEET, title="A plot & more", svg="<svg/>")
     blocks = (
         "words",
         Points(("one", "[ ] is an interval")),
         Notice("beware"),
         SHEET,
         plot,
-        Folded(SHEET),
-        Heat(SHEET, ()),
+        SHEET.folded(),
+        SHEET,
     )
     text = export.latex(Page("p_1", blocks, (PageSection("s", "Section α", ("more words",)),)))
     assert r"\title{p\_1}" in text and r"\section{Section $\alpha$}" in text
@@ -98,17 +95,3 @@ def test_a_long_table_is_continued_with_its_head() -> None:
     text = export.latex(Page("p", (Sheet("Long", ("a", "b"), rows),), ()))
     assert (text.count(r"\begin{tabular}"), text.count("Long (continued)"), text.count("a & b")) == (3, 2, 3)
     assert all(f"row {i} & {i} " in text for i in range(120))
-
-
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
-def test_latex_compiles_the_document_and_every_table(tmp_path: Path) -> None:
-    page = Page("p_1", (SHEET, Notice("50 % & 5_0 → –")), (PageSection("s", "S", (Heat(SHEET, ()), Folded(SHEET))),))
-    (tmp_path / "report.tex").write_text(export.latex(page))
-    names = export.write(page, tmp_path / "tables")
-    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"
-    inputs = "".join(rf"\input{{tables/{name}.tex}}" for name in names)
-    (tmp_path / "all.tex").write_text(head + inputs + r"\end{document}")
-    for name in ("report", "all"):
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout.decode()[-2000:]

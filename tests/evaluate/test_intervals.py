@@ -121,7 +121,7 @@ def test_rates_of_several_runs_are_wider_than_if_the_runs_were_fixed() -> None:
     fixed = label_errors.Rates()
     answers = label_errors.gather(board, runs=runs)
     fixed.add(answers.wrong, answers.answered)
-    [narrow] = fixed.drawn(board)
+    [narrow] = fixed.draw(board)
     assert (wrong["count"], wrong["of"], wrong["rate"]) == (narrow["count"], narrow["of"], narrow["rate"])
     assert wrong["high"] - wrong["low"] > 2 * (narrow["high"] - narrow["low"])
 

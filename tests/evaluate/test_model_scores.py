@@ -69,16 +69,6 @@ def test_kappa_is_undefined_where_chance_alone_agrees() -> None:
     assert found["mae"] == 0
 
 
-def test_mean_and_spread_are_over_runs() -> None:
-    board = board_of(FIGURATIVE)
-    runs = [run_of(board, seed=seed) for seed in (1, 2, 3)]
-    own = [model_scores.plain(board, predicted=board.predicted(r), valid=False)["figures"]["macro_f1"] for r in runs]
-    cell = scored(board, runs)["figures"]["macro_f1"]
-    assert (cell["mean"], cell["std"], cell["n"]) == pytest.approx((np.mean(own), np.std(own, ddof=1), 3), abs=1e-6)
-    assert cell["low"] < cell["mean"] < cell["high"]
-    assert scored(board, runs[:1])["figures"]["macro_f1"]["std"] is None
-
-
 def test_the_interval_is_about_items_and_not_about_seeds() -> None:
     board = board_of(FIGURATIVE, n=400)
     once, often = [run_of(board, seed=1)], [run_of(board, seed=1)] * 5
@@ -86,21 +76,6 @@ def test_the_interval_is_about_items_and_not_about_seeds() -> None:
     assert (cells[0]["low"], cells[0]["high"]) == (cells[1]["low"], cells[1]["high"])
     error = np.sqrt(cells[0]["mean"] * (1 - cells[0]["mean"]) / 400)
     assert cells[0]["high"] - cells[0]["low"] == pytest.approx(2 * 1.96 * error, rel=0.15)
-
-
-def test_copies_in_one_group_add_no_certainty() -> None:
-    widths = []
-    for copies in (1, 5):
-        board = board_of(SEVERITY, n=60)
-        run = run_of(board, seed=2)
-        items = tuple((record, image) for record, _ in board.items for image in range(copies))
-        gold = tuple(labels for labels in board.gold for _ in range(copies))
-        answers = {(record, image): run.answers[record, 0] for record, image in items}
-        copied = Board(SEVERITY, items, gold, tuple(record for record, _ in items), FEW)
-        scored = model_scores.score(copied, runs=[Run(0, dict.fromkeys(items, "vote"), answers)], valid=False)
-        cell = scored.cell("exact")
-        widths.append(cell["high"] - cell["low"])
-    assert widths[0] == pytest.approx(widths[1])
 
 
 def test_what_is_refused_is_left_out_or_wrong() -> None:

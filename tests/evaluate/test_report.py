@@ -6,9 +6,11 @@ import json
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from math import sqrt
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,12 +21,12 @@ from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import TASKS, task_of
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import Item, Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import agreement_tables, figsim, parts, report, sections
+from pipelines.report import agreement_tables, figsim, parts, report
 from pipelines.report import page as report_page
-from pipelines.report.page import Heat, Page, PageSection, Points, Prose
+from pipelines.report.page import Page, PageSection, Points
+from tests.evaluate.figsim_runs import write_gold, write_run
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -49,47 +51,20 @@ def settings() -> Params:
 def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: int = 0) -> dict[str, Any]:
     """Return real metrics of 60 invented memes: each model (share of right answers, runs) answers after gold."""
     rng = random.Random(3)
-    items: list[Item] = [(f"r{i:03}", 0) for i in range(100)]
+    items = [(f"r{i:03}", 0) for i in range(100)]
     split = {item: "test" if i < 60 else "validation" if i < 75 else "train" for i, item in enumerate(items)}
     labels = {key: {item: rng.choice(values) for item in items} for key, values in LABELS.items()}
-    gold = evaluate.EvaluationGold(split, {item: item[0] for item in items}, labels)
-    tasks = {key: task_of(SCHEME, key) for key in TASKS}
-    rows = [
-        {
-            "record_id": item[0],
-            "image": item[1],
-            "task": key,
-            "model": model,
-            "seed": seed,
-            "split": "test",
-            "outcome": "refused" if i < refused else "vote",
-            "labels": sorted(task.seen(labels[key][item] if rng.random() < share else rng.choice(LABELS[key]))),
-        }
-        for key, task in tasks.items()
-        for model, (share, runs) in models.items()
-        for seed in range(runs)
-        for i, item in enumerate(items[:60])
-    ]
-    runs = evaluate.runs_of(rows, tasks=tasks, gold=gold)
-    kinds = {key: {item: min(labels[key][item]) for item in items} for key in ("context", "modality")}
-    values = {key: [min(value) for value in LABELS[key]] for key in kinds}
-    seen = gold.seen(tasks["figurative"], split="test")
-    traits = Traits(figurative=seen, phenomena=tasks["figurative"].labels, kinds=kinds, values=values)
-    sampling = Sampling(resamples=200)
-    metrics = {
-        "scheme": "figsim",
-        "split": "test",
-        "sampling": {**vars(sampling), "confidence": 0.95, "intervals": evaluate.INTERVALS},
-        "items": {"test": 60, "train": 25, "validation": 15},
-        "composition": evaluate.composition(gold, scheme=SCHEME),
-        "settings": settings.train.model_dump(mode="json"),
-        "decoding": {},
-        "tasks": {
-            key: evaluate.measure(task, gold=gold, runs=runs.get(key, {}), traits=traits, kinds={}, sampling=sampling)
-            for key, task in tasks.items()
-        },
-    }
-    return json.loads(json.dumps(metrics, sort_keys=True))
+    lost = dict.fromkeys(items[:refused], "refused")
+    with TemporaryDirectory() as folder:
+        write_gold(Path(folder), split, labels)
+        for key in TASKS:
+            for model, (share, runs) in models.items():
+                for seed in range(runs):
+                    said = {i: labels[key][i] if rng.random() < share else rng.choice(LABELS[key]) for i in items[:60]}
+                    answers = {item: task_of(SCHEME, key).seen(given) for item, given in said.items()}
+                    write_run(Path(folder), key, model, seed, answers, outcomes=lost)
+        evaluate.run("memes", params=settings, root=Path(folder), sampling=Sampling(resamples=200))
+        return json.loads((Path(folder) / "metrics" / "memes" / "evaluate.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -230,10 +205,6 @@ def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> No
     assert "r000" not in text
 
 
-def test_real_memes_are_not_called_synthetic(text: str) -> None:
-    assert "synthetic" not in text
-
-
 def test_figure_4_counts_what_the_metrics_count(metrics: dict[str, Any]) -> None:
     page = report.build(metrics, corpus="memes", synthetic=False)
     rows = rows_of(report_page.markdown(page), "Figure 4.")
@@ -260,6 +231,7 @@ def test_severity_is_also_scored_as_an_order(metrics: dict[str, Any], text: str)
         assert mae.split()[0] == f"{figures['mae']['mean']:.2f}"
     assert set(rows) == set(found)
     assert "Figurative phenomenon as an order" not in text
+    assert "synthetic" not in text, "real memes"
 
 
 def test_changing_one_label_changes_the_page(metrics: dict[str, Any]) -> None:
@@ -340,8 +312,8 @@ def test_heading_rows_span_and_numbers_stand_to_the_right(rows: tuple[tuple[str,
 
 
 def test_heat_is_as_dark_as_its_value_and_undefined_has_none() -> None:
-    sheet = Sheet("t", ("a", "n", "b", "c"), (("x", "7", "90", "–"), ("y", "8", "5", "100")))
-    page = Page("t", (Heat(sheet, ((None, 0.9, None), (None, 0.05, 1.0))),), ())
+    cells, values = (("x", "7", "90", "–"), ("y", "8", "5", "100")), ((None, 0.9, None), (None, 0.05, 1.0))
+    page = Page("t", (Sheet("t", ("a", "n", "b", "c"), cells, values=values),), ())
     text = report_page.html(page)
     assert '<td class="n">7</td><td class="n h" style="--h:90">90</td><td class="n">–</td>' in text
     assert '<td class="n h" style="--h:100">100</td>' in text
@@ -352,7 +324,7 @@ def test_heat_is_as_dark_as_its_value_and_undefined_has_none() -> None:
 def test_hostile_names_are_only_text() -> None:
     name = '<script>alert("x")</script> a|b [c](javascript:d) *e*\n# f'
     sheet = Sheet(name, (name, "n"), ((name, "1"),))
-    page = Page(name, (name, Points((name,)), sheet), (PageSection("k", name, (Prose(sheet),)),))
+    page = Page(name, (name, Points((name,)), sheet), (PageSection("k", name, (replace(sheet, form="prose"),)),))
     read = Reader(report_page.html(page))
     assert "script" not in read.tags
     assert read.links == ["#k"]
@@ -368,7 +340,7 @@ def test_hostile_names_are_only_text() -> None:
 
 def said(where: str, *, claim: str) -> str:
     """Return what the table says was found; each claim is in it once."""
-    (row,) = [r for r in sections.discrepancies("figsim") if r["where"].startswith(where) and claim in r["claim"]]
+    (row,) = [r for r in parts.discrepancies("figsim") if r["where"].startswith(where) and claim in r["claim"]]
     return " ".join(row["found"].split())
 
 
@@ -473,7 +445,7 @@ def test_the_papers_numbers_stand_in_the_page(metrics: dict[str, Any]) -> None:
 
 
 def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
-    for row in sections.discrepancies("figsim"):
+    for row in parts.discrepancies("figsim"):
         assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
         assert row["source"] == "ours" or re.fullmatch(r"SPEC 1\.[1-6]", row["source"])
         assert row.get("ours") in (None, "context", "modality", "subtypes")

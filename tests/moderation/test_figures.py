@@ -115,7 +115,7 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
     told = {"scale": "0 to 7", **Audit(found, params=PARAMS, least=1).system(verdicts)}
     drawing = moderation_tables.scores("azure", told, levels=LEVELS)
-    [ideation] = [row for row in drawing.sheet.rows if row[0] == "Suicide ideation"]
+    [ideation] = [row for row in drawing.rows if row[0] == "Suicide ideation"]
     assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]
     assert "2.33 figurative" in drawing.svg and "4.50 literal" in drawing.svg
     # only ideation has both kinds: 7/3 - 9/2
@@ -144,7 +144,7 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     assert scores["Suicide ideation"]["all"]["n"] is None is scores["Suicide ideation"]["figurative"]["mean"]
     assert scores["all"]["figurative"]["n"] == 31
     drawing = moderation_tables.scores("azure", found, levels=LEVELS)
-    cells = {row[0]: row[1:] for row in drawing.sheet.rows}
+    cells = {row[0]: row[1:] for row in drawing.rows}
     assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, figurative" in drawing.svg
     sheet = moderation_tables.rates(
         {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}},

@@ -12,11 +12,9 @@ from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import parts
-from pipelines.report import sections as report_sections
 from pipelines.report.cradle import crisis_parts, recomputed_figures, tables
-from pipelines.report.page import Block, Folded, PageSection, Points
-from pipelines.report.parts import best_of, interval, noun_of
-from pipelines.report.sections import p_value, section
+from pipelines.report.page import Block, PageSection, Points
+from pipelines.report.parts import best_of, interval, noun_of, p_value
 
 SCHEME = "cradle"
 CHILD = "child_abuse"
@@ -64,27 +62,27 @@ def sections(
 
     tasks = metrics["tasks"].values()
     reading = (AS_PRINTED if paper else IN_PERCENT, *READING)
-    parts_of_page = [
-        section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
-        section("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
-        section("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
-        section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
-        section("unanswered", of("Unanswered items", "Table 12"), _unanswered(metrics, paper=paper)),
-        section("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
-        section("over-extension", of("Over-extension", "Section 6"), _over(metrics)),
-        section("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
-        section("cost", "Cost and latency", map(crisis_parts.spent, tasks)),
-        section("calibration", "Calibration of probabilities", _calibration(metrics)),
-        section("dev", "On dev", map(crisis_parts.dev, tasks)),
-        section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
-        section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
-        section(
-            "reading",
-            "How to read this page",
-            [Points(tuple(sentence.format(noun=noun_of(metrics)) for sentence in reading))],
-        ),
-    ]
-    return [part for part in parts_of_page if part.blocks]
+    claims = parts.standing(SCHEME, ours=bearing(metrics)) if paper else ()
+    over = (s for t in tasks for s in (crisis_parts.over_extension(t, kind=CHILD), crisis_parts.over_extensions(t)))
+    calibrated = (sheet for task in tasks for sheet in crisis_parts.calibration(task))
+    texts = Points(tuple(sentence.format(noun=noun_of(metrics)) for sentence in reading))
+    setup = _setup(metrics, silver=silver, models=models)
+    return parts.sections_of(
+        ("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
+        ("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
+        ("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
+        ("pairs", "Which differences are significant", parts.pairs(metrics)),
+        ("unanswered", of("Unanswered items", "Table 12"), _unanswered(metrics, paper=paper)),
+        ("mixed-up", of("Confusions", "Section 6"), _mixed_up(metrics)),
+        ("over-extension", of("Over-extension", "Section 6"), over),
+        ("severity", "Missed labels and crises, by severity", _severity(metrics, paper=paper)),
+        ("cost", "Cost and latency", map(crisis_parts.spent, tasks)),
+        ("calibration", "Calibration of probabilities", calibrated),
+        ("dev", "On dev", map(crisis_parts.dev, tasks)),
+        ("set-up", of("Data and settings", "Tables 5 and 11"), setup),
+        ("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        ("reading", "How to read this page", [texts]),
+    )
 
 
 def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
@@ -98,7 +96,7 @@ def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         yield parts.ordinal(key, task)
         yield parts.unflagged(key, task)
     if paper:
-        yield Folded(tables.table_4_again())
+        yield tables.table_4_again().folded()
 
 
 def _labels(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
@@ -107,14 +105,12 @@ def _labels(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         yield parts.heat(key, task, paper=ensemble)
         yield parts.labels_drawing(key, task, paper=recomputed_figures.label_f1(task["best"]) if paper else {})
         yield parts.misses_drawing(key, task) if task["kind"] == "multi" else None
-        sheet = parts.labels_sheet(key, task)
-        if sheet:
-            yield Folded(sheet)
+        yield parts.labels_sheet(key, task)
     if paper:
-        yield from (Folded(sheet) for sheet in tables.tables_13_to_16(metrics))
+        yield from (sheet.folded() for sheet in tables.tables_13_to_16(metrics))
 
 
-def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
+def _tuning(metrics: Json, *, paper: bool) -> Iterator[Block]:
     if paper:
         yield tables.table_8(metrics)
     else:
@@ -125,24 +121,19 @@ def _unanswered(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
     theirs = {"Gemini-2.5-Pro, paper": recomputed_figures.refused("gemini")} if paper else {}
     if paper:
         yield tables.table_12(metrics)
-    yield from report_sections.unanswered(metrics)
+    yield from parts.unanswered(metrics)
     for task in metrics["tasks"].values():
         yield crisis_parts.refusals(task, paper=theirs, carried=recomputed_figures.support() if paper else {})
 
 
-def _mixed_up(metrics: Json) -> Iterator[Block | None]:
+def _mixed_up(metrics: Json) -> Iterator[Block]:
     for task in metrics["tasks"].values():
         yield from crisis_parts.confusions(task)
-        yield from (Folded(sheet) for sheet in crisis_parts.matrices(task))
+        yield from crisis_parts.matrices(task)
         yield crisis_parts.violations(task)
 
 
-def _over(metrics: Json) -> Iterator[Block | None]:
-    for task in metrics["tasks"].values():
-        yield from (crisis_parts.over_extension(task, kind=CHILD), crisis_parts.over_extensions(task))
-
-
-def _severity(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
+def _severity(metrics: Json, *, paper: bool) -> Iterator[Block]:
     for task in metrics["tasks"].values():
         yield from crisis_parts.severity(task)
         yield crisis_parts.floors(task)
@@ -150,17 +141,7 @@ def _severity(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         severities = load(SCHEME).category().severities
         names = recomputed_figures.names().items()
         theirs = {name: recomputed_figures.severity_recall(key, severities=severities) for key, name in names}
-        yield Folded(crisis_parts.published_severity(theirs))
-
-
-def _calibration(metrics: Json) -> Iterator[Block]:
-    for task in metrics["tasks"].values():
-        sheet, by_label = crisis_parts.calibration(task), crisis_parts.calibration_by_label(task)
-        if sheet and by_label:
-            yield sheet
-            yield from filter(None, [crisis_parts.risks(task)])
-            yield from crisis_parts.reliability(task)
-            yield Folded(by_label)
+        yield crisis_parts.published_severity(theirs)
 
 
 def _setup(metrics: Json, *, silver: Json | None, models: Mapping[str, Json] | None) -> Iterator[Block]:
@@ -178,11 +159,6 @@ def _setting(value: object) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "none"
     return str(value)
-
-
-def _standing(metrics: Json) -> Iterator[Block]:
-    if metrics["scheme"] == SCHEME:
-        yield from report_sections.standing(SCHEME, ours=bearing(metrics))
 
 
 def bearing(metrics: Json) -> dict[str, str]:

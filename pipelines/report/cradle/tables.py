@@ -22,6 +22,7 @@ from pipelines.report.cradle.recomputed_figures import (
     recomputed,
     row_4,
 )
+from pipelines.report.parts import figures_of, fixed
 from pipelines.report.prompt_notes import beside
 
 TASK = "labels"
@@ -48,40 +49,35 @@ def table_4(ours: Json | None = None) -> Sheet:
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
-    family = ""
-    for key, name, kind, *values in published()["table_4"]["rows"]:
-        if kind != family:
-            family = kind
-            rows.append((FAMILIES[kind], "", "", *[""] * len(SCORES)))
-        asked = f"{answered(key)}/{published()['test']}"
-        rows.append((name, "paper", asked, *(f"{value:.4f}" for value in values)))
-        if key in models:
-            rows.append((name, _described(f"ours: {key}", models[key]) + beside(models[key]), *_answers(models[key])))
-    rest = {name: model for name, model in models.items() if name not in names()}
+    for family, title in FAMILIES.items():
+        rows.append(_heading(title))
+        for key, name, kind, *values in published()["table_4"]["rows"]:
+            if kind == family:
+                asked = f"{answered(key)}/{published()['test']}"
+                rows.append((name, "paper", asked, *(f"{value:.4f}" for value in values)))
+                rows += [_own(name, f"ours: {key}", models[key])] if key in models else []
+    rest = {name: model for name, model in sorted(models.items()) if name not in names()}
     for source in dict.fromkeys((*SOURCES, *(model["source"] for model in rest.values()))):
-        here = {name: model for name, model in rest.items() if model["source"] == source}
-        if here:
-            rows.append((SOURCES.get(source, f"Ours, {source}"), "", "", *[""] * len(SCORES)))
-            rows += [
-                (n, _described(m["kind"] or UNDEFINED, m) + beside(m), *_answers(m)) for n, m in sorted(here.items())
-            ]
+        here = [_own(n, m["kind"] or UNDEFINED, m) for n, m in rest.items() if m["source"] == source]
+        rows += [_heading(SOURCES.get(source, f"Ours, {source}")), *here] if here else []
     baselines = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
     if task and baselines:
-        rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
+        rows.append(_heading("Baselines that ignore their input"))
         n = f"{task['n']:,}/{task['n']:,}"
         rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in baselines.items()]
     return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
 
 
-def _described(text: str, model: Json) -> str:
+def _heading(title: str) -> tuple[str, ...]:
+    return (title, "", "", *[""] * len(SCORES))
+
+
+def _own(name: str, kind: str, model: Json) -> tuple[str, ...]:
     deviations = model.get("deviations") or ()
-    return f"{text}; not the paper's recipe: {', '.join(deviations)}" if deviations else text
-
-
-def _answers(model: Json) -> tuple[str, ...]:
-    total = sum(model["outcomes"].values())
-    figures = model["valid"]["figures"] if model["valid"] else {}
-    return (f"{model['outcomes'].get('vote', 0):,}/{total:,}", *(_cell(figures.get(name)) for name in SCORES))
+    recipe = f"; not the paper's recipe: {', '.join(deviations)}" if deviations else ""
+    total = f"{model['outcomes'].get('vote', 0):,}/{sum(model['outcomes'].values()):,}"
+    figures = figures_of(model)
+    return (name, f"{kind}{recipe}{beside(model)}", total, *(_cell(figures.get(score)) for score in SCORES))
 
 
 def _cell(value: Json | None) -> str:
@@ -94,9 +90,7 @@ def _cell(value: Json | None) -> str:
 
 
 def _plain(figures: Mapping[str, float | None]) -> Iterator[str]:
-    for name in SCORES:
-        value = figures.get(name)
-        yield UNDEFINED if value is None else f"{value:.4f}"
+    return (fixed(figures.get(name), 4) for name in SCORES)
 
 
 def table_4_again() -> Sheet:
@@ -134,17 +128,17 @@ def table_8(ours: Json | None = None) -> Sheet:
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
+    known = set()
     for key, subset, name, base, *cells in published()["table_8"]["rows"]:
-        title = f"{name}, {subset}"
+        title, tuned_here = f"{name}, {subset}", f"{key}-{subset}"
+        known.add(tuned_here)
         rows.append((title, "paper", *(_changed(value, delta) for value, delta in cells), UNDEFINED))
         again = [round(value - 100 * row_4(base)[figure], 2) for (value, _), figure in zip(cells, SCORES, strict=True)]
         if again != [delta for _, delta in cells]:
-            fixed = (_changed(value, delta) for (value, _), delta in zip(cells, again, strict=True))
-            rows.append((title, "recomputed", *fixed, UNDEFINED))
-        if task and f"{key}-{subset}" in models:
-            tuned_here = f"{key}-{subset}"
+            deltas = (_changed(value, delta) for (value, _), delta in zip(cells, again, strict=True))
+            rows.append((title, "recomputed", *deltas, UNDEFINED))
+        if task and tuned_here in models:
             rows.append((title, f"ours{beside(models[tuned_here])}", *_tuned(tuned_here, task=task)))
-    known = {f"{key}-{subset}" for key, subset, *_ in published()["table_8"]["rows"]}
     if task:
         rows += [(name, "ours", *_tuned(name, task=task)) for name in tuned(task) if name not in known]
     columns = ("Model, subset", "", *SCORES.values(), "Macro-F1: p (Holm)")
@@ -156,12 +150,11 @@ def tuned(task: Json) -> list[str]:
     return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
 
 
-def changes(key: str, task: Json) -> Sheet | None:
-    """Return a table like CRADLE's Table 8 for a scheme without a paper, or ``None`` if no model was fine-tuned."""
-    rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
-    columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
+def changes(key: str, task: Json) -> Sheet:
+    """Return a table like CRADLE's Table 8 for a scheme without a paper, without rows if no model was fine-tuned."""
+    rows = tuple((name, *_tuned(name, task=task)) for name in tuned(task))
     title = f"{key.capitalize()}: fine-tuned models, and the change from their base"
-    return Sheet(title, columns, tuple(rows)) if rows else None
+    return Sheet(title, ("Model", *SCORES.values(), "Macro-F1: p (Holm)"), rows)
 
 
 def _tuned(name: str, *, task: Json) -> Iterator[str]:
@@ -189,20 +182,17 @@ def table_12(ours: Json | None = None) -> Sheet:
     table, task = published()["table_12"], task_of(ours)
     n, valid = table["n"], table["n_valid"]
     name = names()[table["key"]]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"{name}, paper", f"valid samples only (n={valid})", *(f"{value:.4f}" for value in table["valid"])),
         (f"{name}, paper", f"all samples (n={n}, blocked={n - valid})", *(f"{value:.4f}" for value in table["all"])),
         (f"{name}, recomputed", f"all samples (n={n})", *_plain(recomputed(table["key"], whole=True))),
     ]
     for key, model in sorted((task["models"] if task else {}).items()):
         total, votes = sum(model["outcomes"].values()), model["outcomes"].get("vote", 0)
-        if votes == total:
-            continue
-        own = model["valid"]["figures"] if model["valid"] else {}
-        whole = model["all"]["figures"]
-        rows.append((f"{key}, ours", f"valid samples only (n={votes:,})", *(_cell(own.get(f)) for f in SCORES)))
-        lost = f"all samples (n={total:,}, not answered={total - votes:,})"
-        rows.append((f"{key}, ours", lost, *(_cell(whole[f]) for f in SCORES)))
+        if votes < total:
+            lost = f"all samples (n={total:,}, not answered={total - votes:,})"
+            own = {f"valid samples only (n={votes:,})": figures_of(model), lost: model["all"]["figures"]}
+            rows += [(f"{key}, ours", over, *(_cell(own[over].get(score)) for score in SCORES)) for over in own]
     return Sheet("Table 12: valid answers only, and all posts", ("Model", "Over", *SCORES.values()), tuple(rows))
 
 
@@ -227,8 +217,7 @@ def tables_13_to_16(ours: Json | None = None) -> Iterator[Sheet]:
 def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
     for label in labels:
         for part in PARTS:
-            value = model["valid"]["labels"][label][part]["mean"]
-            yield UNDEFINED if value is None else f"{value:.3f}"
+            yield fixed(model["valid"]["labels"][label][part]["mean"], 3)
 
 
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
