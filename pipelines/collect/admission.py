@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -72,6 +72,13 @@ class Admission:
         return StoredPost(*plain, content=content | {"created": post.created})
 
 
+def dated(item: Submission | Dropped, subreddit: str, created: int) -> tuple[Submission | Dropped, str, int]:
+    """Return an item with its subreddit and creation time (epoch seconds); a drop, which has neither, gets these."""
+    if isinstance(item, Dropped):
+        return item, subreddit, created
+    return item, item.subreddit, int(item.created.timestamp())
+
+
 def unfit(item: Submission, *, content: str) -> str | None:
     """Return why a submission does not fit a corpus of this content, or ``None`` if it fits."""
     if content == "images":
@@ -103,6 +110,6 @@ def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[st
     }
 
 
-def revived(content: dict[str, Any]) -> dict[str, Any]:
+def revived(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored content as a row of the table ``posts``."""
-    return content | {"created": datetime.fromtimestamp(content["created"], tz=UTC)}
+    return {**content, "created": datetime.fromtimestamp(content["created"], tz=UTC)}

@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.collect.admission import Admission
+from pipelines.collect.admission import Admission, dated
 from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
 from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.service import SubredditClosed
-from pipelines.collect.submission import Dropped
 from pipelines.core.config.collect import MonthlySource
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -212,15 +211,13 @@ class GapFiller:
 
     def _read(self, name: MonthlySource, interval: Interval, subreddits: Sequence[str]) -> None:
         admission, window = self.admission, _window(interval)
-        state, today = self._state(name, interval, subreddits), admission.now.date()
-        source = open_source(name, params=admission.params, settings=self.settings, today=today, state=state)
-        items = [
-            # a drop has neither subreddit nor date
-            (item, subreddits[0], interval[0])
-            if isinstance(item, Dropped)
-            else (item, item.subreddit, int(item.created.timestamp()))
-            for item in source.submissions(window, subreddits=subreddits)
-        ]
+        what = admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
+        state = self.settings.home / "resume" / f"{admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
+        source = open_source(
+            name, params=admission.params, settings=self.settings, today=admission.now.date(), state=state
+        )
+        found = source.submissions(window, subreddits=subreddits)
+        items = [dated(item, subreddits[0], interval[0]) for item in found]
         vault, corpus = admission.vault, admission.corpus
         known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in items])
         posts = admission.posts(items, source=name, known=known)
@@ -228,10 +225,6 @@ class GapFiller:
             # nothing says where a subreddit's own dump ends, except its newest post
             interval = interval[0], min(interval[1], window.newest)
         self.store.keep(corpus, posts, covers=dict.fromkeys(subreddits, interval), source=name, vault=vault)
-
-    def _state(self, name: str, interval: Interval, subreddits: Sequence[str]) -> Path:
-        what = self.admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
-        return self.settings.home / "resume" / f"{self.admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
 
 
 def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list[Interval]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -140,7 +139,5 @@ def _truth_of_texts(folder: Path, *, vault: Vault) -> Truth:
 
 def _pairs(path: Path) -> set[Pair]:
     table = tables.read(path, name="pairs")
-    columns: Iterable[Any] = zip(
-        *(table[c].to_pylist() for c in ("record_id", "image", "other_id", "other_image")), strict=True
-    )
-    return {frozenset(((a, i), (b, j))) for a, i, b, j in columns}
+    other = table.select(["other_id", "other_image"]).rename_columns(["record_id", "image"])
+    return {frozenset(pair) for pair in zip(items_of(table), items_of(other), strict=True)}

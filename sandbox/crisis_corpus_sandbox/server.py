@@ -96,7 +96,9 @@ class SandboxServer(ThreadingHTTPServer):
     ) -> None:
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
-        self.vendors = vendors or Vendors(root, seed=_seed(root))
+        truth = root / "truth.json"
+        seed = int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
+        self.vendors = vendors or Vendors(root, seed=seed)
         self.reddit, self.arctic = (RequestBudget(budget, period=period, clock=clock) for _ in range(2))
         self.private = {s.lower() for s in private}
         self.credentials = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
@@ -258,11 +260,6 @@ class Handler(BaseHTTPRequestHandler):
     def _vendor(self, _: Mapping[str, str], *, vendor: str, rest: str) -> None:
         query = urlsplit(self.path).query
         self.server.vendors.serve(self, vendor=vendor, path=rest, query=query, body=self._body)
-
-
-def _seed(root: Path) -> int:
-    truth = root / "truth.json"
-    return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
 
 
 def serve(root: Path, *, port: int) -> None:

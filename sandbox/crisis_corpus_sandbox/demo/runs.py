@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pipelines.core.errors import DataError
 from pipelines.operate.services.airflow_api import ENDED, Airflow
@@ -75,65 +73,26 @@ def task_of(task: Json) -> str:
 SHOWN = ("success", "failed", "up_for_retry")
 
 
-class Lines(AbstractContextManager["Lines"]):
+class Lines:
     """Print one line for each task attempt that ends after the start of the demo: Dag, month, task, seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._known: set[tuple[Key, int]] | None = None
 
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: there are no resources to release."""
-
     def show(self, look: Look) -> None:
         """Print the task attempts that ended since the last poll; the first call prints nothing."""
         titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
         ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
-        known = self._known
-        self._known = (known or set()) | {(key_of(task), task["try_number"]) for task in ended}
-        if known is None:
-            return
+        attempts = {(key_of(task), task["try_number"]) for task in ended}
+        known = attempts if self._known is None else self._known
+        self._known = known | attempts
         for task in sorted(ended, key=lambda task: task["end_date"] or ""):
             if (key_of(task), task["try_number"]) not in known:
                 title = titles.get((task["dag_id"], task["dag_run_id"]), task["dag_id"])
                 state = "" if task["state"] == "success" else f"  {task['state']}"
                 line = f"{task['duration']:7.1f} s  {title:<24} {task_of(task)}{state}"
                 self.console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-class Bars(AbstractContextManager["Bars"]):
-    """Show one progress bar for each Dag run that was unfinished when the demo started."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-        self.progress = Progress(*columns, TimeElapsedColumn(), console=console)
-        self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def show(self, look: Look) -> None:
-        """Update the progress bars from a snapshot of Airflow's runs and tasks."""
-        for run in look.runs:
-            run_id = run["dag_run_id"]
-            if run_id not in self._bars:
-                self._bars[run_id] = self.progress.add_task(title_of(run), total=None, note="")
-            bar = self._bars[run_id]
-            states = Counter(task["state"] or "waiting" for task in look.tasks_of(run))
-            note = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-            done = states["success"] + states["skipped"]
-            self.progress.update(bar, total=states.total() or None, completed=done, note=note)
-            if run["state"] in ENDED:
-                self.progress.stop_task(bar)
-
-
-def view(console: Console) -> Lines | Bars:
-    """Return the progress display for the console: bars on a terminal, else lines."""
-    return Bars(console) if console.is_terminal else Lines(console)
 
 
 # Number of log lines shown: a command's error is among the last ones, after Airflow's own traceback.
@@ -161,13 +120,8 @@ class Failures:
             raise DataError("NothingToClear", run=title_of(run), address=self.airflow.base)
         for task in failed:
             if self.cleared[key_of(task)]:
-                raise DataError(
-                    "FailedAgain",
-                    task=task_of(task),
-                    run=title_of(run),
-                    log=tail(self.logs, task),
-                    address=self.airflow.base,
-                )
+                where = {"task": task_of(task), "run": title_of(run), "address": self.airflow.base}
+                raise DataError("FailedAgain", log=tail(self.logs, task), **where)
         body = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": True, "reset_dag_runs": True}
         self.airflow.post(f"/dags/{run['dag_id']}/clearTaskInstances", body)
         self.cleared.update(key_of(task) for task in failed)

@@ -7,7 +7,6 @@ import json
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -50,38 +49,29 @@ class Catalogue:
         return subreddit.lower() in self._new
 
     def new(self, subreddit: str, *, query: Mapping[str, str]) -> Item:
-        """Return one page of ``/r/<subreddit>/new`` for ``limit`` and a fullname ``after`` or ``before``."""
+        """Return one page of ``/r/<subreddit>/new`` for ``limit`` and a fullname ``after``."""
         posts = self._new[subreddit.lower()]
         newest = bisect_left(posts, -self.clock(), key=lambda post: -float(post["created_utc"]))
         posts = posts[newest : newest + LISTING_END]
-        limit = min(max(_number(query.get("limit"), PAGE), 1), MAX_PAGE)
-        names = [p["name"] for p in posts]
-        start, end = 0, limit
-        if query.get("after"):
-            start = names.index(query["after"]) + 1 if query["after"] in names else len(posts)
-            end = start + limit
-        elif query.get("before"):
-            end = names.index(query["before"]) if query["before"] in names else 0
-            start = max(0, end - limit)
+        names, start = [p["name"] for p in posts], 0
+        if after := query.get("after"):
+            start = names.index(after) + 1 if after in names else len(posts)
+        end = start + min(max(int(query.get("limit", PAGE)), 1), MAX_PAGE)
         page = posts[start:end]
-        after = page[-1]["name"] if page and end < len(posts) else None
-        before = page[0]["name"] if page and start else None
-        return _listing(page, after=after, before=before, raw=query.get("raw_json") == "1")
+        return _listing(page, after=page[-1]["name"] if page and end < len(posts) else None)
 
     def info(self, *, query: Mapping[str, str]) -> Item:
         """Return the posts of ``/api/info?id=`` in the order requested; unknown ids are silently omitted."""
         names = query.get("id", "").split(",")[:MAX_PAGE]
         page = [self._by_name[n] for n in names if n in self._by_name]
-        return _listing(page, after=None, before=None, raw=query.get("raw_json") == "1")
+        return _listing(page)
 
     def search(self, *, query: Mapping[str, str]) -> list[Item]:
         """Return one response of Arctic Shift's post search, ordered by ``created_utc``."""
         with self._lock:
             posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
-        after, before = _moment(query.get("after"), 0.0), _moment(query.get("before"), float("inf"))
-        before = min(before, self.clock() + 1)
-        limit = query.get("limit", str(PAGE))
-        size = MAX_PAGE if limit == "auto" else int(limit)
+        after, before = float(query.get("after", 0)), min(float(query.get("before", "inf")), self.clock() + 1)
+        size = int(query.get("limit", PAGE))
         if not 1 <= size <= MAX_PAGE:
             raise ValueError("limit")
         ordered = posts if query.get("sort", "desc") == "asc" else reversed(posts)
@@ -105,35 +95,11 @@ def _rows(path: Path) -> Iterator[Item]:
         yield from map(json.loads, io.TextIOWrapper(reader, encoding="utf-8"))
 
 
-def _listing(page: list[Item], *, after: str | None, before: str | None, raw: bool) -> Item:
-    render: Callable[[Any], Any] = (lambda item: item) if raw else escaped
-    children = [{"kind": "t3", "data": render(item)} for item in page]
-    data = {
-        "after": after,
-        "before": before,
-        "dist": len(page),
-        "modhash": None,
-        "geo_filter": "",
-        "children": children,
-    }
-    return {"kind": "Listing", "data": data}
+def _listing(page: list[Item], *, after: str | None = None) -> Item:
+    """Return a listing as Reddit sends it with ``raw_json``, without escapes."""
+    data = {"after": after, "before": None, "dist": len(page), "modhash": None, "geo_filter": ""}
+    return {"kind": "Listing", "data": data | {"children": [{"kind": "t3", "data": item} for item in page]}}
 
 
 def _age(item: Item) -> tuple[float, int]:
     return float(item["created_utc"]), int(str(item["name"]).removeprefix("t3_"), 36)
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text and text.isdigit() else default
-
-
-def _moment(text: str | None, default: float) -> float:
-    """Return a date in one of Arctic Shift's formats (epoch seconds or milliseconds, ISO 8601) as epoch seconds."""
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return value / 1000 if value > 1e11 else value

@@ -22,29 +22,17 @@ def _split(text: str) -> tuple[str, ...]:
 
 # FigSIM: code -> phrases of a caption. The last label of each category (None, no-context-required) carries nothing.
 PHRASES: dict[str, tuple[str, ...]] = {
-    "F1": (
-        "life is a leaky boat",
-        "my mind is a foggy road",
-        "this week is a long tunnel",
-        "my heart is an empty shelf",
-        "sleep is a locked garden",
-        "hope is a wet paper kite",
+    "F1": _split(
+        "life is a leaky boat|my mind is a foggy road|this week is a long tunnel|my heart is an empty shelf|"
+        "sleep is a locked garden|hope is a wet paper kite"
     ),
-    "F2": (
-        "feeling blue like my crayon",
-        "no point said the broken pencil",
-        "running low like the printer",
-        "i lose interest like a bank",
-        "full of issues like old magazines",
+    "F2": _split(
+        "feeling blue like my crayon|no point said the broken pencil|running low like the printer|"
+        "i lose interest like a bank|full of issues like old magazines"
     ),
-    "F3": (
-        "what a lovely day truly",
-        "best week ever of course",
-        "so much fun as always",
-        "living the dream for sure",
-        "totally fine as usual",
-        "great news for nobody",
-        "wow i am so lucky",
+    "F3": _split(
+        "what a lovely day truly|best week ever of course|so much fun as always|living the dream for sure|"
+        "totally fine as usual|great news for nobody|wow i am so lucky"
     ),
     "SS1": ("wishing to fade away", "i would rather be fog", "wishing i could vanish", "i wish i was a ghost"),
     "SS2": ("thinking of vanishing again", "thoughts of leaving it all", "the dark thought is back"),
@@ -72,13 +60,9 @@ MOMENTS = {
     "ongoing": ("these days", "right now", "every week lately", "still today"),
     "past": ("years ago", "back in school", "when i lived in the old flat", "long before i moved"),
 }
-CALM = (
-    "just a silly picture about mondays",
-    "made this during a slow lunch",
-    "hope this makes someone smile",
-    "found this in my drafts",
-    "rate my drawing please",
-    "a small one for the weekend",
+CALM = _split(
+    "just a silly picture about mondays|made this during a slow lunch|hope this makes someone smile|"
+    "found this in my drafts|rate my drawing please|a small one for the weekend"
 )
 # Label or crisis type or temporal marker -> the pictogram that carries it in a picture.
 PICTOGRAMS: dict[str, str] = dict(
@@ -185,6 +169,9 @@ WHEN = _split(
     "until the lights go out|on the night train"
 )
 MOODS = _split("tired|lonely|sleepy|hopeful|nervous|grumpy|restless|worried|bored|gloomy|cheerful|confused")
+SLOTS = {
+    "who": WHO, "does": DOES, "doing": DOING, "thing": THINGS, "which": WHICH, "when": WHEN, "mood": MOODS
+}  # fmt: skip
 PATTERNS = (
     "{who} {does} the {which} {thing} {when}",
     "when {who} {does} my {which} {thing}",
@@ -213,15 +200,7 @@ LEAST_DIFFERENCE = 0.6
 def sentence(rng: Random, *, short: bool = False) -> str:
     """Return a random lower-case caption of 4 to 13 words, or of 3 to 8 words with ``short``."""
     pattern = rng.choice(SHORT if short else PATTERNS)
-    return pattern.format(
-        who=rng.choice(WHO),
-        does=rng.choice(DOES),
-        doing=rng.choice(DOING),
-        thing=rng.choice(THINGS),
-        which=rng.choice(WHICH),
-        when=rng.choice(WHEN),
-        mood=rng.choice(MOODS),
-    )
+    return pattern.format(**{name: rng.choice(words) for name, words in SLOTS.items()})
 
 
 def sentence_for_edits(rng: Random) -> str:
@@ -236,8 +215,9 @@ def edit(caption: str, *, words: int, rng: Random) -> str:
     parts = caption.split(" ")
     places = [i for i, part in enumerate(parts) if part in _CLASS_OF]
     for place in sorted(rng.sample(places, words)):
-        choices = [w for w in _CLASS_OF[parts[place]] if w not in parts and _unlike(w, parts[place])]
-        parts[place] = rng.choice(choices)
+        word = parts[place]
+        unlike = [w for w in _CLASS_OF[word] if words_apart(w, word) >= LEAST_DIFFERENCE * max(len(w), len(word))]
+        parts[place] = rng.choice([w for w in unlike if w not in parts])
     return " ".join(parts)
 
 
@@ -249,10 +229,6 @@ def words_apart(left: Sequence[str], right: Sequence[str]) -> int:
         for j, other in enumerate(right, start=1):
             before, row[j] = row[j], min(before + (word != other), row[j] + 1, row[j - 1] + 1)
     return row[-1]
-
-
-def _unlike(word: str, other: str) -> bool:
-    return words_apart(word, other) >= LEAST_DIFFERENCE * max(len(word), len(other))
 
 
 # Phrases per caption in addition to its plain sentence, one if that is long; a text-only meme carries all its labels.

@@ -58,11 +58,17 @@ EVERY = (*WITHOUT_PICTURES, *FAULTS, FOREIGN, *DUPLICATES, *OTHERS, *SPECIAL)
 SMALLEST = sum(c.least for c in EVERY) + 30
 
 
-def counts(size: int) -> dict[str, int]:
-    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``."""
-    if size < SMALLEST:
-        raise ValueError(f"a sandbox needs at least {SMALLEST} submissions to hold every case")
-    numbers = {c.name: max(c.least, round(c.share * size / WHOLE)) for c in EVERY}
+def counts(size: int, *, every: Sequence[Case] = EVERY, whole: int = WHOLE, smallest: int = SMALLEST) -> dict[str, int]:
+    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``.
+
+    Shares are of ``whole`` submissions; in ten times as many and more, the kinds no longer grow.
+    """
+    if size < smallest:
+        raise ValueError(f"a sandbox needs at least {smallest} submissions to hold every case")
+    numbers = {c.name: max(c.least, round(c.share * min(size, whole * 10) / whole)) for c in every}
+    least = {c.name: c.least for c in every}
+    while sum(numbers.values()) > size:
+        numbers[max(numbers, key=lambda name: numbers[name] - least[name])] -= 1
     return numbers | {"plain": size - sum(numbers.values())}
 
 

@@ -16,18 +16,7 @@ from itertools import product
 from random import Random
 from string import Formatter
 
-from crisis_corpus_sandbox.reddit.statements import (
-    DENIALS,
-    FRAMES,
-    MENTIONS,
-    NOW,
-    STATEMENTS,
-    TALK,
-    THEN,
-    TITLES,
-    VOCABULARY,
-    WHO,
-)
+from crisis_corpus_sandbox.reddit.statements import DENIALS, FRAMES, MENTIONS, SLOTS, STATEMENTS, TALK, TITLES
 
 NO_CRISIS = "no_crisis"
 # Probabilities, ours: set so that a word-based classifier, fitted on 120 posts, is right on two of three label sets.
@@ -42,10 +31,8 @@ _ANCHOR = 3  # number of words by which a sentence is looked up
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = str.maketrans("", "", "'\u2019")
 _VOWEL = re.compile(r"\b([Aa]) (?=[aeiou])")
-_SLOTS = {"now": NOW, "then": THEN, **WHO}
-_TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
 # The nouns that an instruction to a model does not need.
-RARE = frozenset(w for name in ("thing", "place") for w in VOCABULARY[name] if " " not in w)
+RARE = frozenset(w for name in ("thing", "place") for w in SLOTS[name] if " " not in w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +53,7 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     crises = [label for label in labels if label != NO_CRISIS]
     lower = rng.random() < 0.2
     spoken = [_statement(label, rng=rng) for label in crises]
-    title = _fill(rng.choice(TITLES), slots=VOCABULARY, rng=rng)
+    title = _fill(rng.choice(TITLES), rng=rng)
     if spoken and rng.random() < IN_TITLE:
         number = rng.randrange(len(spoken))
         title = spoken[number]
@@ -137,12 +124,11 @@ def bare(text: str) -> list[str]:
 
 def every_statement() -> Iterator[tuple[str, str]]:
     """Yield every possible sentence that expresses a CRADLE label, as (label, sentence)."""
-    for kind, by_time in STATEMENTS.items():
-        for when, patterns in by_time.items():
-            for pattern in patterns:
-                names = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(pattern) if name))
-                for values in product(*(_SLOTS[name] for name in names)):
-                    yield f"{kind}_{when}", pattern.format(**dict(zip(names, values, strict=True)))
+    for label, patterns in STATEMENTS.items():
+        for pattern in patterns:
+            names = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(pattern) if name))
+            for values in product(*(SLOTS[name] for name in names)):
+                yield label, pattern.format(**dict(zip(names, values, strict=True)))
 
 
 @cache
@@ -157,13 +143,12 @@ def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
 
 
 def _statement(label: str, *, rng: Random) -> str:
-    kind, _, when = label.rpartition("_")
-    return _fill(rng.choice(STATEMENTS[kind][when]), slots=_SLOTS, rng=rng)
+    return _fill(rng.choice(STATEMENTS[label]), rng=rng)
 
 
 def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
     """Return sentences that use the words of other crises but carry no label."""
-    others = [kind for kind in STATEMENTS if not any(label.startswith(kind) for label in crises)]
+    others = [kind for kind in MENTIONS if not any(label.startswith(kind) for label in crises)]
     said = []
     if rng.random() < (MENTIONED if crises else MENTIONED_CALM):
         said.append(f"{rng.choice(FRAMES)} {rng.choice(MENTIONS[rng.choice(others)])}")
@@ -173,12 +158,12 @@ def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
 
 
 def _talk(rng: Random) -> str:
-    return _fill(rng.choice(TALK), slots=_TALK_SLOTS, rng=rng)
+    return _fill(rng.choice(TALK), rng=rng)
 
 
-def _fill(pattern: str, *, slots: dict[str, tuple[str, ...]], rng: Random) -> str:
+def _fill(pattern: str, *, rng: Random) -> str:
     names = [name for _, name, _, _ in Formatter().parse(pattern) if name]
-    return _VOWEL.sub(r"\1n ", pattern.format(**{name: rng.choice(slots[name]) for name in names}))
+    return _VOWEL.sub(r"\1n ", pattern.format(**{name: rng.choice(SLOTS[name]) for name in names}))
 
 
 def _sentence(text: str, *, rng: Random, lower: bool) -> str:

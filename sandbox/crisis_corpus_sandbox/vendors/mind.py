@@ -30,12 +30,10 @@ DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
 KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
 # Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
+    n: n.replace("_active_", "(active)_").replace("_passive_", "(passive)_") for n in CRADLE if "suicide" in n
+} | {
     "childabuse_endangerment_past": "childabuseendangerment_past",
     "childabuse_endangerment_ongoing": "childabuse_ongoing",
-    "suicideideation_active_ongoing": "suicideideation(active)_ongoing",
-    "suicideideation_active_past": "suicideideation(active)_past",
-    "suicideideation_passive_ongoing": "suicideideation(passive)_ongoing",
-    "suicideideation_passive_past": "suicideideation(passive)_past",
 }
 OUTSIDE = "emotional_distress"
 PROSE = "It is hard to choose one label for this post without more context."
@@ -114,7 +112,6 @@ class VendorQuestion:
     text: str
     images: int = 0
     schema: Mapping[str, Any] | None = None
-    tool: str | None = None
     most_tokens: int | None = None
     stops: tuple[str, ...] = ()
 

@@ -6,7 +6,6 @@ strict subset.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -29,14 +28,13 @@ class OpenAI:
 
     REASONS: ClassVar = re.compile(r"gpt-5(?!.*chat)|o[134]\b")
     ENDED: ClassVar = {"stop": "stop", "stop_string": "stop", "length": "length"}
-    STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 500, "missing": 404, "invalid": 400}
     KINDS: ClassVar = {
-        "key": ("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
-        "quota": ("insufficient_quota", "insufficient_quota", "You exceeded your current quota."),
-        "throttled": ("requests", "rate_limit_exceeded", "Rate limit reached."),
-        "overloaded": ("server_error", None, "The server had an error while processing your request."),
-        "missing": ("invalid_request_error", "model_not_found", "The requested resource does not exist."),
-        "invalid": ("invalid_request_error", None, "The request is not valid."),
+        "key": (401, "invalid_request_error", "invalid_api_key", "Incorrect API key provided."),
+        "quota": (429, "insufficient_quota", "insufficient_quota", "You exceeded your current quota."),
+        "throttled": (429, "requests", "rate_limit_exceeded", "Rate limit reached."),
+        "overloaded": (500, "server_error", None, "The server had an error while processing your request."),
+        "missing": (404, "invalid_request_error", "model_not_found", "The requested resource does not exist."),
+        "invalid": (400, "invalid_request_error", None, "The request is not valid."),
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
@@ -49,21 +47,15 @@ class OpenAI:
         messages = body.get("messages") or []
         last = last_asked(messages)
         form = body.get("response_format") or {}
-        schema, tool = None, None
-        if form.get("type") == "json_schema":
-            schema = form["json_schema"]["schema"]
-            if form["json_schema"].get("strict"):
-                _strict(schema)
-        elif body.get("tools"):
-            function = body["tools"][0]["function"]
-            schema, tool = function.get("parameters"), function["name"]
+        form = form["json_schema"] if form.get("type") == "json_schema" else {}
+        if form.get("strict"):
+            _strict(form["schema"])
         return VendorQuestion(
             model=model,
             system="\n".join(text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")),
             text=text_of(last),
             images=images_of(last),
-            schema=schema,
-            tool=tool,
+            schema=form.get("schema"),
             most_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
             stops=strings(body.get("stop")),
         )
@@ -89,11 +81,6 @@ class OpenAI:
         ended = self.ENDED.get(answer.ended, "stop")
         if answer.refused:
             message |= {"content": None, "refusal": "I'm sorry, but I can't help with that."}
-        elif asked.tool and answer.value is not None:
-            function = {"name": asked.tool, "arguments": json.dumps(answer.value)}
-            call = {"id": f"call_{name_of(answer.text)}", "type": "function", "function": function}
-            message |= {"content": None, "tool_calls": [call]}
-            ended = "tool_calls"
         return 200, {
             "id": f"chatcmpl-{name_of(asked.model, asked.system, asked.text)}",
             "object": "chat.completion",
@@ -116,7 +103,7 @@ class OpenAI:
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in OpenAI's format."""
-        family, usual, text = self.KINDS[kind]
+        _, family, usual, text = self.KINDS[kind]
         return {"error": {"message": message or text, "type": family, "param": param, "code": code or usual}}
 
 
@@ -131,7 +118,6 @@ class Responses(OpenAI):
         messages = [{"role": "user", "content": entries}] if isinstance(entries, str) else entries
         last = last_asked(m for m in messages if "content" in m)
         form = (body.get("text") or {}).get("format") or {}
-        tools = body.get("tools") or []
         if form.get("type") == "json_schema" and form.get("strict"):
             _strict(form["schema"])
         inner = [text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")]
@@ -140,8 +126,7 @@ class Responses(OpenAI):
             system="\n".join([str(body.get("instructions") or ""), *inner]),
             text=text_of(last),
             images=images_of(last),
-            schema=form.get("schema") or (tools[0].get("parameters") if tools else None),
-            tool=str(tools[0]["name"]) if tools and not form.get("schema") else None,
+            schema=form.get("schema"),
             most_tokens=body.get("max_output_tokens"),
         )
 
@@ -155,10 +140,6 @@ class Responses(OpenAI):
             part = {"type": "refusal", "refusal": "I'm sorry, but I can't help with that."}
         output: Body = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed"}
         output["content"] = [part]
-        if asked.tool and answer.value is not None:
-            arguments = json.dumps(answer.value)
-            call = {"type": "function_call", "id": f"fc_{name}", "call_id": f"call_{name}", "status": "completed"}
-            output = call | {"name": asked.tool, "arguments": arguments}
         cut = answer.ended == "length"
         return 200, {
             "id": f"resp_{name}",

@@ -108,14 +108,13 @@ class Anthropic:
     # Models from 4.5 on (and Opus 4.1) accept either temperature or top_p; earlier ones have no output format.
     EITHER: ClassVar = re.compile(r"claude-(?:(?:sonnet|haiku|opus)-4-[5-9](?!\d)|opus-4-1(?!\d))")
     ENDED: ClassVar = {"stop": "end_turn", "stop_string": "stop_sequence", "length": "max_tokens"}
-    STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 529, "missing": 404, "invalid": 400}
     KINDS: ClassVar = {
-        "key": ("authentication_error", "invalid x-api-key"),
-        "quota": ("insufficient_quota", "Your credit balance is too low to access the API (insufficient_quota)."),
-        "throttled": ("rate_limit_error", "This request would exceed your organization's rate limit."),
-        "overloaded": ("overloaded_error", "Overloaded"),
-        "missing": ("not_found_error", "The requested resource does not exist."),
-        "invalid": ("invalid_request_error", "The request is not valid."),
+        "key": (401, "authentication_error", "invalid x-api-key"),
+        "quota": (429, "insufficient_quota", "Your credit balance is too low to access the API (insufficient_quota)."),
+        "throttled": (429, "rate_limit_error", "This request would exceed your organization's rate limit."),
+        "overloaded": (529, "overloaded_error", "Overloaded"),
+        "missing": (404, "not_found_error", "The requested resource does not exist."),
+        "invalid": (400, "invalid_request_error", "The request is not valid."),
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
@@ -131,14 +130,12 @@ class Anthropic:
         if form and not self.EITHER.match(model):
             raise Rejected(f"'{model}' does not support output format.")
         last = last_asked(body.get("messages") or [])
-        tools = body.get("tools") or []
         return VendorQuestion(
             model=model,
             system=text_of(body.get("system")),
             text=text_of(last),
             images=images_of(last),
-            schema=form.get("schema") or (tools[0]["input_schema"] if tools else None),
-            tool=str(tools[0]["name"]) if tools and not form else None,
+            schema=form.get("schema"),
             most_tokens=body["max_tokens"],
             stops=strings(body.get("stop_sequences")),
         )
@@ -148,9 +145,6 @@ class Anthropic:
         content: list[Body] = [{"type": "text", "text": answer.text}] if answer.text else []
         ended = "refusal" if answer.refused else self.ENDED[answer.ended]
         name = name_of(asked.model, asked.system, asked.text)
-        if asked.tool and answer.value is not None:
-            content = [{"type": "tool_use", "id": f"toolu_{name}", "name": asked.tool, "input": answer.value}]
-            ended = "tool_use"
         return 200, {
             "id": f"msg_{name}",
             "type": "message",
@@ -170,7 +164,7 @@ class Anthropic:
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Anthropic's format."""
-        family, text = self.KINDS[kind]
+        _, family, text = self.KINDS[kind]
         return {"type": "error", "error": {"type": family, "message": message or text}, "request_id": "req_sandbox"}
 
 
@@ -178,14 +172,17 @@ class Google:
     """The wire format of Google's generateContent."""
 
     ENDED: ClassVar = {"stop": "STOP", "stop_string": "STOP", "length": "MAX_TOKENS"}
-    STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 503, "missing": 404, "invalid": 400}
     KINDS: ClassVar = {
-        "key": ("UNAUTHENTICATED", "API key not valid. Please pass a valid API key."),
-        "quota": ("RESOURCE_EXHAUSTED", "You exceeded your current quota (insufficient_quota), please check billing."),
-        "throttled": ("RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
-        "overloaded": ("UNAVAILABLE", "The model is overloaded. Please try again later."),
-        "missing": ("NOT_FOUND", "The requested resource does not exist."),
-        "invalid": ("INVALID_ARGUMENT", "The request is not valid."),
+        "key": (401, "UNAUTHENTICATED", "API key not valid. Please pass a valid API key."),
+        "quota": (
+            429,
+            "RESOURCE_EXHAUSTED",
+            "You exceeded your current quota (insufficient_quota).",
+        ),
+        "throttled": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
+        "overloaded": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
+        "missing": (404, "NOT_FOUND", "The requested resource does not exist."),
+        "invalid": (400, "INVALID_ARGUMENT", "The request is not valid."),
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
@@ -194,16 +191,12 @@ class Google:
         if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
             raise Rejected("Budget 0 is invalid. This model only works in thinking mode.")
         parts = last_asked(body.get("contents") or []) or []
-        tools = [d for t in body.get("tools") or [] for d in _of(t, "functionDeclarations") or []]
-        schema = _of(config, "responseJsonSchema") or _of(config, "responseSchema")
-        declared = tools[0] if tools and not schema else {}
         return VendorQuestion(
             model=model,
             system=text_of((_of(body, "systemInstruction") or {}).get("parts")),
             text=text_of(parts),
             images=sum(_of(p, "inlineData") is not None for p in parts),
-            schema=schema or _of(declared, "parametersJsonSchema") or declared.get("parameters"),
-            tool=declared.get("name"),
+            schema=_of(config, "responseJsonSchema"),
             most_tokens=_of(config, "maxOutputTokens"),
             stops=strings(_of(config, "stopSequences")),
         )
@@ -220,15 +213,13 @@ class Google:
         if answer.refused:
             return 200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **body}
         parts: list[Body] = [{"text": answer.text}] if answer.text else []
-        if asked.tool and answer.value is not None:
-            parts = [{"functionCall": {"name": asked.tool, "args": answer.value}}]
         content = {"role": "model", "parts": parts} if parts else {"role": "model"}
         return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **body}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Google's format."""
-        status, text = self.KINDS[kind]
-        return {"error": {"code": self.STATUS[kind], "message": message or text, "status": status}}
+        code, status, text = self.KINDS[kind]
+        return {"error": {"code": code, "message": message or text, "status": status}}
 
 
 def _of(value: Mapping[str, Any], name: str) -> Any:

@@ -53,13 +53,10 @@ WIRES: Mapping[str, Wires] = {
     "messages": Anthropic(),
     "generateContent": Google(),
 }
-USUAL: Mapping[str, Wires | AzureContentSafety] = {
-    "openai": OpenAI(),
+USUAL: Mapping[str, Wires | AzureContentSafety] = dict.fromkeys(("openai", "guard", "local"), OpenAI()) | {
     "anthropic": Anthropic(),
     "google": Google(),
     "azure": AzureContentSafety(),
-    "guard": OpenAI(),
-    "local": OpenAI(),
 }
 SETTLING_SECONDS = 2.0
 
@@ -138,7 +135,7 @@ class Vendors:
     def _attended(self, call: Call, *, service: Service) -> Sent:
         try:
             sent = service(self._batches[call.vendor], call)
-        except (Rejected, KeyError, TypeError, AttributeError) as error:
+        except (Rejected, KeyError, TypeError, AttributeError, ValueError) as error:
             return self._unfit(call.vendor, error)
         return sent or self._failed(call.vendor, "missing")
 
@@ -275,7 +272,7 @@ class Vendors:
 
     def _failed(self, vendor: str, kind: str, **details: Any) -> Sent:
         usual = USUAL[vendor]
-        return Sent(usual.STATUS[kind], orjson.dumps(usual.fail(kind, **details)))
+        return Sent(usual.KINDS[kind][0], orjson.dumps(usual.fail(kind, **details)))
 
 
 def _digest(key: str | None) -> str | None:
