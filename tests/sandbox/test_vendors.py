@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -113,10 +111,7 @@ def test_the_vendors_own_clients_get_the_labels_of_a_post(served: SandboxServer)
     assert "gpt-5" in {m.id for m in models}
 
 
-def test_tools_and_images_are_taken(served: SandboxServer) -> None:
-    tool = {"name": "answer", "input_schema": SCHEMA}
-    said = message(served, prompt(told(["no_crisis"])), tools=[tool], tool_choice={"type": "tool", "name": "answer"})
-    assert (said.stop_reason, said.content[0].input) == ("tool_use", {"labels": ["no_crisis"]})
+def test_images_are_taken(served: SandboxServer) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     parts = [{"type": "text", "text": f"Between {MARK}.\n{MARK}\nTitle: feeling blue like my crayon, sad"}, picture]
     schema = {"severity": ["Wish to be dead", "None"], "figurative": ["Metaphor", "Pun/Double meaning"]}
@@ -255,20 +250,6 @@ def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
     assert 0.005 < shares["malformed"] < 0.06
 
 
-def test_vendors_err_apart_and_google_blocks_sexual_violence(corpus: list[tuple[frozenset[str], Post]]) -> None:
-    wrong: dict[str, set[str]] = {}
-    blocked: Counter[bool] = Counter()
-    for labels, post in corpus:
-        for vendor, temper in TEMPERS.items():
-            answer = reply(asked(post), vendor=vendor, temper=temper, seed=7)
-            if answer.value and set(answer.value["labels"]) != labels:
-                wrong.setdefault(vendor, set()).add(post.record_id)
-            if vendor == "google" and answer.refused:
-                blocked[any(n.startswith(("rape", "sexual", "child")) for n in labels)] += 1
-    assert len(set.union(*wrong.values())) > 1.8 * max(map(len, wrong.values()))
-    assert blocked[True] > blocked[False]
-
-
 @pytest.mark.parametrize("vendor", list(MODELS))
 def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
     vendor: str, corpus: list[tuple[frozenset[str], Post]]
@@ -314,25 +295,6 @@ def test_a_misjudgement_is_another_set_of_known_labels(labels: frozenset[str], s
     assert other == {"no_crisis"} or "no_crisis" not in other
 
 
-def test_sixty_four_at_once(served: SandboxServer) -> None:
-    served.vendors.latency = 0.1
-    sessions = [requests.Session() for _ in range(64)]
-    url, text = f"{served.address}/openai/v1/chat/completions", prompt(told(["no_crisis"]))
-    body = {"model": "gpt-5", "messages": [{"role": "user", "content": text}]}
-
-    def ask(number: int) -> list[int]:
-        headers = {"Authorization": "Bearer k"}
-        answers = [sessions[number].post(url, json=body, headers=headers, timeout=20) for _ in range(4)]
-        return [answer.status_code for answer in answers]
-
-    with ThreadPoolExecutor(64) as pool:
-        statuses = [s for row in pool.map(ask, range(64)) for s in row]
-    assert statuses == [200] * 256
-    counts = served.vendors.counts()["openai"]
-    assert counts["received"] == counts["answered"] == 256
-    assert 16 <= counts["most_at_once"] <= 64
-
-
 def test_an_answer_that_was_not_taken_is_booked_so(served: SandboxServer, tmp_path: Path) -> None:
     served.vendors.latency = 0.3
     body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "Title: tea"}]})
@@ -358,54 +320,7 @@ def test_the_books_hold_no_content(served: SandboxServer, tmp_path: Path) -> Non
     assert shown["google"]["received"] == 0
 
 
-@pytest.mark.parametrize("vendor", list(MODELS))
-def test_a_batch_says_what_single_requests_say(served: SandboxServer, tmp_path: Path, vendor: str) -> None:
-    """As pydantic-ai asks: OpenAI and Google by files, Anthropic by a list."""
-    from pydantic_ai.direct import model_request
-    from pydantic_ai.exceptions import ModelAPIError
-    from pydantic_ai.messages import ModelRequest
-    from pydantic_ai.models.batch import Batch, BatchRequest
-
-    served.vendors.tempers[vendor] = replace(TEMPERS[vendor], throttled=0, failing=0, slow=0, refuses_any=0.15)
-    drawn = [told(list(s), number=i, words=30) for i, s in enumerate(cradle(40, rng=Random(3)))]
-    cap: Any = {"max_tokens": 1024}
-    texts = {post.record_id: [ModelRequest.user_text_prompt(prompt(post))] for post in drawn}
-    asked = [BatchRequest(custom_id=name, messages=texts[name], model_settings=cap) for name in texts]
-
-    def shown(answer: Any) -> str:
-        return f"{answer.finish_reason} {answer.text}"
-
-    async def whole() -> tuple[list[str], list[str], Batch]:
-        model = models(served)[vendor]
-        batch = await model.batch_create([await model.batch_encode(r) for r in asked])
-        looks = 0
-        while batch.status != "ended":
-            batch, looks = await model.batch_status(batch), looks + 1
-        assert looks == 2
-        results = {r.custom_id: r for r in await model.batch_results(batch)}
-        batched, single = [], []
-        for request in asked:
-            for answers in (batched, single):
-                try:
-                    answers.append(
-                        shown(model.batch_decode(results[request.custom_id], request))
-                        if answers is batched
-                        else shown(await model_request(model, request.messages, model_settings=request.model_settings))
-                    )
-                except ModelAPIError as error:
-                    answers.append(f"refused {error.model_name}")
-        return batched, single, batch
-
-    batched, single, batch = asyncio.run(whole())
-    assert batched == single
-    assert len({a.partition(" ")[0] for a in batched}) > 1
-    lines = [line for line in log(served, tmp_path) if line["batch"]]
-    assert [line["batch"] for line in lines] == [batch.id] * 40
-    counts = served.vendors.counts()[vendor]
-    assert counts["received"] == counts["answered"] == 80
-
-
-def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> None:
+def test_a_batch_holds_bad_lines(served: SandboxServer) -> None:
     client = anthropic.Anthropic(api_key="k", base_url=f"{served.address}/anthropic", max_retries=0)
     good = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [{"role": "user", "content": "Title: tea"}]}
     rows: Any = [
@@ -416,26 +331,5 @@ def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> N
     while client.messages.batches.retrieve(job.id).processing_status != "ended":
         pass
     assert [r.result.type for r in client.messages.batches.results(job.id)] == ["succeeded", "errored"]
-    job = client.messages.batches.create(requests=rows)
-    client.messages.batches.cancel(job.id)
-    assert {r.result.type for r in client.messages.batches.results(job.id)} == {"canceled"}
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve("msgbatch_none")
-
-
-def models(server: SandboxServer) -> dict[str, Any]:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-    from pydantic_ai.providers.google import GoogleProvider
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    at = server.address
-    return {
-        "openai": OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(base_url=f"{at}/openai/v1", api_key="k")),
-        "anthropic": AnthropicModel(
-            MODELS["anthropic"], provider=AnthropicProvider(base_url=f"{at}/anthropic", api_key="k")
-        ),
-        "google": GoogleModel(MODELS["google"], provider=GoogleProvider(base_url=f"{at}/google", api_key="k")),
-    }

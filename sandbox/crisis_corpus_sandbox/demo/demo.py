@@ -14,9 +14,8 @@ from rich.console import Console
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.versions import NAMES
 from crisis_corpus_sandbox.demo import promotions
-from crisis_corpus_sandbox.demo.plan import CORPORA, MODELS, DemoPlan
 from crisis_corpus_sandbox.demo.promotions import Act
-from crisis_corpus_sandbox.demo.runs import Failures, Json, Lines, Look
+from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.logins import APPROVER

@@ -32,8 +32,7 @@ from crisis_corpus_sandbox.reddit import seeded
 from crisis_corpus_sandbox.vendors.endpoints import SERVICES, Batches, BatchLine, Result, Service
 from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, reply
 from crisis_corpus_sandbox.vendors.moderations import AzureContentSafety, judged
-from crisis_corpus_sandbox.vendors.openai import OpenAI, Responses
-from crisis_corpus_sandbox.vendors.protocols import Anthropic, Body, Call, Google, Rejected, Sent
+from crisis_corpus_sandbox.vendors.protocols import Anthropic, Body, Call, Google, OpenAI, Rejected, Responses, Sent
 
 LOG = "vendors.jsonl"
 WRONG, EMPTY = "wrong", "empty"
