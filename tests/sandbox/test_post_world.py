@@ -1,13 +1,10 @@
 """The text posts: every case there, no two alike by chance, all three sources serve them as the truth says."""
 
-import io
-import json
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from crisis_corpus_sandbox.reddit.narratives import recognise
 from crisis_corpus_sandbox.reddit.post_world import (
@@ -24,12 +21,9 @@ from crisis_corpus_sandbox.reddit.post_world import (
     text_of,
 )
 from crisis_corpus_sandbox.reddit.world import World
-from pipelines.collect.month import Window
 from pipelines.collect.read.language import LanguageGate
 from pipelines.collect.read.shingles import similarity
 from pipelines.collect.read.words import words
-from pipelines.collect.sources.dump import DumpSource
-from pipelines.collect.submission import Submission
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load
 from tests.sandbox.served import kept_by_source
@@ -145,38 +139,6 @@ def test_seen_admits_a_text_once():
     assert seen.admit("one two three four five six")
     assert not seen.admit("One two, three four five six seven.")
     assert seen.admit("nothing of that is said here again")
-
-
-def test_the_dumps_tell_what_the_truth_says(built, known_posts):
-    source = DumpSource(built / "dumps", params=PARAMS.dump)
-    for month in known_posts["months"]:
-        items = source.submissions(Window.from_key(month), subreddits=COMMUNITIES)
-        found = {i.fullname: i for i in items}
-        truth = {p["fullname"]: p for p in known_posts["posts"] if p["month"] == month}
-        assert set(found) == set(truth)
-        for name, item in found.items():
-            expected = truth[name]["expected"]
-            assert (expected in EARLY) == (not isinstance(item, Submission))
-            if isinstance(item, Submission):
-                assert item.subreddit == truth[name]["subreddit"]
-                assert (item.kind == "text") == (expected != "not_text")
-                assert bool(item.body.strip()) == (expected not in ("not_text", "no_text"))
-                if expected == "kept":
-                    assert recognise(f"{item.title}\n{item.body}") == set(truth[name]["labels"])
-            else:
-                assert item.reason == expected
-
-
-@pytest.mark.parametrize("name", COMMUNITIES)
-def test_each_community_has_two_dumps_with_their_digests(built, name):
-    for suffix in ("", "_arctic"):
-        path = built / "dumps" / f"{name}_submissions{suffix}.zst"
-        assert path.with_name(path.name + ".sha256").is_file()
-        with path.open("rb") as file, zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(
-            file, read_across_frames=True
-        ) as reader:  # fmt: skip
-            rows = [json.loads(line) for line in io.TextIOWrapper(reader, encoding="utf-8")]
-        assert {row["subreddit"] for row in rows} == {name}
 
 
 def test_all_three_sources_serve_the_same_posts(built, known_posts, tmp_path, monkeypatch):
