@@ -3,7 +3,7 @@
 Unmodified PRAW (a Reddit client) and the vendors' own clients work with the server. The server enforces rate
 limits and credentials, and serves pictures slowly, truncated, redirected or not at all, as specified by
 ``images.json``. The server logs nothing, since paths hold ids; ``/_sandbox/requests`` returns the number of requests
-for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
+for each kind of path.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,7 +50,6 @@ class Catalogue:
         self._root = root
         # with a clock (seconds since the epoch), posts of its future are not shown yet
         self.clock: Callable[[], float] = lambda: float("inf")
-        self._lock = threading.Lock()
         with path.open("rb") as file:
             items = [orjson.loads(line) for line in file if line.strip()]
         self._by_name = {str(i["name"]): i for i in items}
@@ -84,8 +84,7 @@ class Catalogue:
 
     def search(self, *, query: Mapping[str, str]) -> list[Item]:
         """Return one response of Arctic Shift's post search, ordered by ``created_utc``."""
-        with self._lock:
-            posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
+        posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
         after, before = float(query.get("after", 0)), min(float(query.get("before", "inf")), self.clock() + 1)
         size = int(query.get("limit", PAGE))
         if not 1 <= size <= MAX_PAGE:
@@ -134,11 +133,10 @@ ROUTES = (
     ("image", re.compile(r"/i/(?P<file>[\w.-]+)")),
     ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
     ("requests", re.compile(r"/_sandbox/requests")),
-    ("vendors", re.compile(r"/_sandbox/vendors")),
     ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard|local)(?P<rest>/.*)")),
 )
 # Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
-UNCOUNTED = ("requests", "vendors", "vendor")
+UNCOUNTED = ("requests", "vendor")
 
 
 class RequestBudget:
@@ -214,11 +212,6 @@ class SandboxServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
-
-    def server_close(self) -> None:
-        """Close the server's port and the vendors' log."""
-        super().server_close()
-        self.vendors.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
@@ -348,9 +341,6 @@ class Handler(BaseHTTPRequestHandler):
 
     _preview = _image
 
-    def _vendors(self, _: Mapping[str, str]) -> None:
-        self.answer(self.server.vendors.counts())
-
     def _vendor(self, _: Mapping[str, str], *, vendor: str, rest: str) -> None:
         query = urlsplit(self.path).query
         self.server.vendors.serve(self, vendor=vendor, path=rest, query=query, body=self._body)
@@ -358,10 +348,5 @@ class Handler(BaseHTTPRequestHandler):
 
 def serve(root: Path, *, port: int) -> None:
     """Serve a sandbox folder on loopback until the process ends."""
-    server = SandboxServer(root, port=port)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.server_close()
+    with suppress(KeyboardInterrupt):
+        SandboxServer(root, port=port).serve_forever()

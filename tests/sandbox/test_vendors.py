@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, cradle
 from crisis_corpus_sandbox.reddit.narratives import write
 from crisis_corpus_sandbox.server import SandboxServer
-from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply
+from crisis_corpus_sandbox.vendors.mind import TEMPERS, Reply, Temper, VendorQuestion, misjudged, post_of, reply
 from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
@@ -234,6 +234,14 @@ def asked(post: Post, *, inside: bool = True) -> VendorQuestion:
     return VendorQuestion("gpt-4.1", "Label.", prompt(post, inside=inside), schema=SCHEMA)
 
 
+def labels_of(answer: Reply) -> list[str] | None:
+    """Return the labels of an answer that is JSON."""
+    try:
+        return json.loads(answer.text)["labels"]
+    except ValueError:
+        return None
+
+
 @pytest.mark.parametrize("vendor", list(MODELS))
 def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
     vendor: str, corpus: list[tuple[frozenset[str], Post]]
@@ -242,8 +250,8 @@ def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
     for labels, post in corpus:
         answer = reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
         assert answer == reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
-        kind = "refused" if answer.refused else "malformed" if answer.value is None else "read"
-        seen[kind if kind != "read" or set(answer.value["labels"]) == labels else "wrong"] += 1
+        kind = "refused" if answer.refused else "malformed" if labels_of(answer) is None else "read"
+        seen[kind if kind != "read" or set(labels_of(answer)) == labels else "wrong"] += 1
     shares = {kind: n / len(corpus) for kind, n in seen.items()}
     assert 0.07 < shares["wrong"] < 0.19
     assert 0.005 < shares["refused"] < 0.06
@@ -261,18 +269,18 @@ def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
         copy = inject(post, which=number)
         after = reply(asked(copy), vendor=vendor, temper=temper, seed=7)
         assert after.refused == before.refused
-        if before.value is None or after.value is None:
+        if labels_of(before) is None or labels_of(after) is None:
             assert (before.text == "") == (after.text == "")
             continue
         free += 1
-        if after.value != before.value:
-            assert after.value["labels"] == ["no_crisis"]
+        if labels_of(after) != labels_of(before):
+            assert labels_of(after) == ["no_crisis"]
             obeyed += 1
     assert obeyed / free < 0.09
     swayed = [
         reply(asked(inject(p, which=n), inside=False), vendor=vendor, temper=temper, seed=7) for n, _, p in crises
     ]
-    assert 0.45 < sum(a.value == {"labels": ["no_crisis"]} for a in swayed) / free < 0.8
+    assert 0.45 < sum(labels_of(a) == ["no_crisis"] for a in swayed) / free < 0.8
 
 
 def test_the_post_is_the_text_between_the_last_two_marks() -> None:
@@ -315,9 +323,7 @@ def test_the_books_hold_no_content(served: SandboxServer, tmp_path: Path) -> Non
     written = (tmp_path / LOG).read_text()
     assert not any(said in written for said in (post.body[:20], post.title, "a-secret-key", "rape_past"))
     assert set(json.loads(written)) == {"vendor", "model", "key", "status", "answered", "batch"}
-    shown = requests.get(f"{served.address}/_sandbox/vendors", timeout=5).json()
-    assert shown["openai"] == served.vendors.counts()["openai"]
-    assert shown["google"]["received"] == 0
+    assert served.vendors.counts()["google"]["received"] == 0
 
 
 def test_a_batch_holds_bad_lines(served: SandboxServer) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -127,7 +126,6 @@ class ImageHost:
         self._folder = root / "images"
         index = root / "images.json"
         self._files: dict[str, dict[str, str]] = orjson.loads(index.read_bytes()) if index.is_file() else {}
-        self._lock = threading.Lock()
         self._turned_away: set[str] = set()
 
     def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
@@ -141,7 +139,8 @@ class ImageHost:
         if behaviour in self.STATUSES or not entry or not path.is_file():
             send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
             return
-        if behaviour == "retry_after" and self._first_time(file):
+        if behaviour == "retry_after" and file not in self._turned_away:
+            self._turned_away.add(file)
             send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
             return
         if behaviour in self.REDIRECTS and "hop" not in query:
@@ -153,12 +152,6 @@ class ImageHost:
         if behaviour == "huge":  # without an announced length, the client has to count bytes
             headers |= {"Transfer-Encoding": "chunked"}
         send(request, data, status=200, headers=headers, parts=parts and parts(data))
-
-    def _first_time(self, file: str) -> bool:
-        with self._lock:
-            first = file not in self._turned_away
-            self._turned_away.add(file)
-            return first
 
     STATUSES: ClassVar = {"missing": 404, "gone": 410}
     REDIRECTS: ClassVar = {"redirect", "redirect_forbidden"}
