@@ -64,10 +64,8 @@ def run(
                 failure = failure or error
                 log.warning("%s", error)
             else:
-                counts["read"] += 1
-                counts["posts"] += done.posts
-                counts["new"] += done.new
-                counts["others"] += done.others
+                for name, number in (("read", 1), ("posts", done.posts), ("new", done.new), ("others", done.others)):
+                    counts[name] += number
         fill_published(corpus, admission=admission, settings=settings, store=store)
         counts |= ledger(corpus, params=params, store=store)
     if failure:
@@ -119,8 +117,10 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     reads, covered, closed = store.last_reads(corpus), store.covered(corpus), store.closed(corpus)
     # the gaps of these months are in their tables
     published = [seconds_of(Window.from_key(month)) for month in closed]
-    unread_parts = (_unread(covered.get(name, ()), until=read.mark) for name, read in reads.items())
-    gaps = [gap for parts in unread_parts for gap in minus(parts, published)]
+    gaps = []
+    for name, read in reads.items():
+        if known := union(covered.get(name, ())):
+            gaps += minus([(known[0][0], read.mark)], [*known, *published])
     following = min((due(read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
@@ -160,11 +160,6 @@ def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: in
         return first
     open_month = datetime.fromtimestamp(now.timestamp() - params.refresh.grace_hours * HOUR, tz=UTC)
     return int(open_month.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
-
-
-def _unread(covered: Sequence[Interval], *, until: int) -> list[Interval]:
-    known = union(covered)
-    return minus([(known[0][0], until)], known) if known else []
 
 
 def _arrived(corpus: str, month: str, *, store: RefreshStore) -> bool:
