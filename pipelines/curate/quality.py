@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.curate.items import read_items
 from pipelines.store import tables
-from pipelines.store.exclusions import CLOSED
+from pipelines.store.exclusions import CLOSED, by_reason
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
 from pipelines.store.tables import Item, items_of
@@ -47,13 +46,12 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     names = (record_id.removeprefix(CLOSED) for record_id in closed["record_id"].to_pylist())
     why = dict(zip(names, closed["reason"].to_pylist(), strict=True))
     ids = pa.concat_tables([posts, dropped.select(["record_id"])])["record_id"]
-    counts = dropped["reason"].value_counts().to_pylist()
     numbers: dict[str, Any] = {
         "collect": {
             "submissions": len(ids.unique()),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": {count["values"]: count["counts"] for count in sorted(counts, key=itemgetter("values"))},
+            "dropped": by_reason(dropped["reason"].to_pylist()),
         }
         | ({"closed": why} if why else {})
     }

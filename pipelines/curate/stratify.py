@@ -231,39 +231,34 @@ def certificate(
     smallest deviation that whole items allow for that label alone. Both are ``None`` without labels, or if fewer than
     two splits have a target to compare. ``labels`` is item x label, ``groups`` the unit of each item.
     """
-    splits = len(ratios)
+    splits, items = len(ratios), np.arange(len(split))
     target = np.array(target_sizes(len(split), ratios=ratios))
-    share = target / max(1, len(split))
-    rows, worst, means, floors = [], [], [], []
-    for column, name in enumerate(names):
-        has = labels[:, [column]].nonzero()[0]
-        exact = share * len(has)
-        count = np.bincount(split[has], minlength=splits)
-        off = np.abs(count - exact)
-        best = np.abs(_nearest(exact) - exact)
-        worst.append(float(off.max()))
-        means.append(float(off.mean()))
-        floors.append(best)
-        rows.append(
-            {
-                "label": name,
-                "total": len(has),
-                "count": dict(zip(ratios, count.tolist(), strict=True)),
-                "deviation": round(worst[-1], 4),
-                "bound": round(float(best.max()), 4),
-            }
-        )
-    measured = rows and np.count_nonzero(target) > 1
+    member = sparse.csr_matrix((np.ones(len(split), np.int64), (items, split)), (len(split), splits))
+    count = ((labels > 0).T.astype(np.int64) @ member).toarray()
+    exact = np.outer(count.sum(axis=1), target / max(1, len(split)))
+    off = np.abs(count - exact)
+    bound = np.abs(np.array([_nearest(row) for row in exact]).reshape(exact.shape) - exact)
+    rows = [
+        {
+            "label": name,
+            "total": int(count[i].sum()),
+            "count": dict(zip(ratios, count[i].tolist(), strict=True)),
+            "deviation": round(float(off[i].max()), 4),
+            "bound": round(float(bound[i].max()), 4),
+        }
+        for i, name in enumerate(names)
+    ]
+    figures: dict[str, float | None] = dict.fromkeys(("max_deviation", "mean_deviation", "bound_max", "bound_mean"))
+    if rows and np.count_nonzero(target) > 1:
+        values = (off.max(), off.mean(axis=1).mean(), bound.max(), bound.mean())
+        figures = {name: round(float(value), 4) for name, value in zip(figures, values, strict=True)}
     torn = 0
     if groups is not None and len(groups):
         torn = int((np.diff(np.unique(np.column_stack([groups, split]), axis=0)[:, 0]) == 0).sum())
     return {
         "sizes": dict(zip(ratios, np.bincount(split, minlength=splits).tolist(), strict=True)),
         "target_sizes": dict(zip(ratios, target.tolist(), strict=True)),
-        "max_deviation": round(float(np.max(worst)), 4) if measured else None,
-        "mean_deviation": round(float(np.mean(means)), 4) if measured else None,
-        "bound_max": round(float(np.max(floors)), 4) if measured else None,
-        "bound_mean": round(float(np.mean(floors)), 4) if measured else None,
+        **figures,
         "straddling_groups": torn,
         "balance": rows,
     }

@@ -15,7 +15,7 @@ from crisis_corpus.journal import JournalRow
 from crisis_corpus.versions import NAMES
 from crisis_corpus_sandbox.demo import promotions
 from crisis_corpus_sandbox.demo.promotions import Act
-from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
+from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Lines, Look
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.logins import APPROVER
@@ -32,14 +32,6 @@ from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
 DECISIONS = ("refused", "promoted", "rolled_back", "withdrawn")
-
-
-def evaluated(settings: Settings, *, corpus: str) -> Json:
-    """Return the content of a corpus's ``evaluate.json`` (model scores) on the corpus branch."""
-    with history(settings) as repo:
-        text = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
-    scores: Json = json.loads(text)
-    return scores
 
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
@@ -146,5 +138,6 @@ def newest(settings: Settings) -> dict[str, str]:
 def contested(settings: Settings, *, profile: str) -> Sequence[int]:
     """Return the versions of the model ``meme-severity``, sorted by their published score in ascending order."""
     chosen = load(profile=profile).registry[promotions.CONTESTED]
-    scores = evaluated(settings, corpus="memes")
-    return promotions.by_score(scores, models=[entry.model for entry in chosen])
+    with history(settings) as repo:
+        scores = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/memes/evaluate.json")
+    return promotions.by_score(json.loads(scores), models=[entry.model for entry in chosen])
