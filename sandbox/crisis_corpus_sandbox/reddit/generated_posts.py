@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from random import Random
 
 import numpy as np
@@ -192,15 +194,9 @@ def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
 def _moments(count: int, *, windows: Sequence[Window], rng: Random) -> list[datetime]:
     seconds = [int((w.end - w.start).total_seconds()) for w in windows]
     offsets = sorted(rng.sample(range(1, sum(seconds) - 1), count - 2))
-    moments = []
-    for offset in [0, *offsets, sum(seconds) - 1]:
-        rest = offset
-        for window, length in zip(windows, seconds, strict=True):
-            if rest < length:
-                moments.append(window.start + timedelta(seconds=rest))
-                break
-            rest -= length
-    return moments
+    ends = list(accumulate(seconds))
+    months = [(offset, bisect(ends, offset)) for offset in [0, *offsets, sum(seconds) - 1]]
+    return [windows[m].start + timedelta(seconds=offset - ends[m] + seconds[m]) for offset, m in months]
 
 
 def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:

@@ -31,6 +31,7 @@ FAULTS = {
 }
 # Invented words and names that must never be seen outside the sealed store.
 CANARY_TITLE, CANARY_BODY, CANARY_OVERLAY, CANARY_USER = "quillmarrow", "thistlewrang", "zelmork", "Vexthorn_Dapple"
+FORMATS = ("gif", "webp", "png", "alpha", "rotated")
 SIZES = (560, 600, 640, 680, 720)
 PERSONAL = (
     "Write to sam.quiet@example.org if you like it.",
@@ -171,20 +172,14 @@ class World:
             self.posts.append(post)
 
     def _special(self) -> None:
-        for name in self._each("gif", "webp", "png", "alpha", "rotated"):
-            self.posts.append(self._meme(name, encoding=name))
-        for _ in self._each("low_quality"):
-            self.posts.append(self._meme("low_quality", variant="low_quality"))
-        for name in self._each("redirect", "retry_after"):
-            post = self._meme(name)
-            post.pictures[0].behaviour = name
-            self.posts.append(post)
-        for name in self._each("preview_only"):
-            post = self._meme(name)
+        for name in self._each(*FORMATS, "low_quality", "redirect", "retry_after", "preview_only"):
+            variant = name if name == "low_quality" else "original"
+            post = self._meme(name, encoding=name if name in FORMATS else "jpeg", variant=variant)
             picture = post.pictures[0]
-            if picture.rendering:
-                picture.preview = replace(picture.rendering, file=self._file("jpeg"))
-            picture.behaviour = "missing"
+            if name in ("redirect", "retry_after"):
+                picture.behaviour = name
+            elif name == "preview_only" and picture.rendering:
+                picture.preview, picture.behaviour = replace(picture.rendering, file=self._file("jpeg")), "missing"
             self.posts.append(post)
         for number, name in enumerate(self._each("gallery")):
             self.posts.append(self._gallery(name, failed=number % 7 == 1))

@@ -97,25 +97,19 @@ class Batches:
             return job
 
 
-def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
-    """Return the content and the name of the file in a multipart form; both are empty if there is none."""
+def uploaded(body: bytes, *, content_type: str) -> bytes:
+    """Return the content of the file in a multipart form; it is empty if there is none."""
     form = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body, policy=HTTP)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_filename():
             data = part.get_payload(decode=True)
-            return (data if isinstance(data, bytes) else b""), str(part.get_filename())
-    return b"", ""
+            return data if isinstance(data, bytes) else b""
+    return b""
 
 
 def jsonl(rows: Sequence[Any]) -> bytes:
     """Format rows as lines of JSON (UTF-8)."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
-    """Return OpenAI's description of a file."""
-    file: Body = {"id": name, "object": "file", "bytes": size, "created_at": MADE, "filename": filename}
-    return file | {"purpose": "batch", "status": "processed"}
 
 
 def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
@@ -176,13 +170,6 @@ def _anthropic_line(result: Result) -> Body:
     good = result.status < 300
     outcome = {"type": "succeeded", "message": result.body} if good else {"type": "errored", "error": result.body}
     return {"custom_id": result.custom_id, "result": outcome}
-
-
-def google_file(name: str, *, size: int, address: str) -> Body:
-    """Return Google's description of a file."""
-    file: Body = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(size), "state": "ACTIVE"}
-    file |= {"createTime": MADE_TEXT, "updateTime": MADE_TEXT, "uri": f"{address}/v1beta/{name}"}
-    return file | {"source": "UPLOADED"}
 
 
 def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
@@ -261,8 +248,10 @@ def _model(_: Batches, call: Call) -> Sent | None:
 
 
 def _openai_upload(batches: Batches, call: Call) -> Sent | None:
-    data, filename = uploaded(call.body, content_type=call.headers.get("content-type", ""))
-    return _as_json(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
+    data = uploaded(call.body, content_type=call.headers.get("content-type", ""))
+    name = batches.keep(data, prefix="file-")
+    file: Body = {"id": name, "object": "file", "bytes": len(data), "created_at": MADE, "filename": "batch.jsonl"}
+    return _as_json(file | {"purpose": "batch", "status": "processed"})
 
 
 def _openai_submit(batches: Batches, call: Call) -> Sent | None:
@@ -290,8 +279,9 @@ def _google_upload(batches: Batches, call: Call) -> Sent | None:
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
     name = batches.keep(call.body, prefix="files/")
-    body = {"file": google_file(name, size=len(call.body), address=call.address)}
-    return Sent(200, orjson.dumps(body), headers={"X-Goog-Upload-Status": "final"})
+    file = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(len(call.body)), "state": "ACTIVE"}
+    file |= {"createTime": MADE_TEXT, "updateTime": MADE_TEXT, "uri": f"{call.address}/v1beta/{name}"}
+    return Sent(200, orjson.dumps({"file": file | {"source": "UPLOADED"}}), headers={"X-Goog-Upload-Status": "final"})
 
 
 def _google_submit(batches: Batches, call: Call) -> Sent | None:
