@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.admission import Admission, dated
-from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
+from pipelines.collect.listing_reader import HOUR, SOURCE, ListingProgress, ListingReader, due
 from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
 from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
@@ -46,34 +46,23 @@ def run(
     settings.require_secret_apart(SOURCE)
     if described.content == "images":
         require_sandbox(params.images.decode)
-    admission, failure, seconds = Admission(corpus, params, vault, now), None, int(now.timestamp())
-    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "posts", "new", "others"), 0)
+    admission, seconds = Admission(corpus, params, vault, now), int(now.timestamp())
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
         ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
-        counts["waiting"] = len(described.subreddits) - len(ready)
-        reader = _reader(admission, settings=settings, store=store)
-        reasons: dict[str, str] = {}
-        for subreddit in ready:
-            try:
-                done = reader.read(subreddit, floor=_floor(known.get(subreddit.lower()), params=params, now=now))
-            except SubredditClosed as error:
-                reasons[subreddit] = str(error.fields["reason"])
-                log.warning("%s", error)
-            except SourceUnavailable as error:
-                failure = failure or error
-                log.warning("%s", error)
-            else:
-                for name, number in (("read", 1), ("posts", done.posts), ("new", done.new), ("others", done.others)):
-                    counts[name] += number
+        floors = {s: _floor(known.get(s.lower()), params=params, now=now) for s in ready}
+        done, failures = _read_each(floors, admission=admission, settings=settings, store=store)
+        counts: dict[str, Any] = {"read": len(done), "waiting": len(described.subreddits) - len(ready)}
+        counts |= {name: sum(getattr(read, name) for read in done) for name in ("posts", "new", "others")}
         fill_published(corpus, admission=admission, settings=settings, store=store)
         counts |= ledger(corpus, params=params, store=store)
-    if failure:
+    closed = [error.fields for error in failures if isinstance(error, SubredditClosed)]
+    if failure := next((error for error in failures if not isinstance(error, SubredditClosed)), None):
         raise failure
-    if len(reasons) == len(described.subreddits):
-        names = ", ".join(f"r/{subreddit} ({reason})" for subreddit, reason in reasons.items())
-        raise SourceRefused("AllClosed", source=SOURCE, count=len(reasons), names=names)
-    return counts | {"closed": len(reasons)}
+    if len(closed) == len(described.subreddits):
+        names = ", ".join(f"r/{fields['subreddit']} ({fields['reason']})" for fields in closed)
+        raise SourceRefused("AllClosed", source=SOURCE, count=len(closed), names=names)
+    return counts | {"closed": len(closed)}
 
 
 def read_listings(
@@ -81,20 +70,32 @@ def read_listings(
 ) -> list[SourceError]:
     """Read the listings that may show gaps of a month; return the errors of those that could not be read."""
     params, known = admission.params, store.last_reads(admission.corpus)
-    failures: list[SourceError] = []
+    floors = {}
     settings.require_secret_apart(SOURCE)
-    reader = _reader(admission, settings=settings, store=store)
     for subreddit, intervals in gaps.items():
         before = known.get(subreddit.lower())
-        if before and max(end for _, end in intervals) <= before.reach:
-            continue
-        floor = min(start for start, _ in intervals)
+        if before is None or max(end for _, end in intervals) > before.reach:
+            first = min(start for start, _ in intervals)
+            floors[subreddit] = min(first, _floor(before, params=params, now=admission.now, first=first))
+    return _read_each(floors, admission=admission, settings=settings, store=store)[1]
+
+
+def _read_each(
+    floors: dict[str, int], *, admission: Admission, settings: Settings, store: RefreshStore
+) -> tuple[list[ListingProgress], list[SourceError]]:
+    """Read listings back to their floors; return what the reads saw, and the errors of those that failed."""
+    from pipelines.collect.sources.reddit import RedditSource
+
+    reader = ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
+    done: list[ListingProgress] = []
+    failures: list[SourceError] = []
+    for subreddit, floor in floors.items():
         try:
-            reader.read(subreddit, floor=min(floor, _floor(before, params=params, now=admission.now, first=floor)))
+            done.append(reader.read(subreddit, floor=floor))
         except (SubredditClosed, SourceUnavailable) as error:
             failures.append(error)
             log.warning("%s", error)
-    return failures
+    return done, failures
 
 
 def fill_published(corpus: str, *, admission: Admission, settings: Settings, store: RefreshStore) -> None:
@@ -144,12 +145,6 @@ def require_closed(corpus: str, *, window: Window, params: Params, now: datetime
 def seconds_of(window: Window) -> Interval:
     """Return a window as seconds since the epoch."""
     return int(window.start.timestamp()), int(window.end.timestamp())
-
-
-def _reader(admission: Admission, *, settings: Settings, store: RefreshStore) -> ListingReader:
-    from pipelines.collect.sources.reddit import RedditSource
-
-    return ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
 
 
 def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:
