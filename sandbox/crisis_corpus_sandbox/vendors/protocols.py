@@ -190,24 +190,16 @@ class Responses(OpenAI):
     """The wire format of OpenAI's Responses API."""
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Parse a request to OpenAI's endpoint `responses` as a question to the model."""
-        model = str(body.get("model") or model)
-        self._sampling(body, model=model)
-        entries = body.get("input") or []
+        """Parse a request to OpenAI's endpoint `responses`, as a chat completion of the same content."""
+        entries, form = body.get("input") or [], (body.get("text") or {}).get("format") or {}
         messages = [{"role": "user", "content": entries}] if isinstance(entries, str) else entries
-        last = last_asked(m for m in messages if "content" in m)
-        form = (body.get("text") or {}).get("format") or {}
-        if form.get("type") == "json_schema" and form.get("strict"):
-            _strict(form["schema"])
-        inner = [text_of(m.get("content")) for m in messages if m.get("role") in ("system", "developer")]
-        return VendorQuestion(
-            model=model,
-            system="\n".join([str(body.get("instructions") or ""), *inner]),
-            text=text_of(last),
-            images=images_of(last),
-            schema=form.get("schema"),
-            most_tokens=body.get("max_output_tokens"),
-        )
+        instructions = {"role": "system", "content": str(body.get("instructions") or "")}
+        chat = body | {
+            "messages": [instructions, *(m for m in messages if "content" in m)],
+            "response_format": {"type": form.get("type"), "json_schema": form},
+            "max_completion_tokens": body.get("max_output_tokens"),
+        }
+        return super().read(chat, model=model)
 
     def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
         """Return status and body of a response; a content policy refusal is an error with status 400."""
