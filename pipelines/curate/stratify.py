@@ -92,51 +92,33 @@ def stratify(
         assigned: per unit, a split index that must not change, or -1.
     """
     promised = np.full(len(sizes), -1, np.int64) if assigned is None else assigned.astype(np.int64)
-    if not (promised < 0).any():
+    free, splits = np.flatnonzero(promised < 0), len(ratios)
+    if not len(free):
         return promised
-    proposals = min(proposals, PER_UNIT * int((promised < 0).sum()))
+    rows, weight = _features(sizes, labels, pairs)
+    units = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
+    floor = np.bincount(promised[promised >= 0], weights=sizes[promised >= 0], minlength=splits).astype(np.int64)
+    share = np.array(target_sizes(int(sizes.sum()), ratios=ratios, floor=floor.tolist())) / sizes.sum()
+    target = np.outer(np.asarray(rows.sum(axis=0)).ravel(), share).ravel()
+    placed = np.stack([np.asarray(rows[promised == s].sum(axis=0)).ravel() for s in range(splits)], axis=1)
+    proposals = min(proposals, PER_UNIT * len(free))
     least, best = np.inf, promised
     for start in range(STARTS):
         rng = np.random.default_rng([seed, start])
-        held, cost, settled = _start(
-            sizes, labels, promised.copy(), ratios=ratios, proposals=proposals, pairs=pairs, rng=rng
-        )
+        near, order = _orders(sizes, labels, free, rng)
+        held, count, room = promised.copy(), np.array(placed, np.int64, order="C"), np.empty(REACH, np.int64)
+        state = kernels.SplitState(*units, weight.copy(), target, count.ravel(), held, splits, near, room)
+        # A split with an exact share of 0 still needs a finite chi-square.
+        kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), count.sum(axis=1), order)
+        if splits == 1:
+            return held
+        cost, settled = _improve(state, proposals=proposals, pairs_from=1 + labels.shape[1], rng=rng)
+        _repair(state)
         if cost < least:
             least, best = cost, held
         if settled:
             break
     return best
-
-
-def _start(
-    sizes: Ints,
-    labels: sparse.csr_matrix,
-    held: Ints,
-    *,
-    ratios: Mapping[str, float],
-    proposals: int,
-    pairs: sparse.csr_matrix | None,
-    rng: np.random.Generator,
-) -> tuple[Ints, float, bool]:
-    splits, free = len(ratios), np.flatnonzero(held < 0)
-    rows, weight = _features(sizes, labels, pairs)
-    start, feature, amount = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
-    floor = np.bincount(held[held >= 0], weights=sizes[held >= 0], minlength=splits).astype(np.int64)
-    share = np.array(target_sizes(int(sizes.sum()), ratios=ratios, floor=floor.tolist())) / sizes.sum()
-    count = np.zeros((rows.shape[1], splits), np.int64)
-    for s in range(splits):
-        count[:, s] = rows[held == s].sum(axis=0)
-    seen, target = count.sum(axis=1), np.outer(np.asarray(rows.sum(axis=0)).ravel(), share).ravel()
-    near, order = _orders(sizes, labels, free, rng)
-    room = np.empty(REACH, np.int64)
-    state = kernels.SplitState(start, feature, amount, weight, target, count.ravel(), held, splits, near, room)
-    # A split with an exact share of 0 still needs a finite chi-square.
-    kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), seen, order)
-    if splits == 1:
-        return held, 0.0, True
-    cost, settled = _improve(state, proposals=proposals, pairs_from=1 + labels.shape[1], rng=rng)
-    _repair(state)
-    return held, cost, settled
 
 
 def _improve(
