@@ -93,10 +93,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     act = Act(airflow, deployment.client(APPROVER), settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
     look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
-    # read again for the address and the login of MLflow, which had not started before
-    forgeries = list(promotions.forgeries(Settings.from_env(), name=promotions.CONTESTED))
-    rows = [*decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
-    console.print(status.table(status.gather(settings), more=rows))
+    console.print(status.table(status.gather(settings), more=list(decisions(settings))))
     seconds, tasks = time.monotonic() - began, sum(bool(task["duration"]) for task in look.tasks)
     console.print(f"{seconds:.0f} s, {tasks} tasks, {failures.cleared.total()} cleared", highlight=False)
     console.print(
