@@ -187,7 +187,7 @@ class Vendors:
             if verdict := judged(vendor, kind, body=body, temper=temper, seed=self._seed):
                 return Sent(verdict[0], orjson.dumps(verdict[1]))
             asked = wire.read(body, model=model)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise Rejected(f"The request does not have the documented form ({type(error).__name__}).") from None
         if asked.model.startswith("no-such"):
             raise Rejected(f"The model {asked.model[:80]} does not exist.", status=404)
