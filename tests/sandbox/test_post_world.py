@@ -10,7 +10,6 @@ from crisis_corpus_sandbox.reddit.narratives import recognise
 from crisis_corpus_sandbox.reddit.post_world import (
     ALIKE,
     COMMUNITIES,
-    COPIES,
     DROPPED,
     EVERY,
     SMALLEST,
@@ -106,27 +105,6 @@ def test_copies_are_alike_and_no_others(seed):
         assert found >= ALIKE if copies else found < UNLIKE + 0.1
     assert PARAMS.texts.shingle_words == 3
     assert UNLIKE + 0.1 < PARAMS.dedupe.similarity < ALIKE
-
-
-def test_copies_come_after_their_originals_many_in_another_community(posts):
-    originals = {p.family: p for p in posts if p.family and p.rank == 0}
-    copies = [p for p in posts if p.case in {c.name for c in COPIES}]
-    assert all(p.created >= originals[p.family].created for p in copies)
-    assert all(p.cradle == originals[p.family].cradle for p in copies)
-    elsewhere = sum(p.subreddit != originals[p.family].subreddit for p in copies)
-    own = sum(p.author == originals[p.family].author for p in copies)
-    assert len(copies) * 0.3 < elsewhere < len(copies)
-    assert len(copies) * 0.3 < own < len(copies)
-    assert all(p.body == originals[p.family].body for p in copies if p.case == "copy")
-    near = [(p, originals[p.family]) for p in copies if p.case == "near_copy"]
-    assert near and all((p.title, p.body) != (o.title, o.body) for p, o in near)
-
-
-def test_about_two_of_a_hundred_posts_speak_to_a_model(posts):
-    injected = [p for p in posts if p.injected]
-    assert 0.01 < len(injected) / len(posts) < 0.03
-    assert all("no_crisis" in p.body or "empty list" in p.body for p in injected)
-    assert not any("no_crisis" in p.body for p in posts if not p.injected)
 
 
 def test_ids_are_none_of_the_memes(posts):
