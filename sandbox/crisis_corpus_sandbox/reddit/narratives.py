@@ -52,8 +52,8 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     """
     crises = [label for label in labels if label != NO_CRISIS]
     lower = rng.random() < 0.2
-    spoken = [_statement(label, rng=rng) for label in crises]
-    title = _fill(rng.choice(TITLES), rng=rng)
+    spoken = [_fill(STATEMENTS[label], rng=rng) for label in crises]
+    title = _fill(TITLES, rng=rng)
     if spoken and rng.random() < IN_TITLE:
         number = rng.randrange(len(spoken))
         title = spoken[number]
@@ -62,12 +62,12 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     plain: list[str] = []
     if words >= BRIEF:
         again = [label for label in crises for _ in range(words // WORDS_BETWEEN) if rng.random() < REPEATED]
-        more = dict.fromkeys(_statement(label, rng=rng) for label in again)
+        more = dict.fromkeys(_fill(STATEMENTS[label], rng=rng) for label in again)
         spoken += [sentence for sentence in more if sentence not in spoken]
         plain += _asides(crises, rng=rng)
     count = sum(len(s.split()) for s in (*spoken, *plain))
     while count < words and (words >= BRIEF or not spoken):
-        plain.append(_talk(rng))
+        plain.append(_fill(TALK, rng=rng))
         count += len(plain[-1].split())
     shown = {id(s): _sentence(s, rng=rng, lower=lower) for s in (*spoken, *plain)}
     order = [*spoken, *plain]
@@ -81,7 +81,7 @@ def talk(*, rng: Random, words: int) -> str:
     """Return a paragraph of at least ``words`` words that expresses no label."""
     said: list[str] = []
     while sum(len(s.split()) for s in said) < words:
-        said.append(_sentence(_talk(rng), rng=rng, lower=False))
+        said.append(_sentence(_fill(TALK, rng=rng), rng=rng, lower=False))
     return " ".join(said)
 
 
@@ -142,10 +142,6 @@ def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
     return known
 
 
-def _statement(label: str, *, rng: Random) -> str:
-    return _fill(rng.choice(STATEMENTS[label]), rng=rng)
-
-
 def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
     """Return sentences that use the words of other crises but carry no label."""
     others = [kind for kind in MENTIONS if not any(label.startswith(kind) for label in crises)]
@@ -157,11 +153,9 @@ def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
     return said
 
 
-def _talk(rng: Random) -> str:
-    return _fill(rng.choice(TALK), rng=rng)
-
-
-def _fill(pattern: str, *, rng: Random) -> str:
+def _fill(patterns: Sequence[str], *, rng: Random) -> str:
+    """Return a sentence of one of the patterns."""
+    pattern = rng.choice(patterns)
     names = [name for _, name, _, _ in Formatter().parse(pattern) if name]
     return _VOWEL.sub(r"\1n ", pattern.format(**{name: rng.choice(SLOTS[name]) for name in names}))
 

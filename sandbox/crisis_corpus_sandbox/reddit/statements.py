@@ -6,6 +6,8 @@ use the same words but carry no label, so that the posts are hard to classify by
 
 from __future__ import annotations
 
+from crisis_corpus_sandbox.reddit import split
+
 # Slots. A time next to a verb of another tense is intended: "it began years ago and goes on" is ongoing.
 SLOTS: dict[str, tuple[str, ...]] = {
     "now": (
@@ -209,41 +211,37 @@ DENIALS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split("|"))
-
-
 VOCABULARY: dict[str, tuple[str, ...]] = {
-    "thing": _split(
+    "thing": split(
         "kettle|umbrella|bicycle|guitar|laundry|homework|blanket|sandwich|calendar|garden|jacket|suitcase|cactus|"
         "pencil|helmet|wallet|lantern|pillow|puzzle|violin|radio|teapot|notebook|camera|scarf|sofa|bookshelf|oven|"
         "ladder|postcard|piano|carpet|toaster|balcony light|crossword|houseplant|record player|sewing machine"
     ),
-    "which": _split(
+    "which": split(
         "old|spare|broken|empty|purple|dusty|crooked|rusty|clumsy|velvet|second|borrowed|wooden|yellow|tiny|heavy|"
         "striped|wobbly|faded|squeaky|secondhand|unfinished"
     ),
-    "place": _split(
+    "place": split(
         "library|bakery|station|laundrette|harbour|museum|canteen|office|supermarket|playground|market|garage|"
         "swimming pool|bus stop|waiting room|cinema|campus|allotment|post office|rooftop|cellar|stairwell"
     ),
-    "person": _split(
+    "person": split(
         "my mum|my dad|my brother|my roommate|my landlord|an old friend|my grandmother|my teacher|my manager|"
         "the neighbours|my cousin|my therapist|my doctor|my flatmate|my sister|a friend from school|my team"
     ),
-    "other": _split(
+    "other": split(
         "the postman|the caretaker|my old coach|the woman next door|my godmother|the new tenant|a stranger|"
         "the librarian|the bus driver|my penpal"
     ),
-    "feeling": _split(
+    "feeling": split(
         "tired|lonely|restless|worried|numb|nervous|sad|confused|hopeful|guilty|bored|overwhelmed|calm|lost|angry|"
         "homesick|anxious|ashamed|grateful|worn out"
     ),
-    "day": _split(
+    "day": split(
         "on monday|after midnight|before the exam|during lunch|all winter|in the rain|on my day off|at the weekend|"
         "before the first coffee|on the night bus|since the move|after work|on sunday evening|between two shifts"
     ),
-    "doing": _split(
+    "doing": split(
         "fixing|cleaning|painting|packing|looking for|carrying|selling|washing|drawing|counting|borrowing|sorting|"
         "repairing|hiding|watching|returning"
     ),
