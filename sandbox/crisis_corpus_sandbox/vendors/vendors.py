@@ -52,7 +52,8 @@ WIRES: Mapping[str, Wires] = {
     "messages": Anthropic(),
     "generateContent": Google(),
 }
-USUAL: Mapping[str, Wires | AzureContentSafety] = dict.fromkeys(("openai", "guard", "local"), OpenAI()) | {
+USUAL: Mapping[str, Wires | AzureContentSafety] = {
+    **dict.fromkeys(("openai", "guard", "local"), OpenAI()),
     "anthropic": Anthropic(),
     "google": Google(),
     "azure": AzureContentSafety(),
