@@ -118,7 +118,7 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     reads, covered, closed = store.last_reads(corpus), store.covered(corpus), store.closed(corpus)
     # the gaps of these months are in their tables
     published = [seconds_of(Window.from_key(month)) for month in closed]
-    gaps = []
+    gaps: list[Interval] = []
     for name, read in reads.items():
         if known := union(covered.get(name, ())):
             gaps += minus([(known[0][0], read.mark)], [*known, *published])
