@@ -54,8 +54,8 @@ class Admission:
                 # another import has it already
                 stored[record_id] = replace(post, reason=OTHER_MONTH)
                 continue
-            content = row(item, record_id=record_id, vault=self.vault, kinds=self.params.collect.scrub)
-            stored[record_id] = replace(post, content=content | {"created": post.created})
+            scrubbed = row(item, record_id=record_id, vault=self.vault, kinds=self.params.collect.scrub)
+            stored[record_id] = replace(post, content=scrubbed | {"created": post.created})
         gone = self.vault.tombstoned(stored)
         return [post for record_id, post in sorted(stored.items()) if record_id not in gone]
 

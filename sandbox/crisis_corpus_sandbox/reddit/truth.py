@@ -13,8 +13,9 @@ from crisis_corpus_sandbox.reddit import post_world
 from crisis_corpus_sandbox.reddit.captions import words_apart
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
 from crisis_corpus_sandbox.reddit.image_host import placeholder_sha256
-from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, similarity, text_of
+from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, text_of
 from crisis_corpus_sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
+from pipelines.collect.read.shingles import similarity
 from pipelines.collect.read.words import normalise, words
 from pipelines.core.config.collect import Sandbox
 

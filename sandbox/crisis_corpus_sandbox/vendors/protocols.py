@@ -375,8 +375,8 @@ class Google:
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Google's format."""
-        code, status, text = self.KINDS[kind]
-        return {"error": {"code": code, "message": message or text, "status": status}}
+        number, status, text = self.KINDS[kind]
+        return {"error": {"code": number, "message": message or text, "status": status}}
 
 
 def _of(value: Mapping[str, Any], name: str) -> Any:
