@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-croissant test-faults test-praw golden golden-all walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -84,8 +84,6 @@ test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on t
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
 test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
 	$(BIN)/python -m pytest -m "faults or airflow"
-test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
-	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py
 golden: .venv/.dev  ## compare commands, Dags and a small corpus with what is frozen in tests/golden
 	@$(BIN)/python tests/golden/golden.py compare
 golden-all: .venv/.dev  ## the same with the demo's corpora and both papers' profiles

@@ -1,7 +1,7 @@
 """Measure the tasks of ``posts_collect`` and ``posts_dataset`` at several sizes, from nothing and with one more month.
 
 ``python bench/scale.py [POSTS ...]``; 3,000,000 posts are the paper's eight communities in full. The texts are those of
-``corpus sandbox build --scale``: 160 words on average, one in ten repeats an earlier post. Every task is a ``corpus
+the sandbox's ``reddit/scale.py``: 160 words on average, one in ten repeats an earlier post. Every task is a ``corpus
 task`` command of its own, as Airflow starts it: clone, fetch, command, push, publish. Only the 60 months of the corpus
 are written directly, because their source is not what is measured.
 

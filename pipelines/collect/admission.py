@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,10 +47,15 @@ class Admission:
             if reason is None and isinstance(item, Submission):
                 fit[record_id] = item
             stored[record_id] = StoredPost(record_id, subreddit, created, source, reason=reason, deleted=deleted)
-        admitted = self._admit(fit)
-        for record_id, post in list(stored.items()):
-            if record_id in fit:
-                stored[record_id] = self._filled(post, fit[record_id], month=admitted.get(record_id))
+        months = self._admit(fit)
+        for record_id, item in fit.items():
+            post = stored[record_id]
+            if months.get(record_id) != f"{item.created:%Y-%m}":
+                # another import has it already
+                stored[record_id] = replace(post, reason=OTHER_MONTH)
+                continue
+            scrubbed = row(item, record_id=record_id, vault=self.vault, kinds=self.params.collect.scrub)
+            stored[record_id] = replace(post, content=scrubbed | {"created": post.created})
         gone = self.vault.tombstoned(stored)
         return [post for record_id, post in sorted(stored.items()) if record_id not in gone]
 
@@ -63,13 +68,12 @@ class Admission:
             admitted |= self.vault.admit(ids, corpus=self.corpus, month=month, now=self.now)
         return self.vault.months(admitted)
 
-    def _filled(self, post: StoredPost, item: Submission, *, month: str | None) -> StoredPost:
-        """Return the post with its content, or with the reason why another import has it already."""
-        plain = post.record_id, post.subreddit, post.created, post.source
-        if month != f"{item.created:%Y-%m}":
-            return StoredPost(*plain, reason=OTHER_MONTH)
-        content = row(item, record_id=post.record_id, vault=self.vault, kinds=self.params.collect.scrub)
-        return StoredPost(*plain, content=content | {"created": post.created})
+
+def dated(item: Submission | Dropped, subreddit: str, created: int) -> tuple[Submission | Dropped, str, int]:
+    """Return an item with its subreddit and creation time (epoch seconds); a drop, which has neither, gets these."""
+    if isinstance(item, Dropped):
+        return item, subreddit, created
+    return item, item.subreddit, int(item.created.timestamp())
 
 
 def unfit(item: Submission, *, content: str) -> str | None:
@@ -103,6 +107,6 @@ def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[st
     }
 
 
-def revived(content: dict[str, Any]) -> dict[str, Any]:
+def revived(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored content as a row of the table ``posts``."""
-    return content | {"created": datetime.fromtimestamp(content["created"], tz=UTC)}
+    return {**content, "created": datetime.fromtimestamp(content["created"], tz=UTC)}

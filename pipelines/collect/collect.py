@@ -13,12 +13,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipelines.collect.admission import OTHER_MONTH, Admission, row, unfit
+from pipelines.collect.admission import Admission, dated, revived
 from pipelines.collect.month import Window, hours
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Dropped, Submission
 from pipelines.core import telemetry
 from pipelines.core.config.collect import MonthlySource
 from pipelines.core.config.params import Params, load
@@ -86,31 +85,16 @@ def run(
 
 
 def _scanned(name: MonthlySource, window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
-    params, vault, corpus, now = admission.params, admission.vault, admission.corpus, admission.now
-    described = params.corpora[corpus]
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
-    state = settings.home / "resume" / f"{corpus}-{window.key}"
-    source = open_source(name, params=params, settings=settings, today=now.date(), state=state)
-    submissions: list[Submission] = []
-    drops: dict[str, str] = {}
-    for item in source.submissions(window, subreddits=described.subreddits):
-        if isinstance(item, Dropped):
-            drops[vault.record_id(item.fullname)] = item.reason
-        elif reason := unfit(item, content=described.content):
-            drops[vault.record_id(item.fullname)] = reason
-        else:
-            submissions.append(item)
-    ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
-    admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
-    # an import may have added the post under another month; two rows of one record would be near-duplicates
-    elsewhere = {r for r, month in vault.months(admitted).items() if month != window.key}
-    kept_out = {r: TOMBSTONED for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, OTHER_MONTH)
-    rows = [
-        row(submission, record_id=record_id, vault=vault, kinds=params.collect.scrub)
-        for (record_id, _), submission in zip(ids, submissions, strict=True)
-        if record_id not in kept_out
-    ]
-    return AssembledMonth(rows, drops | kept_out, {})
+    state = settings.home / "resume" / f"{admission.corpus}-{window.key}"
+    source = open_source(name, params=admission.params, settings=settings, today=admission.now.date(), state=state)
+    subreddits = admission.params.corpora[admission.corpus].subreddits
+    items = [dated(item, "", 0) for item in source.submissions(window, subreddits=subreddits)]
+    posts = admission.posts(items, source=name)
+    rows = [revived(post.content) for post in posts if post.content is not None]
+    gone = {admission.vault.record_id(item.fullname) for item, *_ in items} - {post.record_id for post in posts}
+    drops = {post.record_id: post.reason for post in posts if post.reason}
+    return AssembledMonth(rows, drops | dict.fromkeys(gone, TOMBSTONED), {})
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:

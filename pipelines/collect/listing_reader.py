@@ -61,10 +61,6 @@ class ListingReader:
     listing: Listing
     store: RefreshStore
 
-    @property
-    def _params(self) -> Params:
-        return self.admission.params
-
     def read(self, subreddit: str, *, floor: int) -> ListingProgress:
         """Read a listing from its newest post back to ``floor`` (epoch seconds) and the known part above it."""
         corpus, started = self.admission.corpus, int(self.admission.now.timestamp())
@@ -80,7 +76,7 @@ class ListingReader:
                 done.newest = max(times)
             # a listing is sorted: of one that is not, only what is newer than a whole page is certain
             done.oldest = times[-1] if times == sorted(times, reverse=True) else max(times)
-            upper = max(done.newest, started - self._params.refresh.settle_seconds)
+            upper = max(done.newest, started - self.admission.params.refresh.settle_seconds)
             lower = floor if done.oldest < floor else done.oldest + 1
             done.fresh += sum(before is None or t >= before.mark for t in times)
             here = [item for item in items if str(item.get("subreddit")).lower() == subreddit.lower()]
@@ -93,7 +89,8 @@ class ListingReader:
         return done
 
     def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
-        size, limit, after, seen = self._params.reddit.page_size, self._params.reddit.listing_limit, "", {""}
+        terms, after, seen = self.admission.params.reddit, "", {""}
+        size, limit = terms.page_size, terms.listing_limit
         shown, barren = set[str](), 0
         while done.posts < limit and barren < BARREN:
             items, following = self._page(subreddit, after=after, limit=min(size, limit - done.posts), done=done)
@@ -150,7 +147,7 @@ class ListingReader:
         if before:
             rate = max(rate, before.rate * 0.5 ** ((started - before.at) / HALF_LIFE))
             reach = max(reach, before.reach)
-        mark = max(done.newest, started - self._params.refresh.settle_seconds)
+        mark = max(done.newest, started - self.admission.params.refresh.settle_seconds)
         self.store.note_read(self.admission.corpus, subreddit, ListingRead(started, mark, rate, reach))
         if before and done.oldest >= before.mark:
             log.warning(

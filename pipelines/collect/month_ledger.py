@@ -40,14 +40,12 @@ PUBLISHED = "published_"
 class AssembledMonth:
     """The posts of a month, why others are left out, and its gaps by subreddit.
 
-    ``published`` has the ids that are in the month already; ``first`` is the number of the first shard; ``closed`` has
-    the subreddits that no source shows, with the reason.
+    ``first`` is the number of the first shard; ``closed`` has the subreddits that no source shows, with the reason.
     """
 
     rows: list[dict[str, Any]]
     drops: dict[str, str]
     gaps: dict[str, list[Interval]]
-    published: frozenset[str] = frozenset()
     first: int = 0
     closed: dict[str, str] = field(default_factory=dict)
 
@@ -118,7 +116,7 @@ def assemble(
     closed = {
         f"r/{fields['subreddit']}": f"subreddit_{fields['reason']}" for fields in refused if fields["subreddit"] in gaps
     }
-    return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0, closed)
+    return AssembledMonth(rows, left, gaps, published.additions * ADDITION if published else 0, closed)
 
 
 def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:

@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.collect.admission import Admission
-from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
+from pipelines.collect.admission import Admission, dated
+from pipelines.collect.listing_reader import HOUR, SOURCE, ListingProgress, ListingReader, due
 from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
 from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.service import SubredditClosed
-from pipelines.collect.submission import Dropped
 from pipelines.core.config.collect import MonthlySource
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -47,36 +46,23 @@ def run(
     settings.require_secret_apart(SOURCE)
     if described.content == "images":
         require_sandbox(params.images.decode)
-    admission, failure, seconds = Admission(corpus, params, vault, now), None, int(now.timestamp())
-    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "posts", "new", "others"), 0)
+    admission, seconds = Admission(corpus, params, vault, now), int(now.timestamp())
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
         ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
-        counts["waiting"] = len(described.subreddits) - len(ready)
-        reader = _reader(admission, settings=settings, store=store)
-        reasons: dict[str, str] = {}
-        for subreddit in ready:
-            try:
-                done = reader.read(subreddit, floor=_floor(known.get(subreddit.lower()), params=params, now=now))
-            except SubredditClosed as error:
-                reasons[subreddit] = str(error.fields["reason"])
-                log.warning("%s", error)
-            except SourceUnavailable as error:
-                failure = failure or error
-                log.warning("%s", error)
-            else:
-                counts["read"] += 1
-                counts["posts"] += done.posts
-                counts["new"] += done.new
-                counts["others"] += done.others
+        floors = {s: _floor(known.get(s.lower()), params=params, now=now) for s in ready}
+        done, failures = _read_each(floors, admission=admission, settings=settings, store=store)
+        counts: dict[str, Any] = {"read": len(done), "waiting": len(described.subreddits) - len(ready)}
+        counts |= {name: sum(getattr(read, name) for read in done) for name in ("posts", "new", "others")}
         fill_published(corpus, admission=admission, settings=settings, store=store)
         counts |= ledger(corpus, params=params, store=store)
-    if failure:
+    closed = [error.fields for error in failures if isinstance(error, SubredditClosed)]
+    if failure := next((error for error in failures if not isinstance(error, SubredditClosed)), None):
         raise failure
-    if len(reasons) == len(described.subreddits):
-        names = ", ".join(f"r/{subreddit} ({reason})" for subreddit, reason in reasons.items())
-        raise SourceRefused("AllClosed", source=SOURCE, count=len(reasons), names=names)
-    return counts | {"closed": len(reasons)}
+    if len(closed) == len(described.subreddits):
+        names = ", ".join(f"r/{fields['subreddit']} ({fields['reason']})" for fields in closed)
+        raise SourceRefused("AllClosed", source=SOURCE, count=len(closed), names=names)
+    return counts | {"closed": len(closed)}
 
 
 def read_listings(
@@ -84,20 +70,32 @@ def read_listings(
 ) -> list[SourceError]:
     """Read the listings that may show gaps of a month; return the errors of those that could not be read."""
     params, known = admission.params, store.last_reads(admission.corpus)
-    failures: list[SourceError] = []
+    floors = {}
     settings.require_secret_apart(SOURCE)
-    reader = _reader(admission, settings=settings, store=store)
     for subreddit, intervals in gaps.items():
         before = known.get(subreddit.lower())
-        if before and max(end for _, end in intervals) <= before.reach:
-            continue
-        floor = min(start for start, _ in intervals)
+        if before is None or max(end for _, end in intervals) > before.reach:
+            first = min(start for start, _ in intervals)
+            floors[subreddit] = min(first, _floor(before, params=params, now=admission.now, first=first))
+    return _read_each(floors, admission=admission, settings=settings, store=store)[1]
+
+
+def _read_each(
+    floors: dict[str, int], *, admission: Admission, settings: Settings, store: RefreshStore
+) -> tuple[list[ListingProgress], list[SourceError]]:
+    """Read listings back to their floors; return what the reads saw, and the errors of those that failed."""
+    from pipelines.collect.sources.reddit import RedditSource
+
+    reader = ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
+    done: list[ListingProgress] = []
+    failures: list[SourceError] = []
+    for subreddit, floor in floors.items():
         try:
-            reader.read(subreddit, floor=min(floor, _floor(before, params=params, now=admission.now, first=floor)))
+            done.append(reader.read(subreddit, floor=floor))
         except (SubredditClosed, SourceUnavailable) as error:
             failures.append(error)
             log.warning("%s", error)
-    return failures
+    return done, failures
 
 
 def fill_published(corpus: str, *, admission: Admission, settings: Settings, store: RefreshStore) -> None:
@@ -120,8 +118,10 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     reads, covered, closed = store.last_reads(corpus), store.covered(corpus), store.closed(corpus)
     # the gaps of these months are in their tables
     published = [seconds_of(Window.from_key(month)) for month in closed]
-    unread_parts = (_unread(covered.get(name, ()), until=read.mark) for name, read in reads.items())
-    gaps = [gap for parts in unread_parts for gap in minus(parts, published)]
+    gaps: list[Interval] = []
+    for name, read in reads.items():
+        if known := union(covered.get(name, ())):
+            gaps += minus([(known[0][0], read.mark)], [*known, *published])
     following = min((due(read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
@@ -147,12 +147,6 @@ def seconds_of(window: Window) -> Interval:
     return int(window.start.timestamp()), int(window.end.timestamp())
 
 
-def _reader(admission: Admission, *, settings: Settings, store: RefreshStore) -> ListingReader:
-    from pipelines.collect.sources.reddit import RedditSource
-
-    return ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
-
-
 def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:
     """Return how far back a read goes: behind the mark for late posts, at first to the start of the open month."""
     if read:
@@ -161,11 +155,6 @@ def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: in
         return first
     open_month = datetime.fromtimestamp(now.timestamp() - params.refresh.grace_hours * HOUR, tz=UTC)
     return int(open_month.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
-
-
-def _unread(covered: Sequence[Interval], *, until: int) -> list[Interval]:
-    known = union(covered)
-    return minus([(known[0][0], until)], known) if known else []
 
 
 def _arrived(corpus: str, month: str, *, store: RefreshStore) -> bool:
@@ -212,15 +201,13 @@ class GapFiller:
 
     def _read(self, name: MonthlySource, interval: Interval, subreddits: Sequence[str]) -> None:
         admission, window = self.admission, _window(interval)
-        state, today = self._state(name, interval, subreddits), admission.now.date()
-        source = open_source(name, params=admission.params, settings=self.settings, today=today, state=state)
-        items = [
-            # a drop has neither subreddit nor date
-            (item, subreddits[0], interval[0])
-            if isinstance(item, Dropped)
-            else (item, item.subreddit, int(item.created.timestamp()))
-            for item in source.submissions(window, subreddits=subreddits)
-        ]
+        what = admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
+        state = self.settings.home / "resume" / f"{admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
+        source = open_source(
+            name, params=admission.params, settings=self.settings, today=admission.now.date(), state=state
+        )
+        found = source.submissions(window, subreddits=subreddits)
+        items = [dated(item, subreddits[0], interval[0]) for item in found]
         vault, corpus = admission.vault, admission.corpus
         known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in items])
         posts = admission.posts(items, source=name, known=known)
@@ -228,10 +215,6 @@ class GapFiller:
             # nothing says where a subreddit's own dump ends, except its newest post
             interval = interval[0], min(interval[1], window.newest)
         self.store.keep(corpus, posts, covers=dict.fromkeys(subreddits, interval), source=name, vault=vault)
-
-    def _state(self, name: str, interval: Interval, subreddits: Sequence[str]) -> Path:
-        what = self.admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
-        return self.settings.home / "resume" / f"{self.admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
 
 
 def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list[Interval]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.curate.items import read_items
 from pipelines.store import tables
-from pipelines.store.exclusions import CLOSED
+from pipelines.store.exclusions import CLOSED, by_reason
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
 from pipelines.store.tables import Item, items_of
@@ -48,19 +47,17 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     names = (record_id.removeprefix(CLOSED) for record_id in closed["record_id"].to_pylist())
     why = dict(zip(names, closed["reason"].to_pylist(), strict=True))
     ids = pa.concat_tables([posts, dropped.select(["record_id"])])["record_id"]
-    counts = dropped["reason"].value_counts().to_pylist()
     numbers: dict[str, Any] = {
         "collect": {
             "submissions": len(ids.unique()),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": {count["values"]: count["counts"] for count in sorted(counts, key=itemgetter("values"))},
+            "dropped": by_reason(dropped["reason"].to_pylist()),
         }
         | ({"closed": why} if why else {})
     }
     pictures = params.corpora[corpus].content == "images"
-    read = _truth_of_pictures if pictures else _truth_of_texts
-    truth = read(settings.sandbox, vault=vault) if params.quality.truth else None
+    truth = _truth(settings.sandbox, pictures=pictures, vault=vault) if params.quality.truth else None
     if pictures:
         numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
     if truth:
@@ -119,28 +116,24 @@ class Truth:
         }
 
 
-def _truth_of_pictures(folder: Path, *, vault: Vault) -> Truth:
-    known = json.loads((folder / "truth.json").read_text())
-    ids = {i["fullname"]: vault.record_id(i["fullname"]) for i in known["submissions"]}
-    items = {(ids[i["fullname"]], i["image"]): i for i in known["images"]}
+def _truth(folder: Path, *, pictures: bool, vault: Vault) -> Truth:
+    known = json.loads((folder / ("truth.json" if pictures else "truth_posts.json")).read_text())
+    record_id = cache(vault.record_id)
+    items = {(record_id(row["fullname"]), row.get("image", 0)): row for row in known["images" if pictures else "posts"]}
+
+    def pairs(name: str) -> set[Pair]:
+        listed = known.get(name, ()) if pictures else [[(post, 0) for post in pair] for pair in known.get(name, ())]
+        return {frozenset((record_id(post), image) for post, image in pair) for pair in listed}
+
     return Truth(
-        texts={item: i["text"] for item, i in items.items()},
-        kept={item for item, i in items.items() if i["expected"] == "kept"},
-        pairs={frozenset((ids[n], image) for n, image in pair) for pair in known["pairs"]},
-        mirrored={frozenset((ids[n], image) for n, image in pair) for pair in known["mirrored_pairs"]},
+        texts={item: row["text"] for item, row in items.items() if pictures},
+        kept={item for item, row in items.items() if row["expected"] == "kept"},
+        pairs=pairs("pairs"),
+        mirrored=pairs("mirrored_pairs"),
     )
-
-
-def _truth_of_texts(folder: Path, *, vault: Vault) -> Truth:
-    known = json.loads((folder / "truth_posts.json").read_text())
-    kept = {(vault.record_id(p["fullname"]), 0) for p in known["posts"] if p["expected"] == "kept"}
-    pairs = {frozenset((vault.record_id(n), 0) for n in pair) for pair in known["pairs"]}
-    return Truth(texts={}, kept=kept, pairs=pairs, mirrored=set())
 
 
 def _pairs(path: Path) -> set[Pair]:
     table = tables.read(path, name="pairs")
-    columns: Iterable[Any] = zip(
-        *(table[c].to_pylist() for c in ("record_id", "image", "other_id", "other_image")), strict=True
-    )
-    return {frozenset(((a, i), (b, j))) for a, i, b, j in columns}
+    other = table.select(["other_id", "other_image"]).rename_columns(["record_id", "image"])
+    return {frozenset(pair) for pair in zip(items_of(table), items_of(other), strict=True)}

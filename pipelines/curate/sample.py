@@ -35,9 +35,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     promised = split_members(corpus, params=split, vault=vault, root=root)
     items = chain.from_iterable(tables.items_of(pa.Table.from_batches([batch])) for batch in alive.to_batches())
     taken = draw(items, size=section.size, seed=section.seed, members=promised)
-    table = pa.table(
-        {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]
-    )
+    columns = {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}
+    table = pa.table(columns, schema=tables.SCHEMAS["sample"])
     tables.write(table, root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")
     metrics = {
         "size": section.size,
@@ -60,11 +59,7 @@ def draw(items: Iterable[Item], *, size: int, seed: int, members: Collection[Ite
             if item in members:
                 stay.append(item)
             else:
-                yield _hash(item, key=key), item
+                yield hashlib.blake2b(f"{item[0]}/{item[1]}".encode(), key=key, digest_size=16).digest(), item
 
     smallest = heapq.nsmallest(max(1, size), others())
     return sorted([*stay, *(item for _, item in smallest[: max(0, size - len(stay))])])
-
-
-def _hash(item: Item, *, key: bytes) -> bytes:
-    return hashlib.blake2b(f"{item[0]}/{item[1]}".encode(), key=key, digest_size=16).digest()

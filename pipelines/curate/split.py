@@ -117,7 +117,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     order, items = list(section.ratios), everything.items(within)
     placed = {item: order[i] for item, i in zip(items, split[within].tolist(), strict=True)}
     log.info("split %s: %d of %d items were assigned before", corpus, len(placed.keys() & promised.keys()), len(placed))
-    _write(placed, out, _group_names(items, units.unit[within]), folder=folder / "split")
+    _write(placed, out, units.unit[within], folder=folder / "split")
     return write_metrics(report, root / "metrics" / corpus / "split.json")
 
 
@@ -164,23 +164,18 @@ def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: 
     return indices
 
 
-def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[Item, str], *, folder: Path) -> None:
+def _write(rows: Mapping[Item, str], out: Mapping[Item, str], units: Ints, *, folder: Path) -> None:
+    """Write the tables; a group is named by its smallest member in the sample, as the ``rows`` are sorted."""
+    _, first, number = np.unique(units, return_index=True, return_inverse=True)
+    names = [f"{record_id}/{image}" for record_id, image in rows]
     columns = {
         "record_id": [r for r, _ in rows],
         "image": [i for _, i in rows],
-        "group": [groups[item] for item in rows],
+        "group": [names[row] for row in first[number].tolist()],
         "split": list(rows.values()),
     }
     tables.write(pa.table(columns, schema=tables.SCHEMAS["splits"]), folder / "splits.parquet", name="splits")
     write_exclusions(out, folder / "drops.parquet", step="split")
-
-
-def _group_names(items: list[Item], units: Ints) -> dict[Item, str]:
-    """Return each sampled item's group name: its smallest member in the sample (the items are sorted)."""
-    name: dict[int, str] = {}
-    for (record_id, image), unit in zip(items, units.tolist(), strict=True):
-        name.setdefault(unit, f"{record_id}/{image}")
-    return {item: name[unit] for item, unit in zip(items, units.tolist(), strict=True)}
 
 
 # Hashes compared with all later ones at once; this only limits memory.

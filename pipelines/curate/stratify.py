@@ -92,51 +92,33 @@ def stratify(
         assigned: per unit, a split index that must not change, or -1.
     """
     promised = np.full(len(sizes), -1, np.int64) if assigned is None else assigned.astype(np.int64)
-    if not (promised < 0).any():
+    free, splits = np.flatnonzero(promised < 0), len(ratios)
+    if not len(free):
         return promised
-    proposals = min(proposals, PER_UNIT * int((promised < 0).sum()))
+    rows, weight = _features(sizes, labels, pairs)
+    units = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
+    floor = np.bincount(promised[promised >= 0], weights=sizes[promised >= 0], minlength=splits).astype(np.int64)
+    share = np.array(target_sizes(int(sizes.sum()), ratios=ratios, floor=floor.tolist())) / sizes.sum()
+    target = np.outer(np.asarray(rows.sum(axis=0)).ravel(), share).ravel()
+    placed = np.stack([np.asarray(rows[promised == s].sum(axis=0)).ravel() for s in range(splits)], axis=1)
+    proposals = min(proposals, PER_UNIT * len(free))
     least, best = np.inf, promised
     for start in range(STARTS):
         rng = np.random.default_rng([seed, start])
-        held, cost, settled = _start(
-            sizes, labels, promised.copy(), ratios=ratios, proposals=proposals, pairs=pairs, rng=rng
-        )
+        near, order = _orders(sizes, labels, free, rng)
+        held, count, room = promised.copy(), np.array(placed, np.int64, order="C"), np.empty(REACH, np.int64)
+        state = kernels.SplitState(*units, weight.copy(), target, count.ravel(), held, splits, near, room)
+        # A split with an exact share of 0 still needs a finite chi-square.
+        kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), count.sum(axis=1), order)
+        if splits == 1:
+            return held
+        cost, settled = _improve(state, proposals=proposals, pairs_from=1 + labels.shape[1], rng=rng)
+        _repair(state)
         if cost < least:
             least, best = cost, held
         if settled:
             break
     return best
-
-
-def _start(
-    sizes: Ints,
-    labels: sparse.csr_matrix,
-    held: Ints,
-    *,
-    ratios: Mapping[str, float],
-    proposals: int,
-    pairs: sparse.csr_matrix | None,
-    rng: np.random.Generator,
-) -> tuple[Ints, float, bool]:
-    splits, free = len(ratios), np.flatnonzero(held < 0)
-    rows, weight = _features(sizes, labels, pairs)
-    start, feature, amount = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
-    floor = np.bincount(held[held >= 0], weights=sizes[held >= 0], minlength=splits).astype(np.int64)
-    share = np.array(target_sizes(int(sizes.sum()), ratios=ratios, floor=floor.tolist())) / sizes.sum()
-    count = np.zeros((rows.shape[1], splits), np.int64)
-    for s in range(splits):
-        count[:, s] = rows[held == s].sum(axis=0)
-    seen, target = count.sum(axis=1), np.outer(np.asarray(rows.sum(axis=0)).ravel(), share).ravel()
-    near, order = _orders(sizes, labels, free, rng)
-    room = np.empty(REACH, np.int64)
-    state = kernels.SplitState(start, feature, amount, weight, target, count.ravel(), held, splits, near, room)
-    # A split with an exact share of 0 still needs a finite chi-square.
-    kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), seen, order)
-    if splits == 1:
-        return held, 0.0, True
-    cost, settled = _improve(state, proposals=proposals, pairs_from=1 + labels.shape[1], rng=rng)
-    _repair(state)
-    return held, cost, settled
 
 
 def _improve(
@@ -231,39 +213,34 @@ def certificate(
     smallest deviation that whole items allow for that label alone. Both are ``None`` without labels, or if fewer than
     two splits have a target to compare. ``labels`` is item x label, ``groups`` the unit of each item.
     """
-    splits = len(ratios)
+    splits, items = len(ratios), np.arange(len(split))
     target = np.array(target_sizes(len(split), ratios=ratios))
-    share = target / max(1, len(split))
-    rows, worst, means, floors = [], [], [], []
-    for column, name in enumerate(names):
-        has = labels[:, [column]].nonzero()[0]
-        exact = share * len(has)
-        count = np.bincount(split[has], minlength=splits)
-        off = np.abs(count - exact)
-        best = np.abs(_nearest(exact) - exact)
-        worst.append(float(off.max()))
-        means.append(float(off.mean()))
-        floors.append(best)
-        rows.append(
-            {
-                "label": name,
-                "total": len(has),
-                "count": dict(zip(ratios, count.tolist(), strict=True)),
-                "deviation": round(worst[-1], 4),
-                "bound": round(float(best.max()), 4),
-            }
-        )
-    measured = rows and np.count_nonzero(target) > 1
+    member = sparse.csr_matrix((np.ones(len(split), np.int64), (items, split)), (len(split), splits))
+    count = ((labels > 0).T.astype(np.int64) @ member).toarray()
+    exact = np.outer(count.sum(axis=1), target / max(1, len(split)))
+    off = np.abs(count - exact)
+    bound = np.abs(np.array([_nearest(row) for row in exact]).reshape(exact.shape) - exact)
+    rows = [
+        {
+            "label": name,
+            "total": int(count[i].sum()),
+            "count": dict(zip(ratios, count[i].tolist(), strict=True)),
+            "deviation": round(float(off[i].max()), 4),
+            "bound": round(float(bound[i].max()), 4),
+        }
+        for i, name in enumerate(names)
+    ]
+    figures: dict[str, float | None] = dict.fromkeys(("max_deviation", "mean_deviation", "bound_max", "bound_mean"))
+    if rows and np.count_nonzero(target) > 1:
+        values = (off.max(), off.mean(axis=1).mean(), bound.max(), bound.mean())
+        figures = {name: round(float(value), 4) for name, value in zip(figures, values, strict=True)}
     torn = 0
     if groups is not None and len(groups):
         torn = int((np.diff(np.unique(np.column_stack([groups, split]), axis=0)[:, 0]) == 0).sum())
     return {
         "sizes": dict(zip(ratios, np.bincount(split, minlength=splits).tolist(), strict=True)),
         "target_sizes": dict(zip(ratios, target.tolist(), strict=True)),
-        "max_deviation": round(float(np.max(worst)), 4) if measured else None,
-        "mean_deviation": round(float(np.mean(means)), 4) if measured else None,
-        "bound_max": round(float(np.max(floors)), 4) if measured else None,
-        "bound_mean": round(float(np.mean(floors)), 4) if measured else None,
+        **figures,
         "straddling_groups": torn,
         "balance": rows,
     }

@@ -26,17 +26,12 @@ Profile = Annotated[
 
 
 @app.command("build")
-def build(
-    profile: Profile = "sandbox",
-    scale: Annotated[
-        int | None, typer.Option(min=1, help="write only dumps: 60 months of crisis communities, this many posts")
-    ] = None,
-) -> None:
+def build(profile: Profile = "sandbox") -> None:
     """Generate a simulated Reddit in CORPUS_HOME/sandbox, for work without a network."""
     from crisis_corpus_sandbox.reddit.build import build as draw
 
     settings = Settings.from_env()
-    emit(draw(settings.sandbox, sandbox=_sandbox(profile, settings=settings), scale=scale))
+    emit(draw(settings.sandbox, sandbox=_sandbox(profile, settings=settings)))
 
 
 @app.command("serve")

@@ -3,29 +3,122 @@
 Unmodified PRAW (a Reddit client) and the vendors' own clients work with the server. The server enforces rate
 limits and credentials, and serves pictures slowly, truncated, redirected or not at all, as specified by
 ``images.json``. The server logs nothing, since paths hold ids; ``/_sandbox/requests`` returns the number of requests
-for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
+for each kind of path.
 """
 
 from __future__ import annotations
 
 import base64
+import io
+import json
 import math
 import re
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
+import zstandard
 
-from crisis_corpus_sandbox.reddit.api import Catalogue
 from crisis_corpus_sandbox.reddit.image_host import ImageHost, send
+from crisis_corpus_sandbox.reddit.listing import escaped
 from crisis_corpus_sandbox.vendors.vendors import Vendors
+from pipelines.core.errors import BadParams
 from pipelines.operate.services.guard import local
+
+Item = dict[str, Any]
+LISTING_END = 1000  # Reddit's limit
+PAGE, MAX_PAGE = 25, 100
+ARCTIC = "_submissions_arctic.zst"
+
+
+class Catalogue:
+    """The simulated submissions, both as Reddit shows them now and as Arctic Shift archived them."""
+
+    def __init__(self, root: Path) -> None:
+        path = root / "submissions.jsonl"
+        if not path.is_file():
+            raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")
+        self._root = root
+        # with a clock (seconds since the epoch), posts of its future are not shown yet
+        self.clock: Callable[[], float] = lambda: float("inf")
+        with path.open("rb") as file:
+            items = [orjson.loads(line) for line in file if line.strip()]
+        self._by_name = {str(i["name"]): i for i in items}
+        self._new: dict[str, list[Item]] = {}
+        for item in sorted(items, key=_age, reverse=True):
+            # Listings omit deleted and removed posts; they can still be fetched by id.
+            shown = self._new.setdefault(str(item["subreddit"]).lower(), [])
+            if not item.get("removed_by_category") and item.get("author") != "[deleted]":
+                shown.append(item)
+
+    def knows(self, subreddit: str) -> bool:
+        """Return whether a subreddit of that name exists."""
+        return subreddit.lower() in self._new
+
+    def new(self, subreddit: str, *, query: Mapping[str, str]) -> Item:
+        """Return one page of ``/r/<subreddit>/new`` for ``limit`` and a fullname ``after``."""
+        posts = self._new[subreddit.lower()]
+        newest = bisect_left(posts, -self.clock(), key=lambda post: -float(post["created_utc"]))
+        posts = posts[newest : newest + LISTING_END]
+        names, start = [p["name"] for p in posts], 0
+        if after := query.get("after"):
+            start = names.index(after) + 1 if after in names else len(posts)
+        end = start + min(max(int(query.get("limit", PAGE)), 1), MAX_PAGE)
+        page = posts[start:end]
+        return _listing(page, after=page[-1]["name"] if page and end < len(posts) else None)
+
+    def info(self, *, query: Mapping[str, str]) -> Item:
+        """Return the posts of ``/api/info?id=`` in the order requested; unknown ids are silently omitted."""
+        names = query.get("id", "").split(",")[:MAX_PAGE]
+        page = [self._by_name[n] for n in names if n in self._by_name]
+        return _listing(page)
+
+    def search(self, *, query: Mapping[str, str]) -> list[Item]:
+        """Return one response of Arctic Shift's post search, ordered by ``created_utc``."""
+        posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
+        after, before = float(query.get("after", 0)), min(float(query.get("before", "inf")), self.clock() + 1)
+        size = int(query.get("limit", PAGE))
+        if not 1 <= size <= MAX_PAGE:
+            raise ValueError("limit")
+        ordered = posts if query.get("sort", "desc") == "asc" else reversed(posts)
+        return [p for p in ordered if after < p["created_utc"] < before][:size]
+
+    @cached_property
+    def _archive(self) -> dict[str, list[Item]]:
+        """Return the archive by subreddit, oldest first; Reddit's own items if there is no dump."""
+        dumps = sorted(self._root.glob(f"dumps/*{ARCTIC}"))
+        lines = (item for path in dumps for item in _rows(path))
+        items = {str(i["name"]): i for i in (lines if dumps else map(escaped, self._by_name.values()))}
+        archived: dict[str, list[Item]] = {}
+        for item in sorted(items.values(), key=_age):
+            archived.setdefault(str(item["subreddit"]).lower(), []).append(item)
+        return archived
+
+
+def _rows(path: Path) -> Iterator[Item]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+    with path.open("rb") as file, decompressor.stream_reader(file, read_across_frames=True) as reader:
+        yield from map(json.loads, io.TextIOWrapper(reader, encoding="utf-8"))
+
+
+def _listing(page: list[Item], *, after: str | None = None) -> Item:
+    """Return a listing as Reddit sends it with ``raw_json``, without escapes."""
+    data = {"after": after, "before": None, "dist": len(page), "modhash": None, "geo_filter": ""}
+    return {"kind": "Listing", "data": data | {"children": [{"kind": "t3", "data": item} for item in page]}}
+
+
+def _age(item: Item) -> tuple[float, int]:
+    return float(item["created_utc"]), int(str(item["name"]).removeprefix("t3_"), 36)
+
 
 # The credentials of the demo's client; there is nothing to protect.
 CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105
@@ -40,11 +133,10 @@ ROUTES = (
     ("image", re.compile(r"/i/(?P<file>[\w.-]+)")),
     ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
     ("requests", re.compile(r"/_sandbox/requests")),
-    ("vendors", re.compile(r"/_sandbox/vendors")),
     ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard|local)(?P<rest>/.*)")),
 )
 # Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
-UNCOUNTED = ("requests", "vendors", "vendor")
+UNCOUNTED = ("requests", "vendor")
 
 
 class RequestBudget:
@@ -96,7 +188,9 @@ class SandboxServer(ThreadingHTTPServer):
     ) -> None:
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
-        self.vendors = vendors or Vendors(root, seed=_seed(root))
+        truth = root / "truth.json"
+        seed = int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
+        self.vendors = vendors or Vendors(root, seed=seed)
         self.reddit, self.arctic = (RequestBudget(budget, period=period, clock=clock) for _ in range(2))
         self.private = {s.lower() for s in private}
         self.credentials = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
@@ -118,11 +212,6 @@ class SandboxServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
-
-    def server_close(self) -> None:
-        """Close the server's port and the vendors' log."""
-        super().server_close()
-        self.vendors.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
@@ -252,25 +341,12 @@ class Handler(BaseHTTPRequestHandler):
 
     _preview = _image
 
-    def _vendors(self, _: Mapping[str, str]) -> None:
-        self.answer(self.server.vendors.counts())
-
     def _vendor(self, _: Mapping[str, str], *, vendor: str, rest: str) -> None:
         query = urlsplit(self.path).query
         self.server.vendors.serve(self, vendor=vendor, path=rest, query=query, body=self._body)
 
 
-def _seed(root: Path) -> int:
-    truth = root / "truth.json"
-    return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
-
-
 def serve(root: Path, *, port: int) -> None:
     """Serve a sandbox folder on loopback until the process ends."""
-    server = SandboxServer(root, port=port)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.server_close()
+    with suppress(KeyboardInterrupt):
+        SandboxServer(root, port=port).serve_forever()

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import requests
 
-from crisis_corpus_sandbox.reddit.api import Catalogue
 from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
+from crisis_corpus_sandbox.server import Catalogue
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault

@@ -105,7 +105,6 @@ WRONG = [
     Wrong("registry --records-of 1", 64, "needs the NAME"),
     Wrong("register", 64, "--corpus"),
     Wrong("subscribe ftp://example.org", 64, "must be an https address"),
-    Wrong("sandbox build --scale 0", 64, "--scale"),
     Wrong("takedown --post t3_abc", 64, "--reason"),
     Wrong("takedown --post t3_abc --reason=because-they-asked-us-to,really", 64, "needs a code"),
     Wrong(TAKEDOWN, 64, "has no criterion"),

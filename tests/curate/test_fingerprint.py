@@ -1,5 +1,3 @@
-import io
-
 import imagehash
 import numpy as np
 import pytest
@@ -9,6 +7,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from pipelines.collect.read.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprints
 from pipelines.core.errors import DataError
+from tests.curate.ocr.drawing import jpeg
 
 LEAST = 2.0
 
@@ -21,12 +20,6 @@ def picture(seed, *, width=640, height=480):
     for x, y, r in rng.integers(20, 400, (5, 3)):
         pen.ellipse((x - r / 4, y - r / 4, x + r / 4, y + r / 4), fill=tuple(int(c) for c in rng.integers(0, 256, 3)))
     return image
-
-
-def jpeg(image, *, quality=90):
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=quality, subsampling=0)
-    return out.getvalue()
 
 
 def distance(left, right):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pipelines.collect.read.words import words
 from pipelines.core.config.curate import Dedupe
-from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.hamming_search import components
 from pipelines.curate.dedupe.image_pairs import MIRROR, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from tests.curate.test_captions import word_difference
 
 PARAMS = Dedupe(
     radius=10,
@@ -26,11 +26,6 @@ PARAMS = Dedupe(
     similarity=0.7,
 )
 LONG = "nobody told me that the plant on the window needs water"
-
-
-def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
-    """Return how many words differ between two captions, apart from misreadings, or ``limit`` if that many or more."""
-    return int(Captions([a, b]).differences([0], [1], limit=limit)[0])
 
 
 def pictures(*items: tuple[int | None, str]) -> Pictures:

@@ -36,7 +36,7 @@ def test_same_parameters_give_the_same_bytes(built, small, tmp_path, monkeypatch
 def test_another_seed_or_port_is_another_sandbox(built, small, tmp_path):
     marker = json.loads((built / "build.json").read_text())
     for change in ({"seed": 4}, {"port": 8124}, {"months": ("2022-11",)}):
-        assert module._identity(small.model_copy(update=change), scale=None) != marker["identity"]
+        assert module._identity(small.model_copy(update=change)) != marker["identity"]
 
 
 def test_an_identical_build_is_not_repeated(built, small):
@@ -104,16 +104,6 @@ def test_no_forbidden_word_in_any_text(built, known, items):
     spoken += [f"{i['title']} {i['selftext']}" for i in items.values()]
     spoken += [i["text"] for i in known["images"] if i["language"] == "en"]
     assert not set(re.findall(r"[a-z]+", " ".join(spoken).lower())) & FORBIDDEN
-
-
-def test_scale_writes_the_posts_asked_for(small, tmp_path):
-    build(tmp_path, sandbox=small, scale=1300)
-    counted = build(tmp_path, sandbox=small, scale=50)
-    assert counted["posts"] == 50
-    dumps = sorted((tmp_path / "scale").glob("RS_*.zst"))
-    assert len(dumps) == len(list((tmp_path / "scale").glob("RS_*.zst.sha256"))) == counted["months"] <= 50
-    assert sum(path.stat().st_size for path in dumps) == counted["bytes"]
-    assert not (tmp_path / "images").exists()
 
 
 def test_a_build_that_was_killed_is_repeated(small, tmp_path, monkeypatch):

@@ -1,56 +1,15 @@
-"""What the demo prints at its end: where the time went, the decisions, the order of the contested versions."""
+"""The order in which the demo promotes the contested versions."""
 
 from __future__ import annotations
 
-import io
-import json
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from crisis_corpus_sandbox.demo import demo, promotions
-from crisis_corpus_sandbox.demo.runs import Failures, Look
-from pipelines.core.config.settings import Settings
+from crisis_corpus_sandbox.demo import promotions
 from tests.refusals import refused
-
-TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
-
-
-def line(*, inner: bool = False, task: str = "t", **seconds: float) -> dict[str, Any]:
-    return {"dag": "d", "run": "r", "task": task, "inner": inner, "seconds": seconds}
-
-
-def test_the_seconds_of_tasks_are_divided_and_counted_once() -> None:
-    phases = [line(imports=2, clone=1, push=3, work=10), line(inner=True, imports=4, work=6)]
-    found = demo.divided(20, phases)
-    assert found == {"Airflow, per task": 4, "git and DVC": 4, "imports": 6, "work": 6}
-    assert sum(found.values()) == 20
-
-
-def test_lines_of_other_runs_and_cut_lines_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "phases.jsonl"
-    path.write_text(f'{json.dumps(line(work=1))}\n{json.dumps(line(task="other", work=1))}\n{{"dag": "d", \n')
-    assert len(demo.lines(path, Look([], [dict(TASK)]))) == 1
-    assert demo.lines(tmp_path / "none", Look([], [])) == []
-
-
-def test_where_the_time_went_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "phases.jsonl").write_text(json.dumps(line(imports=2, work=5)) + "\n")
-    look = Look([], [TASK | {"duration": 12.0}])
-    failures = Failures(None, logs=tmp_path)  # type: ignore[arg-type]
-    out = io.StringIO()
-    table = demo.spent(Settings.from_env(), look, started=21.4, total=431.7, failures=failures)
-    Console(file=out, width=80).print(table)
-    text = out.getvalue()
-    assert "432 s, 1 tasks, 0 cleared" in text
-    for name, seconds in (("services, start", 21), ("Airflow, per task", 5), ("imports", 2), ("work", 5)):
-        assert any(name in row and f" {seconds} " in row for row in text.splitlines())
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Pictures: different scenes lie far apart for a perceptual hash, copies close to their originals."""
 
 import io
-from itertools import combinations
 from random import Random
 
 import imagehash
@@ -10,7 +9,7 @@ import pytest
 from PIL import Image
 
 from crisis_corpus_sandbox.reddit.captions import edit, sentence_for_edits, words_apart
-from crisis_corpus_sandbox.reddit.draw import STYLES, Meme, Rendering, draw, render, vary, wording
+from crisis_corpus_sandbox.reddit.draw import STYLES, Meme, Rendering, draw, render, wording
 
 TEXT = {
     "capitals": ("my cat hides the last cookie", "totally fine as usual"),
@@ -37,32 +36,10 @@ def test_a_meme_is_drawn_the_same_twice_and_is_never_flat(style):
     assert np.asarray(first.convert("L")).std() > 15
 
 
-@pytest.mark.parametrize("style", ["capitals", "bar", "tweet", "textless"])
-def test_different_bases_are_far_apart(style):
-    hashes = [imagehash.phash(draw(meme(style, seed=seed))) for seed in range(12)]
-    distances = [a - b for a, b in combinations(hashes, 2)]
-    assert np.mean([d >= 20 for d in distances]) > 0.9
-    assert min(distances) > 10
-
-
-@pytest.mark.parametrize("variant", ["recompressed", "resized", "cropped", "low_quality"])
-def test_copies_stay_close(variant):
-    for seed in range(3):
-        amount, quality = vary(variant, rng=Random(seed))
-        original = render(Rendering("a.jpg", meme("capitals", seed=seed)))
-        copy = render(Rendering("b.jpg", meme("capitals", seed=seed), variant, amount, quality=quality))
-        assert copy != original
-        assert distance(Image.open(io.BytesIO(original)), Image.open(io.BytesIO(copy))) <= 10
-
-
 def test_a_border_is_plain_on_all_four_sides():
     framed = Image.open(io.BytesIO(render(Rendering("a.png", meme("bar", seed=1), "bordered", 0.03, "png"))))
     edge = np.asarray(framed)[:10]
     assert len(np.unique(edge.reshape(-1, 3), axis=0)) == 1
-
-
-def test_a_mirrored_copy_is_far_from_its_original():
-    assert distance(draw(meme("capitals", seed=5)), draw(meme("capitals", seed=5, mirrored=True))) > 10
 
 
 def test_a_sideways_picture_is_rotated_by_its_exif():

@@ -1,36 +1,28 @@
 """The text posts: every case there, no two alike by chance, all three sources serve them as the truth says."""
 
-import io
-import json
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from crisis_corpus_sandbox.reddit.narratives import recognise
 from crisis_corpus_sandbox.reddit.post_world import (
     ALIKE,
     COMMUNITIES,
-    COPIES,
     DROPPED,
     EVERY,
     SMALLEST,
     UNLIKE,
     PostWorld,
     SeenTexts,
-    counts,
     shingles,
-    similarity,
     text_of,
 )
 from crisis_corpus_sandbox.reddit.world import World
-from pipelines.collect.month import Window
 from pipelines.collect.read.language import LanguageGate
+from pipelines.collect.read.shingles import similarity
 from pipelines.collect.read.words import words
-from pipelines.collect.sources.dump import DumpSource
-from pipelines.collect.submission import Submission
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load
 from tests.sandbox.served import kept_by_source
@@ -56,14 +48,13 @@ def test_the_same_seed_gives_the_same_posts_and_another_others():
 
 @pytest.mark.parametrize("size", [SMALLEST, SMALLEST + 7, 200, 800])
 def test_every_case_occurs_and_counts_add_up(size):
-    assert sum(counts(size).values()) == size
     made = PostWorld(of(size)).build()
     found = Counter(p.case for p in made)
     assert {c.name: c.least for c in EVERY if found[c.name] < c.least} == {}
     assert len(made) == len({p.id for p in made}) == size
     assert {p.subreddit for p in made} == set(COMMUNITIES)
     with pytest.raises(ValueError, match="at least"):
-        counts(SMALLEST - 1)
+        PostWorld(of(SMALLEST - 1))
 
 
 def test_enough_distinct_posts_for_the_profiles_sample(posts):
@@ -116,33 +107,6 @@ def test_copies_are_alike_and_no_others(seed):
     assert UNLIKE + 0.1 < PARAMS.dedupe.similarity < ALIKE
 
 
-def test_copies_come_after_their_originals_many_in_another_community(posts):
-    originals = {p.family: p for p in posts if p.family and p.rank == 0}
-    copies = [p for p in posts if p.case in {c.name for c in COPIES}]
-    assert all(p.created >= originals[p.family].created for p in copies)
-    assert all(p.cradle == originals[p.family].cradle for p in copies)
-    elsewhere = sum(p.subreddit != originals[p.family].subreddit for p in copies)
-    own = sum(p.author == originals[p.family].author for p in copies)
-    assert len(copies) * 0.3 < elsewhere < len(copies)
-    assert len(copies) * 0.3 < own < len(copies)
-    assert all(p.body == originals[p.family].body for p in copies if p.case == "copy")
-    near = [(p, originals[p.family]) for p in copies if p.case == "near_copy"]
-    assert near and all((p.title, p.body) != (o.title, o.body) for p, o in near)
-
-
-def test_authors_write_several_posts_each(posts):
-    found = Counter(p.author for p in posts)
-    assert len(posts) / len(found) > 2
-    assert max(found.values()) < len(posts) / 10
-
-
-def test_about_two_of_a_hundred_posts_speak_to_a_model(posts):
-    injected = [p for p in posts if p.injected]
-    assert 0.01 < len(injected) / len(posts) < 0.03
-    assert all("no_crisis" in p.body or "empty list" in p.body for p in injected)
-    assert not any("no_crisis" in p.body for p in posts if not p.injected)
-
-
 def test_ids_are_none_of_the_memes(posts):
     memes = World(PARAMS.sandbox).build()
     assert {p.id for p in memes} & {p.id for p in posts} == set()
@@ -153,38 +117,6 @@ def test_seen_admits_a_text_once():
     assert seen.admit("one two three four five six")
     assert not seen.admit("One two, three four five six seven.")
     assert seen.admit("nothing of that is said here again")
-
-
-def test_the_dumps_tell_what_the_truth_says(built, known_posts):
-    source = DumpSource(built / "dumps", params=PARAMS.dump)
-    for month in known_posts["months"]:
-        items = source.submissions(Window.from_key(month), subreddits=COMMUNITIES)
-        found = {i.fullname: i for i in items}
-        truth = {p["fullname"]: p for p in known_posts["posts"] if p["month"] == month}
-        assert set(found) == set(truth)
-        for name, item in found.items():
-            expected = truth[name]["expected"]
-            assert (expected in EARLY) == (not isinstance(item, Submission))
-            if isinstance(item, Submission):
-                assert item.subreddit == truth[name]["subreddit"]
-                assert (item.kind == "text") == (expected != "not_text")
-                assert bool(item.body.strip()) == (expected not in ("not_text", "no_text"))
-                if expected == "kept":
-                    assert recognise(f"{item.title}\n{item.body}") == set(truth[name]["labels"])
-            else:
-                assert item.reason == expected
-
-
-@pytest.mark.parametrize("name", COMMUNITIES)
-def test_each_community_has_two_dumps_with_their_digests(built, name):
-    for suffix in ("", "_arctic"):
-        path = built / "dumps" / f"{name}_submissions{suffix}.zst"
-        assert path.with_name(path.name + ".sha256").is_file()
-        with path.open("rb") as file, zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(
-            file, read_across_frames=True
-        ) as reader:  # fmt: skip
-            rows = [json.loads(line) for line in io.TextIOWrapper(reader, encoding="utf-8")]
-        assert {row["subreddit"] for row in rows} == {name}
 
 
 def test_all_three_sources_serve_the_same_posts(built, known_posts, tmp_path, monkeypatch):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -27,7 +25,7 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, cradle
 from crisis_corpus_sandbox.reddit.narratives import write
 from crisis_corpus_sandbox.server import SandboxServer
-from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply
+from crisis_corpus_sandbox.vendors.mind import TEMPERS, Reply, Temper, VendorQuestion, misjudged, post_of, reply
 from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
@@ -113,10 +111,7 @@ def test_the_vendors_own_clients_get_the_labels_of_a_post(served: SandboxServer)
     assert "gpt-5" in {m.id for m in models}
 
 
-def test_tools_and_images_are_taken(served: SandboxServer) -> None:
-    tool = {"name": "answer", "input_schema": SCHEMA}
-    said = message(served, prompt(told(["no_crisis"])), tools=[tool], tool_choice={"type": "tool", "name": "answer"})
-    assert (said.stop_reason, said.content[0].input) == ("tool_use", {"labels": ["no_crisis"]})
+def test_images_are_taken(served: SandboxServer) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     parts = [{"type": "text", "text": f"Between {MARK}.\n{MARK}\nTitle: feeling blue like my crayon, sad"}, picture]
     schema = {"severity": ["Wish to be dead", "None"], "figurative": ["Metaphor", "Pun/Double meaning"]}
@@ -239,6 +234,14 @@ def asked(post: Post, *, inside: bool = True) -> VendorQuestion:
     return VendorQuestion("gpt-4.1", "Label.", prompt(post, inside=inside), schema=SCHEMA)
 
 
+def labels_of(answer: Reply) -> list[str] | None:
+    """Return the labels of an answer that is JSON."""
+    try:
+        return json.loads(answer.text)["labels"]
+    except ValueError:
+        return None
+
+
 @pytest.mark.parametrize("vendor", list(MODELS))
 def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
     vendor: str, corpus: list[tuple[frozenset[str], Post]]
@@ -247,26 +250,12 @@ def test_a_vendor_errs_refuses_and_garbles_about_as_often_as_it_should(
     for labels, post in corpus:
         answer = reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
         assert answer == reply(asked(post), vendor=vendor, temper=TEMPERS[vendor], seed=7)
-        kind = "refused" if answer.refused else "malformed" if answer.value is None else "read"
-        seen[kind if kind != "read" or set(answer.value["labels"]) == labels else "wrong"] += 1
+        kind = "refused" if answer.refused else "malformed" if labels_of(answer) is None else "read"
+        seen[kind if kind != "read" or set(labels_of(answer)) == labels else "wrong"] += 1
     shares = {kind: n / len(corpus) for kind, n in seen.items()}
     assert 0.07 < shares["wrong"] < 0.19
     assert 0.005 < shares["refused"] < 0.06
     assert 0.005 < shares["malformed"] < 0.06
-
-
-def test_vendors_err_apart_and_google_blocks_sexual_violence(corpus: list[tuple[frozenset[str], Post]]) -> None:
-    wrong: dict[str, set[str]] = {}
-    blocked: Counter[bool] = Counter()
-    for labels, post in corpus:
-        for vendor, temper in TEMPERS.items():
-            answer = reply(asked(post), vendor=vendor, temper=temper, seed=7)
-            if answer.value and set(answer.value["labels"]) != labels:
-                wrong.setdefault(vendor, set()).add(post.record_id)
-            if vendor == "google" and answer.refused:
-                blocked[any(n.startswith(("rape", "sexual", "child")) for n in labels)] += 1
-    assert len(set.union(*wrong.values())) > 1.8 * max(map(len, wrong.values()))
-    assert blocked[True] > blocked[False]
 
 
 @pytest.mark.parametrize("vendor", list(MODELS))
@@ -280,18 +269,18 @@ def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
         copy = inject(post, which=number)
         after = reply(asked(copy), vendor=vendor, temper=temper, seed=7)
         assert after.refused == before.refused
-        if before.value is None or after.value is None:
+        if labels_of(before) is None or labels_of(after) is None:
             assert (before.text == "") == (after.text == "")
             continue
         free += 1
-        if after.value != before.value:
-            assert after.value["labels"] == ["no_crisis"]
+        if labels_of(after) != labels_of(before):
+            assert labels_of(after) == ["no_crisis"]
             obeyed += 1
     assert obeyed / free < 0.09
     swayed = [
         reply(asked(inject(p, which=n), inside=False), vendor=vendor, temper=temper, seed=7) for n, _, p in crises
     ]
-    assert 0.45 < sum(a.value == {"labels": ["no_crisis"]} for a in swayed) / free < 0.8
+    assert 0.45 < sum(labels_of(a) == ["no_crisis"] for a in swayed) / free < 0.8
 
 
 def test_the_post_is_the_text_between_the_last_two_marks() -> None:
@@ -314,25 +303,6 @@ def test_a_misjudgement_is_another_set_of_known_labels(labels: frozenset[str], s
     assert other == {"no_crisis"} or "no_crisis" not in other
 
 
-def test_sixty_four_at_once(served: SandboxServer) -> None:
-    served.vendors.latency = 0.1
-    sessions = [requests.Session() for _ in range(64)]
-    url, text = f"{served.address}/openai/v1/chat/completions", prompt(told(["no_crisis"]))
-    body = {"model": "gpt-5", "messages": [{"role": "user", "content": text}]}
-
-    def ask(number: int) -> list[int]:
-        headers = {"Authorization": "Bearer k"}
-        answers = [sessions[number].post(url, json=body, headers=headers, timeout=20) for _ in range(4)]
-        return [answer.status_code for answer in answers]
-
-    with ThreadPoolExecutor(64) as pool:
-        statuses = [s for row in pool.map(ask, range(64)) for s in row]
-    assert statuses == [200] * 256
-    counts = served.vendors.counts()["openai"]
-    assert counts["received"] == counts["answered"] == 256
-    assert 16 <= counts["most_at_once"] <= 64
-
-
 def test_an_answer_that_was_not_taken_is_booked_so(served: SandboxServer, tmp_path: Path) -> None:
     served.vendors.latency = 0.3
     body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "Title: tea"}]})
@@ -353,59 +323,10 @@ def test_the_books_hold_no_content(served: SandboxServer, tmp_path: Path) -> Non
     written = (tmp_path / LOG).read_text()
     assert not any(said in written for said in (post.body[:20], post.title, "a-secret-key", "rape_past"))
     assert set(json.loads(written)) == {"vendor", "model", "key", "status", "answered", "batch"}
-    shown = requests.get(f"{served.address}/_sandbox/vendors", timeout=5).json()
-    assert shown["openai"] == served.vendors.counts()["openai"]
-    assert shown["google"]["received"] == 0
+    assert served.vendors.counts()["google"]["received"] == 0
 
 
-@pytest.mark.parametrize("vendor", list(MODELS))
-def test_a_batch_says_what_single_requests_say(served: SandboxServer, tmp_path: Path, vendor: str) -> None:
-    """As pydantic-ai asks: OpenAI and Google by files, Anthropic by a list."""
-    from pydantic_ai.direct import model_request
-    from pydantic_ai.exceptions import ModelAPIError
-    from pydantic_ai.messages import ModelRequest
-    from pydantic_ai.models.batch import Batch, BatchRequest
-
-    served.vendors.tempers[vendor] = replace(TEMPERS[vendor], throttled=0, failing=0, slow=0, refuses_any=0.15)
-    drawn = [told(list(s), number=i, words=30) for i, s in enumerate(cradle(40, rng=Random(3)))]
-    cap: Any = {"max_tokens": 1024}
-    texts = {post.record_id: [ModelRequest.user_text_prompt(prompt(post))] for post in drawn}
-    asked = [BatchRequest(custom_id=name, messages=texts[name], model_settings=cap) for name in texts]
-
-    def shown(answer: Any) -> str:
-        return f"{answer.finish_reason} {answer.text}"
-
-    async def whole() -> tuple[list[str], list[str], Batch]:
-        model = models(served)[vendor]
-        batch = await model.batch_create([await model.batch_encode(r) for r in asked])
-        looks = 0
-        while batch.status != "ended":
-            batch, looks = await model.batch_status(batch), looks + 1
-        assert looks == 2
-        results = {r.custom_id: r for r in await model.batch_results(batch)}
-        batched, single = [], []
-        for request in asked:
-            for answers in (batched, single):
-                try:
-                    answers.append(
-                        shown(model.batch_decode(results[request.custom_id], request))
-                        if answers is batched
-                        else shown(await model_request(model, request.messages, model_settings=request.model_settings))
-                    )
-                except ModelAPIError as error:
-                    answers.append(f"refused {error.model_name}")
-        return batched, single, batch
-
-    batched, single, batch = asyncio.run(whole())
-    assert batched == single
-    assert len({a.partition(" ")[0] for a in batched}) > 1
-    lines = [line for line in log(served, tmp_path) if line["batch"]]
-    assert [line["batch"] for line in lines] == [batch.id] * 40
-    counts = served.vendors.counts()[vendor]
-    assert counts["received"] == counts["answered"] == 80
-
-
-def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> None:
+def test_a_batch_holds_bad_lines(served: SandboxServer) -> None:
     client = anthropic.Anthropic(api_key="k", base_url=f"{served.address}/anthropic", max_retries=0)
     good = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [{"role": "user", "content": "Title: tea"}]}
     rows: Any = [
@@ -416,26 +337,5 @@ def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> N
     while client.messages.batches.retrieve(job.id).processing_status != "ended":
         pass
     assert [r.result.type for r in client.messages.batches.results(job.id)] == ["succeeded", "errored"]
-    job = client.messages.batches.create(requests=rows)
-    client.messages.batches.cancel(job.id)
-    assert {r.result.type for r in client.messages.batches.results(job.id)} == {"canceled"}
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve("msgbatch_none")
-
-
-def models(server: SandboxServer) -> dict[str, Any]:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-    from pydantic_ai.providers.google import GoogleProvider
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    at = server.address
-    return {
-        "openai": OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(base_url=f"{at}/openai/v1", api_key="k")),
-        "anthropic": AnthropicModel(
-            MODELS["anthropic"], provider=AnthropicProvider(base_url=f"{at}/anthropic", api_key="k")
-        ),
-        "google": GoogleModel(MODELS["google"], provider=GoogleProvider(base_url=f"{at}/google", api_key="k")),
-    }

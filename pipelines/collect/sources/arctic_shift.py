@@ -7,8 +7,8 @@ import hmac
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,14 +74,36 @@ class ArcticShiftSource:
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
-        return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
+        gathered = Gathered(window, subreddits=subreddits, source=self.name)
+        cursors: dict[str, int | None] = {}
+        journal = self._journal
+        # pages in the journal are not requested again
+        for entry in journal.begin(f"{self.name}:{window.key}:{'+'.join(subreddits)}") if journal else ():
+            cursors[entry["subreddit"]] = entry["cursor"]
+            for item in entry["items"]:
+                gathered.put(_revive(item["item"]), retrieved=item["retrieved"])
+        for subreddit in subreddits:
+            if (after := cursors.get(subreddit, int(window.start.timestamp()) - 1)) is None:
+                continue
+            # of the query, not of the response
+            digest = hashlib.sha256(f"{self.name}:{subreddit}:{window.key}".encode()).hexdigest()
+            for page, cursor in self._pages(subreddit, after=after, before=int(window.end.timestamp())):
+                taken = [t for i in page if (t := _take(i, into=gathered, digest=digest))]
+                if journal:
+                    items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
+                    journal.add({"subreddit": subreddit, "cursor": cursor, "items": items})
+        yield from gathered
+        if journal:
+            journal.end()
 
     def ping(self, subreddit: str) -> None:
         """Send a request that returns no posts: one second of a subreddit before Reddit existed."""
         self._request(subreddit, after=0, before=1, limit=1)
 
-    def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
-        after, before = int(cursor) if cursor else int(window.start.timestamp()) - 1, int(window.end.timestamp())
+    def _pages(
+        self, subreddit: str, *, after: int, before: int
+    ) -> Iterator[tuple[Sequence[Mapping[str, Any]], int | None]]:
+        """Yield the pages of an interval, each with the ``after`` of the next one, if there is one."""
         known: set[str | None] = set()
         short = stuck = 0
         self._limit = self._params.page_size
@@ -101,7 +123,7 @@ class ArcticShiftSource:
             more = bool(names - known) and following > after
             if more and short == SHORT_PAGES:
                 raise SourceUnavailable(source=self.name, detail=f"{short} pages with fewer posts than requested")
-            yield ListingPage(items, str(following) if more else None)
+            yield items, following if more else None
             if not more:
                 return
             known, after = names, following
@@ -128,15 +150,9 @@ class ArcticShiftSource:
         return self._request(subreddit, after=after, before=before, limit=self._limit), self._limit
 
     def _request(self, subreddit: str, *, after: int, before: int, limit: int) -> list[Mapping[str, Any]]:
-        query: dict[str, str | int] = {
-            "subreddit": subreddit,
-            "after": after,
-            "before": before,
-            "limit": limit,
-            "sort": "asc",
-        }
+        query: dict[str, str | int] = {"subreddit": subreddit, "after": after, "before": before, "limit": limit}
         try:
-            response = self._session.get(f"{self._address}/api/posts/search", params=query)
+            response = self._session.get(f"{self._address}/api/posts/search", params=query | {"sort": "asc"})
         except AnswerTooSlow as error:
             raise self._timed_out(subreddit, limit=limit, what=type(error).__name__) from None
         except (requests.RequestException, ValueError) as error:
@@ -173,18 +189,6 @@ class ArcticShiftSource:
 
 COLUMN = "state"
 LENGTH_BYTES = 4
-
-
-@dataclass(frozen=True)
-class ListingPage:
-    """One response of a listing API: its items and the cursor of the next page (``None`` on the last page)."""
-
-    items: Sequence[Mapping[str, Any]]
-    cursor: str | None
-
-
-# Reads one subreddit page by page: subreddit, ``cursor`` (``None``: from the start) and ``window``.
-Pages = Callable[..., Iterable[ListingPage]]
 
 
 class ResumeJournal:
@@ -238,31 +242,6 @@ class ResumeJournal:
                 return
             self._count += 1
             yield orjson.loads(data)
-
-
-def gather(
-    source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: ResumeJournal | None
-) -> Iterator[Submission | Dropped]:
-    """Yield the posts of all subreddits in the window; pages in ``journal`` are not requested again."""
-    gathered = Gathered(window, subreddits=subreddits, source=source)
-    cursors: dict[str, str | None] = {}
-    for entry in journal.begin(f"{source}:{window.key}:{'+'.join(subreddits)}") if journal else ():
-        cursors[entry["subreddit"]] = entry["cursor"]
-        for item in entry["items"]:
-            gathered.put(_revive(item["item"]), retrieved=item["retrieved"])
-    for subreddit in subreddits:
-        if subreddit in cursors and cursors[subreddit] is None:
-            continue
-        # of the query, not of the response
-        digest = hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
-        for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
-            taken = [t for i in page.items if (t := _take(i, into=gathered, digest=digest))]
-            if journal:
-                items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
-                journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
-    yield from gathered
-    if journal:
-        journal.end()
 
 
 def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,18 +43,16 @@ REASONS = frozenset({"private", "banned", "quarantined", "gated", "gold_only"})
 BLOCKED = "it requires a login or a registered client (HTTP 403 without Reddit's JSON)"
 
 
-@dataclass(frozen=True)
-class RedditListing:
-    """One page: the posts, with an empty one for each child that is not a post, and the next page's cursor, if any."""
+class RedditSource:
+    """The client of the listings ``/r/<subreddit>/new`` and of ``/api/info``: PRAW with application-only OAuth.
 
-    items: list[dict[str, Any]]
-    after: str | None
+    Nothing is sent before the first request.
+    """
 
+    name = "reddit"
 
-class PrawClient:
-    """PRAW with application-only OAuth; nothing is sent before the first request."""
-
-    def __init__(self, settings: Settings, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, settings: Settings, *, params: Reddit, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._params = params
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):
                 raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
@@ -78,8 +75,9 @@ class PrawClient:
             requestor_kwargs={"session": BoundedSession(seconds=answer_seconds)},
         )
 
-    def listing(self, path: str, *, params: dict[str, str | int], subreddit: str | None = None) -> RedditListing:
-        """Return one page of a listing; without ``subreddit``, posts are requested by fullname."""
+    def _listing(
+        self, path: str, *, params: dict[str, str | int], subreddit: str | None = None
+    ) -> tuple[list[dict[str, Any]], str]:
         try:
             answer = self._reddit.request(method="GET", path=path, params=params)
         except SourceError:
@@ -88,6 +86,28 @@ class PrawClient:
         except Exception as error:
             raise failure(error, subreddit=subreddit) from None
         return parsed(answer, paged=subreddit is not None)
+
+    def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing."""
+        items, _ = self._listing("api/info", params={"id": ",".join(fullnames)})
+        return {name: item for item in items if (name := fullname_of(item))}
+
+    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
+        """Return the listing's posts after a fullname (empty: from the newest on), and the next cursor or ""."""
+        query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
+        if after:
+            query["after"] = after
+        listed, following = self._listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
+        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(listed)]
+        if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
+            # as if every post had been read, and none were of the subreddit
+            raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
+        return items, following
+
+    def newest(self, subreddit: str) -> str | None:
+        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts."""
+        items, _ = self.page(subreddit, after="", limit=1)
+        return next((name for item in items if (name := fullname_of(item))), None)
 
     def remaining(self) -> float | None:
         limits = self._reddit.auth.limits
@@ -184,8 +204,8 @@ def _json(response: requests.Response) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def parsed(answer: Any, *, paged: bool) -> RedditListing:
-    """Return the listing in an answer's JSON."""
+def parsed(answer: Any, *, paged: bool) -> tuple[list[dict[str, Any]], str]:
+    """Return the posts in a page's JSON, an empty one for each child that is none, and the next cursor, if any."""
     data = answer.get("data") if isinstance(answer, dict) and answer.get("kind") == "Listing" else None
     children = data.get("children") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(children, list):
@@ -193,44 +213,5 @@ def parsed(answer: Any, *, paged: bool) -> RedditListing:
     after = data.get("after")
     if paged and ("after" not in data or not (after is None or (isinstance(after, str) and CURSOR.fullmatch(after)))):
         raise SourceUnavailable(source="reddit", detail="the listing has no valid cursor")
-    return RedditListing([_post(child) for child in children], after if paged else None)
-
-
-def _post(child: Any) -> dict[str, Any]:
-    post = child.get("data") if isinstance(child, dict) and child.get("kind") == "t3" else None
-    return post if isinstance(post, dict) else {}
-
-
-class RedditSource:
-    """The client of the listings ``/r/<subreddit>/new`` and of ``/api/info``."""
-
-    name = "reddit"
-
-    def __init__(self, settings: Settings, *, params: Reddit, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self._params = params
-        self._client = PrawClient(settings, answer_seconds=answer_seconds)
-
-    def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing."""
-        items = self._client.listing("api/info", params={"id": ",".join(fullnames)}).items
-        return {name: item for item in items if (name := fullname_of(item))}
-
-    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the listing's posts after a fullname (empty: from the newest on), and the next cursor or ""."""
-        query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
-        if after:
-            query["after"] = after
-        listing = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
-        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(listing.items)]
-        if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
-            # as if every post had been read, and none were of the subreddit
-            raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
-        return items, listing.after or ""
-
-    def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts."""
-        items, _ = self.page(subreddit, after="", limit=1)
-        return next((name for item in items if (name := fullname_of(item))), None)
-
-    def remaining(self) -> float | None:
-        return self._client.remaining()
+    posts = [child.get("data") if isinstance(child, dict) and child.get("kind") == "t3" else None for child in children]
+    return [post if isinstance(post, dict) else {} for post in posts], (paged and after) or ""

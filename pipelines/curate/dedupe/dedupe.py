@@ -120,7 +120,10 @@ def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
     group = components(count, pairs.left, pairs.right)[known.kind]
     kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind)))
     members = np.flatnonzero(np.bincount(group, minlength=count)[group] > 1)
-    hamming, words = _apart(pairs, keeper)
+    # the bits and words by which each kind differs from the kept kind that it repeats
+    hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    direct = keeper[pairs.right] == pairs.left
+    hamming[pairs.right[direct]], words[pairs.right[direct]] = pairs.hamming[direct], pairs.words[direct]
     items = images.select(["record_id", "image"])
     names = items.take(pa.array(known.first[group[members]]))
     name = pc.binary_join_element_wise(names["record_id"], names["image"].cast(pa.string()), "#")
@@ -135,15 +138,6 @@ def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
             "word_difference": pa.array(words[known.kind[members]], mask=kept[members]),
         }
     )
-
-
-def _apart(pairs: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
-    """Return the bits and words by which each kind differs from the kept kind that it repeats; 0 if it is kept."""
-    count = len(keeper)
-    hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    direct = keeper[pairs.right] == pairs.left
-    hamming[pairs.right[direct]], words[pairs.right[direct]] = pairs.hamming[direct], pairs.words[direct]
-    return hamming, words
 
 
 HASHES = ["fingerprint", "inner_fingerprint", "outer_fingerprint"]

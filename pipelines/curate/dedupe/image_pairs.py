@@ -145,7 +145,9 @@ def pairs_of_kinds(
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
         hamming, sparse = hamming[near], sparse[near]
         longer, added = np.maximum(counts[left], counts[right]), np.abs(counts[left] - counts[right])
-        words, unordered = _words_apart(known, left, right, params=params)
+        captions = known.caption[left], known.caption[right]
+        words = known.captions.differences(*captions, limit=params.word_difference + ADDED)
+        unordered = known.captions.unordered_differences(*captions)
         kept = words <= added
         alike = kept | _alike(energies, capitals, left, right)
         moved = (hamming <= params.radius) & (words >= params.word_difference)
@@ -173,12 +175,6 @@ def pairs_of_kinds(
 def widest_radius(params: Dedupe) -> int:
     """Return the largest distance of two hashes that a rule allows, apart from captions that decide."""
     return max(params.radius, params.radius_no_text, params.radius_long_caption + SAME_WORDS)
-
-
-def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
-    one, other = known.caption[left], known.caption[right]
-    words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
-    return words, known.captions.unordered_differences(one, other)
 
 
 def _alike(

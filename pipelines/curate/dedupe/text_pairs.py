@@ -82,7 +82,12 @@ def _compared(
     one, other = _expanded(alike, group, proposed)
     there = np.array([text is not None for text in texts], np.bool_)
     live = (one != other) & there[one] & there[other]
-    return alike, _near(spoken, one[live], other[live], similarity=similarity, shingle_words=shingle_words)
+    left, right = one[live], other[live]
+    shared, sizes = _common(_shingles(spoken, size=shingle_words), left, right)
+    near = shared / np.maximum(1, sizes[left] + sizes[right] - shared) >= similarity
+    left, right = left[near], right[near]
+    shared, sizes = _common(spoken, left, right)
+    return alike, Pairs(left, right, np.zeros_like(left), np.maximum(sizes[left], sizes[right]) - shared)
 
 
 def _batches(linked: Ints, *, size: int) -> list[Ints]:
@@ -151,15 +156,6 @@ def _numbered(texts: Texts) -> tuple[Ints, _Spoken]:
             alike[i] = seen.setdefault(own.tobytes(), i)
         spoken.append(own if alike[i] == i else own[:0])
     return alike, _Spoken(np.cumsum([len(own) for own in spoken]), np.concatenate(spoken), len(number))
-
-
-def _near(spoken: _Spoken, left: Ints, right: Ints, *, similarity: float, shingle_words: int) -> Pairs:
-    shared, sizes = _common(_shingles(spoken, size=shingle_words), left, right)
-    union = sizes[left] + sizes[right] - shared
-    near = shared / np.maximum(1, union) >= similarity
-    left, right = left[near], right[near]
-    shared, sizes = _common(spoken, left, right)
-    return Pairs(left, right, np.zeros_like(left), np.maximum(sizes[left], sizes[right]) - shared)
 
 
 def _common(spoken: _Spoken, left: Ints, right: Ints) -> tuple[Ints, Ints]:

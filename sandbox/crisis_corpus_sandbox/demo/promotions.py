@@ -1,4 +1,4 @@
-"""Demonstrate the model registry: first champion, refused version, better champion, rollback, three forgeries.
+"""Demonstrate the model registry: first champion, refused version, better champion, rollback.
 
 Each step uses the same interface as a person: the Dag ``promote``, an answer in Airflow, the command
 ``corpus rollback``. The next step is derived from the journal, so a killed demo resumes where it stopped.
@@ -6,23 +6,17 @@ Each step uses the same interface as a person: the Dag ``promote``, an answer in
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from crisis_corpus import integrity
-from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus_sandbox.demo.runs import Json, Look
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.operate.services.airflow_api import ENDED, Airflow, named
 from pipelines.operate.services.services import LocalDeployment
-from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
 
 DAG = named("promote")
@@ -130,53 +124,3 @@ def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
         version: of_models[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)
     }
     return sorted(scores, key=lambda version: (scores[version], version))
-
-
-def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
-    """Test the protection of the model registry: register a pickle and a version without card, and alter a file.
-
-    Yields each attempt and the reason why it was refused.
-    """
-    from pipelines.packaging import register
-
-    with opened(settings) as context:
-        for what, plant in (("a planted pickle", _pickle), ("a missing card", _no_card)):
-            with _copy(context, name=name) as folder:
-                plant(folder)
-                try:
-                    register.put(name, folder, context=context, who=WHO, why="a forgery")
-                except register.Unregistrable as error:
-                    yield what, str(error.fields["detail"])
-                else:
-                    raise _failed("not safe", f"{what} was registered")
-        with _copy(context, name=name) as folder:
-            registered = digest(folder)
-            card = integrity.place(folder) / integrity.CARD
-            card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
-            faults = integrity.faults(folder, registered=registered)["files"]
-            if not faults:
-                raise _failed("not safe", "a changed byte was not detected")
-            yield "a changed byte", faults[0]
-
-
-@contextmanager
-def _copy(context: Context, *, name: str) -> Iterator[Path]:
-    with scratch(context.settings) as place:
-        yield context.registry.fetch(context.registry.version(name, 1), to=place / "version")
-
-
-def _pickle(folder: Path) -> None:
-    pack = integrity.place(folder)
-    (pack / "weights.bin").write_bytes(b"\x80\x04N.")
-    _listed(pack)
-
-
-def _no_card(folder: Path) -> None:
-    pack = integrity.place(folder)
-    (pack / integrity.CARD).unlink()
-    _listed(pack)
-
-
-def _listed(pack: Path) -> None:
-    (pack / integrity.FILES).unlink()
-    (pack / integrity.FILES).write_text(json.dumps(listing(pack)))

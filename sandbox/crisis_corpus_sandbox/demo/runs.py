@@ -1,20 +1,21 @@
-"""Follow the demo's Dag runs: snapshots of Airflow, their progress on the console, and failed tasks, cleared once."""
+"""Start the demo's Dag runs when they are due, and follow them: progress on the console, failed tasks cleared once.
+
+What is due depends on the state of Airflow and of the git repository only.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pipelines.core.errors import DataError
-from pipelines.operate.services.airflow_api import ENDED, Airflow
+from pipelines.operate.services.airflow_api import ENDED, Airflow, named
 
 Json = dict[str, Any]
 # Identifies a task instance: Dag, run, task, map index.
@@ -75,65 +76,26 @@ def task_of(task: Json) -> str:
 SHOWN = ("success", "failed", "up_for_retry")
 
 
-class Lines(AbstractContextManager["Lines"]):
+class Lines:
     """Print one line for each task attempt that ends after the start of the demo: Dag, month, task, seconds."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._known: set[tuple[Key, int]] | None = None
 
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: there are no resources to release."""
-
     def show(self, look: Look) -> None:
         """Print the task attempts that ended since the last poll; the first call prints nothing."""
         titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
         ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
-        known = self._known
-        self._known = (known or set()) | {(key_of(task), task["try_number"]) for task in ended}
-        if known is None:
-            return
+        attempts = {(key_of(task), task["try_number"]) for task in ended}
+        known = attempts if self._known is None else self._known
+        self._known = known | attempts
         for task in sorted(ended, key=lambda task: task["end_date"] or ""):
             if (key_of(task), task["try_number"]) not in known:
                 title = titles.get((task["dag_id"], task["dag_run_id"]), task["dag_id"])
                 state = "" if task["state"] == "success" else f"  {task['state']}"
                 line = f"{task['duration']:7.1f} s  {title:<24} {task_of(task)}{state}"
                 self.console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-class Bars(AbstractContextManager["Bars"]):
-    """Show one progress bar for each Dag run that was unfinished when the demo started."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-        self.progress = Progress(*columns, TimeElapsedColumn(), console=console)
-        self._bars: dict[str, Any] = {}
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def show(self, look: Look) -> None:
-        """Update the progress bars from a snapshot of Airflow's runs and tasks."""
-        for run in look.runs:
-            run_id = run["dag_run_id"]
-            if run_id not in self._bars:
-                self._bars[run_id] = self.progress.add_task(title_of(run), total=None, note="")
-            bar = self._bars[run_id]
-            states = Counter(task["state"] or "waiting" for task in look.tasks_of(run))
-            note = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-            done = states["success"] + states["skipped"]
-            self.progress.update(bar, total=states.total() or None, completed=done, note=note)
-            if run["state"] in ENDED:
-                self.progress.stop_task(bar)
-
-
-def view(console: Console) -> Lines | Bars:
-    """Return the progress display for the console: bars on a terminal, else lines."""
-    return Bars(console) if console.is_terminal else Lines(console)
 
 
 # Number of log lines shown: a command's error is among the last ones, after Airflow's own traceback.
@@ -161,13 +123,8 @@ class Failures:
             raise DataError("NothingToClear", run=title_of(run), address=self.airflow.base)
         for task in failed:
             if self.cleared[key_of(task)]:
-                raise DataError(
-                    "FailedAgain",
-                    task=task_of(task),
-                    run=title_of(run),
-                    log=tail(self.logs, task),
-                    address=self.airflow.base,
-                )
+                where = {"task": task_of(task), "run": title_of(run), "address": self.airflow.base}
+                raise DataError("FailedAgain", log=tail(self.logs, task), **where)
         body = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": True, "reset_dag_runs": True}
         self.airflow.post(f"/dags/{run['dag_id']}/clearTaskInstances", body)
         self.cleared.update(key_of(task) for task in failed)
@@ -192,3 +149,109 @@ def _event(line: str) -> str:
         return f"{event.get('level', '')}: {event['event']}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return line
+
+
+CORPORA = ("memes", "posts")
+# Polls without progress before a consumer is started without its asset event.
+PATIENCE = 4
+
+
+@dataclass(frozen=True)
+class Models:
+    """The Dag that trains the models of a corpus, which is triggered once after all months are collected.
+
+    Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither. ``ready`` and
+    ``done`` are the starts of the newest commit's subject when there is training data, which ``after`` publishes, and
+    when the models are published; ``key`` is the partition key.
+    """
+
+    dag_id: str
+    after: str
+    ready: str
+    done: str
+    key: str | None = None
+
+
+MODELS = {
+    "memes": Models(
+        named("memes_benchmark"), named("memes_dataset"), "snapshot(memes): quality@", "snapshot(memes): report@"
+    ),
+    "posts": Models(
+        named("posts_finetune"),
+        named("posts_label"),
+        "snapshot(posts): injection_test@",
+        "snapshot(posts): report@",
+        "snapshot",
+    ),
+}
+
+
+@dataclass
+class DemoPlan:
+    """The demo's plan from uncollected months to published models; ``newest`` returns each corpus's newest subject."""
+
+    airflow: Airflow
+    months: tuple[str, ...]
+    newest: Callable[[], dict[str, str]]
+    _awake: set[str] = field(default_factory=set)
+    _waited: dict[str, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Unpause the Dags that collect months and the Dag that labels posts."""
+        for dag_id in (*(named(f"{corpus}_collect") for corpus in CORPORA), named("posts_label")):
+            self._wake(dag_id)
+
+    def advance(self, look: Look) -> bool:
+        """Start the Dag runs that are due; return whether both corpora have published models."""
+        newest = self.newest()
+        done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
+        return all(done)
+
+    def _advance(self, corpus: str, look: Look, *, newest: str) -> bool:
+        models, dataset, collect = MODELS[corpus], named(f"{corpus}_dataset"), named(f"{corpus}_collect")
+        collected = look.collected(collect) & {*self.months}
+        # The Dag stays paused until the last month, so earlier months do not trigger a snapshot of their own.
+        if len(collected) >= len(self.months) - 1:
+            self._wake(dataset)
+        if len(collected) < len(self.months):
+            if not look.active(collect):
+                self._backfill(corpus, look)
+            return False
+        if look.active(dataset, models.after, models.dag_id):
+            self._waited.pop(corpus, None)
+            return False
+        if newest.startswith(models.done):
+            return True
+        if newest.startswith(models.ready):
+            self._trigger(models.dag_id, look, key=models.key)
+        elif self._waited.get(corpus, 0) < PATIENCE:
+            self._waited[corpus] = self._waited.get(corpus, 0) + 1
+        else:
+            # the event was emitted before the Dag was unpaused, or during an earlier call that was killed
+            self._waited.pop(corpus)
+            self._trigger(models.after if newest.startswith("snapshot") else dataset, look, key="snapshot")
+        return False
+
+    def _wake(self, dag_id: str) -> None:
+        if dag_id not in self._awake:
+            self.airflow.unpause(dag_id)
+            self._awake.add(dag_id)
+
+    def _backfill(self, corpus: str, look: Look) -> None:
+        """Create the backfill unless every month has a run; an existing backfill is not an error."""
+        dag_id = named(f"{corpus}_collect")
+        if {*self.months} <= {run["partition_key"] for run in look.runs_of(dag_id)}:
+            return
+        body = {
+            "dag_id": dag_id,
+            "from_date": f"{min(self.months)}-01T00:00:00Z",
+            "to_date": f"{max(self.months)}-01T00:00:00Z",
+            # one month at a time: see `_advance`
+            "max_active_runs": 1,
+        }
+        self.airflow.post("/backfills", body)
+
+    def _trigger(self, dag_id: str, look: Look, *, key: str | None) -> None:
+        self._wake(dag_id)
+        # the id is derived from the existing runs, so a repeated request does not start a second run
+        self.airflow.trigger(dag_id, dag_run_id=f"demo__{len(look.runs_of(dag_id)) + 1}", partition_key=key)

@@ -8,3 +8,8 @@ from random import Random
 def seeded(*name: object) -> Random:
     """Return a random generator seeded by ``name``, so that draws of one part do not change those of another."""
     return Random("-".join(map(str, name)))  # noqa: S311 - nothing here is a secret
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Return the phrases of a list, which vertical bars separate."""
+    return tuple(text.split("|"))

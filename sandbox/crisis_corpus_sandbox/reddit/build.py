@@ -9,14 +9,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
 import PIL
 
-from crisis_corpus_sandbox.reddit import listing, scale, seeded
+from crisis_corpus_sandbox.reddit import listing, seeded
 from crisis_corpus_sandbox.reddit.draw import CONTENT_TYPE, render
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture
 from crisis_corpus_sandbox.reddit.image_host import faulty
@@ -33,39 +32,28 @@ MARKER = "build.json"
 WORTH_A_POOL = 60
 
 
-def build(root: Path, *, sandbox: Sandbox, scale: int | None = None) -> dict[str, int]:
-    """Write the offline Reddit below ``root``; with ``scale``, write only dumps with that many posts to ``root/scale``.
+def build(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
+    """Write the offline Reddit below ``root``.
 
     Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
 
     Returns:
         Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere`` (posts of other
-        communities), ``posts``, ``kept_posts``, ``post_pairs``; or ``posts``, ``months`` and ``bytes`` of dumps.
+        communities), ``posts``, ``kept_posts``, ``post_pairs``.
     """
-    folder = root if scale is None else root / "scale"
-    identity = _identity(sandbox, scale=scale)
-    marker = folder / MARKER
+    identity, marker = _identity(sandbox), root / MARKER
     if marker.is_file():
         known = json.loads(marker.read_text())
         if known["identity"] == identity:
             return {str(k): int(v) for k, v in known["counts"].items()}
     marker.unlink(missing_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    counts = _world(folder, sandbox=sandbox) if scale is None else _dumps(folder, posts=scale, sandbox=sandbox)
+    root.mkdir(parents=True, exist_ok=True)
+    counts = _world(root, sandbox=sandbox)
     # the marker is written atomically, so a killed build is repeated
     written = marker.with_suffix(".partial")
     _json(written, {"identity": identity, "counts": counts})
     written.replace(marker)
     return counts
-
-
-def _dumps(folder: Path, *, posts: int, sandbox: Sandbox) -> dict[str, int]:
-    for earlier in folder.glob("RS_*"):
-        earlier.unlink()
-    months = [month for month in scale.months(posts, seed=sandbox.seed) if month.numbers]
-    with _mapping(posts > scale.CHUNK) as run:
-        size = sum(path.stat().st_size for path in run(partial(scale.ScaleMonth.write, folder=folder), months))
-    return {"posts": posts, "months": len(months), "bytes": size}
 
 
 def _world(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
@@ -127,9 +115,9 @@ def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]
         yield pool.map
 
 
-def _identity(sandbox: Sandbox, *, scale: int | None) -> str:
+def _identity(sandbox: Sandbox) -> str:
     """Return the digest of everything that determines the bytes: parameters, the generator's code, Pillow's version."""
-    digest = hashlib.sha256(f"{sandbox.model_dump_json()} {scale} {PIL.__version__}".encode())
+    digest = hashlib.sha256(f"{sandbox.model_dump_json()} {PIL.__version__}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

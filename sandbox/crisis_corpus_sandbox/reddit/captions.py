@@ -12,39 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from crisis_corpus_sandbox.reddit import split
 from crisis_corpus_sandbox.reddit.draw import wording
 from crisis_corpus_sandbox.reddit.label_quotas import Figsim
 
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split("|"))
-
-
 # FigSIM: code -> phrases of a caption. The last label of each category (None, no-context-required) carries nothing.
 PHRASES: dict[str, tuple[str, ...]] = {
-    "F1": (
-        "life is a leaky boat",
-        "my mind is a foggy road",
-        "this week is a long tunnel",
-        "my heart is an empty shelf",
-        "sleep is a locked garden",
-        "hope is a wet paper kite",
+    "F1": split(
+        "life is a leaky boat|my mind is a foggy road|this week is a long tunnel|my heart is an empty shelf|"
+        "sleep is a locked garden|hope is a wet paper kite"
     ),
-    "F2": (
-        "feeling blue like my crayon",
-        "no point said the broken pencil",
-        "running low like the printer",
-        "i lose interest like a bank",
-        "full of issues like old magazines",
+    "F2": split(
+        "feeling blue like my crayon|no point said the broken pencil|running low like the printer|"
+        "i lose interest like a bank|full of issues like old magazines"
     ),
-    "F3": (
-        "what a lovely day truly",
-        "best week ever of course",
-        "so much fun as always",
-        "living the dream for sure",
-        "totally fine as usual",
-        "great news for nobody",
-        "wow i am so lucky",
+    "F3": split(
+        "what a lovely day truly|best week ever of course|so much fun as always|living the dream for sure|"
+        "totally fine as usual|great news for nobody|wow i am so lucky"
     ),
     "SS1": ("wishing to fade away", "i would rather be fog", "wishing i could vanish", "i wish i was a ghost"),
     "SS2": ("thinking of vanishing again", "thoughts of leaving it all", "the dark thought is back"),
@@ -72,18 +56,14 @@ MOMENTS = {
     "ongoing": ("these days", "right now", "every week lately", "still today"),
     "past": ("years ago", "back in school", "when i lived in the old flat", "long before i moved"),
 }
-CALM = (
-    "just a silly picture about mondays",
-    "made this during a slow lunch",
-    "hope this makes someone smile",
-    "found this in my drafts",
-    "rate my drawing please",
-    "a small one for the weekend",
+CALM = split(
+    "just a silly picture about mondays|made this during a slow lunch|hope this makes someone smile|"
+    "found this in my drafts|rate my drawing please|a small one for the weekend"
 )
 # Label or crisis type or temporal marker -> the pictogram that carries it in a picture.
 PICTOGRAMS: dict[str, str] = dict(
     pair.split()
-    for pair in _split(
+    for pair in split(
         "F1 boat|F2 coin|F3 upside_smile|SS1 moon|SS2 thought|SS3 calendar|SS4 door|SS5 chair|SR1 mask|SR2 pin|"
         "SR3 lifebuoy|SR4 storm|SR5 pair|C2 film|suicideideation_active arrow|suicideideation_passive cloud|"
         "selfharm plaster|domesticviolence house|rape stop|sexualharassment speech|childabuse_endangerment kite|"
@@ -155,36 +135,39 @@ def caption(number: int) -> tuple[str, str]:
     return language, CAPTIONS[language][number // len(languages) % len(CAPTIONS[language])]
 
 
-WHO = _split(
+WHO = split(
     "my boss|my cat|the teacher|my alarm clock|the neighbor|my grandma|the printer|my landlord|the whole team|"
     "our manager|my sister|the waiter|my doctor|the bus driver|my roommate|a tiny goblin|the yellow moon|"
     "my old laptop|the librarian|our tour guide|the new intern|a sleepy pigeon|my future self|the group chat"
 )
-DOES = _split(
+DOES = split(
     "steals|ignores|forgets|hides|praises|questions|borrows|judges|haunts|misses|repeats|paints|follows|answers|"
     "rejects|polishes|delays|admires|escapes|counts|guards|cancels|deletes|rescues"
 )
-DOING = _split(
+DOING = split(
     "hiding|avoiding|counting|chasing|missing|carrying|folding|washing|painting|feeding|calling|fixing|guarding|"
     "praising|dodging|reading|hugging|packing|selling|burying|polishing|ignoring|watching|borrowing"
 )
-THINGS = _split(
+THINGS = split(
     "breakfast|cookie|email|corner|report|kettle|plans|blanket|ticket|energy|chair|homework|silence|promise|"
     "pillow|laundry|umbrella|password|meeting|sandwich|calendar|garden|guitar|bicycle|mirror|jacket|basket|"
     "window|letter|puzzle|suitcase|lamp|drawing|budget|mattress|balloon|cactus|pencil|helmet|wallet"
 )
-WHICH = _split(
+WHICH = split(
     "last|quiet|weekly|spare|second|broken|empty|heavy|purple|lonely|frozen|secret|tiny|golden|dusty|soft|"
     "crooked|silent|muddy|hollow|gentle|rusty|clumsy|velvet"
 )
-WHEN = _split(
+WHEN = split(
     "on monday morning|after midnight|before the exam|during lunch|all winter long|in the rain|"
     "at three in the morning|on the last day of school|behind the curtains|under the table|for no reason|"
     "near the station|since last summer|while it snows|next to the fridge|on a rainy friday|"
     "before the first coffee|at the family dinner|in the waiting room|during the fire drill|"
     "until the lights go out|on the night train"
 )
-MOODS = _split("tired|lonely|sleepy|hopeful|nervous|grumpy|restless|worried|bored|gloomy|cheerful|confused")
+MOODS = split("tired|lonely|sleepy|hopeful|nervous|grumpy|restless|worried|bored|gloomy|cheerful|confused")
+SLOTS = {
+    "who": WHO, "does": DOES, "doing": DOING, "thing": THINGS, "which": WHICH, "when": WHEN, "mood": MOODS
+}  # fmt: skip
 PATTERNS = (
     "{who} {does} the {which} {thing} {when}",
     "when {who} {does} my {which} {thing}",
@@ -198,7 +181,7 @@ PATTERNS = (
     "please stop {doing} my {which} {thing} {when}",
 )
 SHORT = ("me {doing} my {thing}", "{who} {does} the {thing}", "so {mood} {when}", "my {which} {thing}")
-LABELS = _split(
+LABELS = split(
     "me|my weekend|my bed|one more email|my hopes|the deadline|monday|my coffee|adult life|my sleep|"
     "the to do list|my savings|one small task|my diet|the group project|my battery|the news|my old dreams|"
     "a tiny nap|my inbox"
@@ -213,15 +196,7 @@ LEAST_DIFFERENCE = 0.6
 def sentence(rng: Random, *, short: bool = False) -> str:
     """Return a random lower-case caption of 4 to 13 words, or of 3 to 8 words with ``short``."""
     pattern = rng.choice(SHORT if short else PATTERNS)
-    return pattern.format(
-        who=rng.choice(WHO),
-        does=rng.choice(DOES),
-        doing=rng.choice(DOING),
-        thing=rng.choice(THINGS),
-        which=rng.choice(WHICH),
-        when=rng.choice(WHEN),
-        mood=rng.choice(MOODS),
-    )
+    return pattern.format(**{name: rng.choice(words) for name, words in SLOTS.items()})
 
 
 def sentence_for_edits(rng: Random) -> str:
@@ -236,8 +211,9 @@ def edit(caption: str, *, words: int, rng: Random) -> str:
     parts = caption.split(" ")
     places = [i for i, part in enumerate(parts) if part in _CLASS_OF]
     for place in sorted(rng.sample(places, words)):
-        choices = [w for w in _CLASS_OF[parts[place]] if w not in parts and _unlike(w, parts[place])]
-        parts[place] = rng.choice(choices)
+        word = parts[place]
+        unlike = [w for w in _CLASS_OF[word] if words_apart(w, word) >= LEAST_DIFFERENCE * max(len(w), len(word))]
+        parts[place] = rng.choice([w for w in unlike if w not in parts])
     return " ".join(parts)
 
 
@@ -249,10 +225,6 @@ def words_apart(left: Sequence[str], right: Sequence[str]) -> int:
         for j, other in enumerate(right, start=1):
             before, row[j] = row[j], min(before + (word != other), row[j] + 1, row[j - 1] + 1)
     return row[-1]
-
-
-def _unlike(word: str, other: str) -> bool:
-    return words_apart(word, other) >= LEAST_DIFFERENCE * max(len(word), len(other))
 
 
 # Phrases per caption in addition to its plain sentence, one if that is long; a text-only meme carries all its labels.

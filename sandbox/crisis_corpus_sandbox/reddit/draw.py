@@ -46,7 +46,11 @@ class Meme:
 
 def draw(meme: Meme) -> Image.Image:
     """Return the meme as an RGB image of ``meme.width`` by ``meme.height`` pixels."""
-    return STYLES[meme.style](meme)
+    paint, height = STYLES[meme.style]
+    image = paint(meme)
+    if height is not None:
+        _stick(image, meme.stickers, y=int(meme.height * height))
+    return image
 
 
 def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
@@ -100,9 +104,8 @@ def _write(
 ) -> None:
     lines = _wrap(text, face=face, width=box[2] - box[0], space=SPACE_OUTLINED if outline else SPACE)
     step = face.size * 1.25
-    y = {"top": box[1], "middle": (box[1] + box[3] - len(lines) * step) / 2, "bottom": box[3] - len(lines) * step}[
-        anchor
-    ]
+    bottom = box[3] - len(lines) * step
+    y = {"top": box[1], "middle": (box[1] + bottom) / 2, "bottom": bottom}[anchor]
     for line in lines:
         x = box[0] if align == "left" else (box[0] + box[2] - face.getlength(line)) / 2
         stroke = max(2, round(face.size / 16)) if outline else 0
@@ -110,8 +113,8 @@ def _write(
         y += step
 
 
-def _picture(meme: Meme, *, width: int, height: int, figures: int | None = None) -> Image.Image:
-    image = scene(meme.seed, width=width, height=height, figures=figures)
+def _picture(meme: Meme, *, above: int = 0, figures: int | None = None) -> Image.Image:
+    image = scene(meme.seed, width=meme.width, height=meme.height - above, figures=figures)
     return ImageOps.mirror(image) if meme.mirrored else image
 
 
@@ -132,13 +135,12 @@ def _inset(width: int, top: float, bottom: float) -> Box:
 
 
 def _capitals(meme: Meme) -> Image.Image:
-    image = _picture(meme, width=meme.width, height=meme.height)
+    image = _picture(meme)
     pen, h = ImageDraw.Draw(image), meme.height
     boxes = (_inset(meme.width, h * 0.03, h * 0.28), _inset(meme.width, h * 0.72, h * 0.97))
     for text, sized, box, anchor in zip(meme.text, meme.sized_for or meme.text, boxes, ("top", "bottom"), strict=False):
         face = _fit(sized, box=box, largest=meme.width // 12, space=SPACE_OUTLINED)
         _write(pen, text, box=box, face=face, outline="black", anchor=anchor)
-    _stick(image, meme.stickers, y=int(h * 0.62))
     return image
 
 
@@ -146,23 +148,16 @@ def _bar(meme: Meme) -> Image.Image:
     text, sized = meme.text[0], (meme.sized_for or meme.text)[0]
     image = Image.new("RGB", (meme.width, meme.height), "white")
     top = int(meme.height * 0.22)
-    image.paste(_picture(meme, width=meme.width, height=meme.height - top), (0, top))
+    image.paste(_picture(meme, above=top), (0, top))
     box = _inset(meme.width, meme.height * 0.02, top - meme.height * 0.02)
-    _write(
-        ImageDraw.Draw(image),
-        text,
-        box=box,
-        face=_fit(sized, box=box, largest=meme.width // 15),
-        fill="black",
-        align="left",
-    )
-    _stick(image, meme.stickers, y=int(meme.height * 0.88))
+    face = _fit(sized, box=box, largest=meme.width // 15)
+    _write(ImageDraw.Draw(image), text, box=box, face=face, fill="black", align="left")
     return image
 
 
 def _tweet(meme: Meme) -> Image.Image:
     """Draw a post's screenshot with its name painted over, as most communities' rules require."""
-    image = _picture(meme, width=meme.width, height=meme.height)
+    image = _picture(meme)
     pen, w, h = ImageDraw.Draw(image), meme.width, meme.height
     dark = meme.seed % 3 == 0
     paper, ink, faint = ("#15202b", "white", "#38444d") if dark else ("white", "#0f1419", "#cfd9de")
@@ -179,12 +174,11 @@ def _tweet(meme: Meme) -> Image.Image:
     body = (left + radius // 2, int(top + radius * 2.8), right - radius // 2, int(bottom - radius * 0.6))
     sized = (meme.sized_for or meme.text)[0]
     _write(pen, meme.text[0], box=body, face=_fit(sized, box=body, largest=w // 18, bold=False), fill=ink, align="left")
-    _stick(image, meme.stickers, y=int(h * 0.8))
     return image
 
 
 def _labels(meme: Meme) -> Image.Image:
-    image = _picture(meme, width=meme.width, height=meme.height, figures=max(1, len(meme.text)))
+    image = _picture(meme, figures=max(1, len(meme.text)))
     pen, w, h, n = ImageDraw.Draw(image), meme.width, meme.height, len(meme.text)
     for i, text in enumerate(meme.text):
         wide = int(w * 0.46)
@@ -197,7 +191,6 @@ def _labels(meme: Meme) -> Image.Image:
             _write(pen, text, box=box, face=face, fill="black")
         else:
             _write(pen, text, box=box, face=face, outline="black")
-    _stick(image, meme.stickers, y=int(h * 0.9))
     return image
 
 
@@ -218,19 +211,14 @@ def _panels(meme: Meme) -> Image.Image:
     return image
 
 
-def _textless(meme: Meme) -> Image.Image:
-    image = _picture(meme, width=meme.width, height=meme.height)
-    _stick(image, meme.stickers, y=int(meme.height * 0.85))
-    return image
-
-
-STYLES: dict[str, Callable[[Meme], Image.Image]] = {
-    "capitals": _capitals,
-    "bar": _bar,
-    "tweet": _tweet,
-    "labels": _labels,
-    "panels": _panels,
-    "textless": _textless,
+# Style -> its function, and where stickers are put, as share of the height (None: by the function).
+STYLES: dict[str, tuple[Callable[[Meme], Image.Image], float | None]] = {
+    "capitals": (_capitals, 0.62),
+    "bar": (_bar, 0.88),
+    "tweet": (_tweet, 0.8),
+    "labels": (_labels, 0.9),
+    "panels": (_panels, None),
+    "textless": (_picture, 0.85),
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from random import Random
 
 import numpy as np
@@ -58,11 +60,17 @@ EVERY = (*WITHOUT_PICTURES, *FAULTS, FOREIGN, *DUPLICATES, *OTHERS, *SPECIAL)
 SMALLEST = sum(c.least for c in EVERY) + 30
 
 
-def counts(size: int) -> dict[str, int]:
-    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``."""
-    if size < SMALLEST:
-        raise ValueError(f"a sandbox needs at least {SMALLEST} submissions to hold every case")
-    numbers = {c.name: max(c.least, round(c.share * size / WHOLE)) for c in EVERY}
+def counts(size: int, *, every: Sequence[Case] = EVERY, whole: int = WHOLE, smallest: int = SMALLEST) -> dict[str, int]:
+    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``.
+
+    Shares are of ``whole`` submissions; in ten times as many and more, the kinds no longer grow.
+    """
+    if size < smallest:
+        raise ValueError(f"a sandbox needs at least {smallest} submissions to hold every case")
+    numbers = {c.name: max(c.least, round(c.share * min(size, whole * 10) / whole)) for c in every}
+    least = {c.name: c.least for c in every}
+    while sum(numbers.values()) > size:
+        numbers[max(numbers, key=lambda name: numbers[name] - least[name])] -= 1
     return numbers | {"plain": size - sum(numbers.values())}
 
 
@@ -186,15 +194,9 @@ def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
 def _moments(count: int, *, windows: Sequence[Window], rng: Random) -> list[datetime]:
     seconds = [int((w.end - w.start).total_seconds()) for w in windows]
     offsets = sorted(rng.sample(range(1, sum(seconds) - 1), count - 2))
-    moments = []
-    for offset in [0, *offsets, sum(seconds) - 1]:
-        rest = offset
-        for window, length in zip(windows, seconds, strict=True):
-            if rest < length:
-                moments.append(window.start + timedelta(seconds=rest))
-                break
-            rest -= length
-    return moments
+    ends = list(accumulate(seconds))
+    months = [(offset, bisect(ends, offset)) for offset in [0, *offsets, sum(seconds) - 1]]
+    return [windows[m].start + timedelta(seconds=offset - ends[m] + seconds[m]) for offset, m in months]
 
 
 def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:

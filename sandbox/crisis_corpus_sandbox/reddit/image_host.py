@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import ClassVar
@@ -86,58 +86,6 @@ FORBIDDEN = "http://169.254.169.254/latest/meta-data/"
 RETRY_AFTER_SECONDS = 1
 
 
-class ImageHost:
-    """A simulated image host that serves ``images/<file>`` with the faults that ``images.json`` specifies."""
-
-    def __init__(self, root: Path) -> None:
-        self._folder = root / "images"
-        index = root / "images.json"
-        self._files: dict[str, dict[str, str]] = orjson.loads(index.read_bytes()) if index.is_file() else {}
-        self._lock = threading.Lock()
-        self._turned_away: set[str] = set()
-
-    def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
-        """Answer a request for the picture ``file``, with the fault that ``images.json`` specifies for it.
-
-        After a redirect (``hop`` in the query), the file is sent without faults.
-        """
-        entry = self._files.get(file)
-        path = self._folder / file
-        behaviour = entry["behaviour"] if entry else "missing"
-        if behaviour in self.STATUSES or not entry or not path.is_file():
-            send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
-            return
-        if behaviour == "retry_after" and self._first_time(file):
-            send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
-            return
-        if behaviour in self.REDIRECTS and "hop" not in query:
-            here = f"http://{request.headers.get('Host')}{request.path.partition('?')[0]}?hop=1"
-            send(request, b"", status=302, headers={"Location": FORBIDDEN if "forbidden" in behaviour else here})
-            return
-        stream = self.STREAMS.get(behaviour)
-        headers = {"Content-Type": entry["content_type"]}
-        if stream is None:
-            send(request, path.read_bytes(), status=200, headers=headers)
-        else:
-            stream(request, path.read_bytes(), headers)
-
-    def _first_time(self, file: str) -> bool:
-        with self._lock:
-            first = file not in self._turned_away
-            self._turned_away.add(file)
-            return first
-
-    STATUSES: ClassVar = {"missing": 404, "gone": 410}
-    REDIRECTS: ClassVar = {"redirect", "redirect_forbidden"}
-    STREAMS: ClassVar[dict[str, Callable[[BaseHTTPRequestHandler, bytes, dict[str, str]], None]]] = {
-        "slow": lambda request, data, headers: send(request, data, status=200, headers=headers, parts=_trickle(data)),
-        "truncated": lambda request, data, headers: send(
-            request, data, status=200, headers=headers, parts=iter([data[: len(data) // 2]])
-        ),
-        "huge": lambda request, data, headers: _chunked(request, data, headers=headers),
-    }
-
-
 def send(
     request: BaseHTTPRequestHandler,
     data: bytes,
@@ -146,9 +94,10 @@ def send(
     headers: Mapping[str, str],
     parts: Iterator[bytes] | None = None,
 ) -> None:
-    """Send ``data`` as HTTP response; with ``parts``, announce its length, but send ``parts`` and disconnect."""
+    """Send ``data`` as HTTP response; with ``parts``, send these and disconnect, whatever length is announced."""
     request.send_response(status)
-    for name, text in {**headers, "Content-Length": str(len(data))}.items():
+    length = {} if "Transfer-Encoding" in headers else {"Content-Length": str(len(data))}
+    for name, text in {**headers, **length}.items():
         request.send_header(name, text)
     request.close_connection = request.close_connection or parts is not None
     request.end_headers()
@@ -163,15 +112,51 @@ def _trickle(data: bytes) -> Iterator[bytes]:
         time.sleep(TRICKLE_SECONDS)
 
 
-def _chunked(request: BaseHTTPRequestHandler, data: bytes, *, headers: Mapping[str, str]) -> None:
-    """Send ``data`` and zeros up to 24 MiB without announcing a length, so that the client has to count bytes."""
-    request.send_response(200)
-    for name, text in {**headers, "Transfer-Encoding": "chunked"}.items():
-        request.send_header(name, text)
-    request.end_headers()
-    left, part = max(ENDLESS_BYTES - len(data), 0), data
-    while part:
-        request.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
-        part = bytes(min(left, 2**16))
-        left -= len(part)
-    request.wfile.write(b"0\r\n\r\n")
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Yield ``data`` and 24 MiB of zeros as chunks of HTTP."""
+    for part in (data, *repeat(bytes(2**16), ENDLESS_BYTES // 2**16)):
+        yield f"{len(part):x}\r\n".encode() + part + b"\r\n"
+    yield b"0\r\n\r\n"
+
+
+class ImageHost:
+    """A simulated image host that serves ``images/<file>`` with the faults that ``images.json`` specifies."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / "images"
+        index = root / "images.json"
+        self._files: dict[str, dict[str, str]] = orjson.loads(index.read_bytes()) if index.is_file() else {}
+        self._turned_away: set[str] = set()
+
+    def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
+        """Answer a request for the picture ``file``, with the fault that ``images.json`` specifies for it.
+
+        After a redirect (``hop`` in the query), the file is sent without faults.
+        """
+        entry = self._files.get(file)
+        path = self._folder / file
+        behaviour = entry["behaviour"] if entry else "missing"
+        if behaviour in self.STATUSES or not entry or not path.is_file():
+            send(request, b"", status=self.STATUSES.get(behaviour, 404), headers={"Content-Type": "text/plain"})
+            return
+        if behaviour == "retry_after" and file not in self._turned_away:
+            self._turned_away.add(file)
+            send(request, b"", status=429, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+            return
+        if behaviour in self.REDIRECTS and "hop" not in query:
+            here = f"http://{request.headers.get('Host')}{request.path.partition('?')[0]}?hop=1"
+            send(request, b"", status=302, headers={"Location": FORBIDDEN if "forbidden" in behaviour else here})
+            return
+        data, parts = path.read_bytes(), self.STREAMS.get(behaviour)
+        headers = {"Content-Type": entry["content_type"]}
+        if behaviour == "huge":  # without an announced length, the client has to count bytes
+            headers |= {"Transfer-Encoding": "chunked"}
+        send(request, data, status=200, headers=headers, parts=parts and parts(data))
+
+    STATUSES: ClassVar = {"missing": 404, "gone": 410}
+    REDIRECTS: ClassVar = {"redirect", "redirect_forbidden"}
+    STREAMS: ClassVar[dict[str, Callable[[bytes], Iterator[bytes]]]] = {
+        "slow": _trickle,
+        "truncated": lambda data: iter([data[: len(data) // 2]]),
+        "huge": _chunks,
+    }

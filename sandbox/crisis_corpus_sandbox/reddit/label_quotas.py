@@ -126,8 +126,7 @@ def _single(totals: Mapping[str, int], *, count: int, rng: Random) -> list[str]:
 
 
 def _sets(totals: Mapping[str, int], *, empty: int, count: int, rng: Random) -> list[tuple[str, ...]]:
-    labels = [name for name, n in _scaled(totals, count=count).items() for _ in range(n)]
-    rng.shuffle(labels)
+    labels = _single(totals, count=count, rng=rng)
     labels.sort(key=lambda name: totals[name] == max(totals.values()), reverse=True)
     sets: list[set[str]] = [set() for _ in range(count - round(count * empty / MEMES))]
     for i, name in enumerate(labels):

@@ -126,11 +126,8 @@ def _kind(post: SandboxPost, *, port: int) -> Item:
     if post.kind == "gallery":
         return _gallery(post, port=port)
     if post.kind == "video":
-        return {
-            "url": f"https://v.redd.it/{_digest(post.link)[:13]}",
-            "domain": "v.redd.it",
-            "post_hint": "hosted:video",
-        }
+        address = f"https://v.redd.it/{_digest(post.link)[:13]}"
+        return {"url": address, "domain": "v.redd.it", "post_hint": "hosted:video"}
     if post.kind == "link":
         return {"url": post.link, "domain": "example.org", "post_hint": "link"}
     picture = post.pictures[0]
@@ -201,8 +198,8 @@ ONE_ARCHIVE, TWICE, SPACED, ASCII = 0.04, 0.03, 0.2, 0.2
 HOUR = 3600
 
 
-def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
-    """Write both dumps of a subreddit's posts with their ``.sha256`` files, and return the two paths.
+def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subreddit: str = HOME) -> None:
+    """Write both dumps of a subreddit's posts with their ``.sha256`` files.
 
     Every deletion is visible in at least one dump: a post that its author deleted later is complete in Pushshift's
     file and marked ``_meta.was_deleted_later`` in Arctic Shift's.
@@ -216,11 +213,10 @@ def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subre
             pushshift += _pushshift(post, port=sandbox.port, rng=rng)
         if chance < 1 - ONE_ARCHIVE:
             arctic.append(_arctic(post, port=sandbox.port, rng=rng))
-    name = f"{subreddit}_submissions"
-    return [
-        _file(folder / f"{name}.zst", items=pushshift, declared=DECLARED, rng=rng),
-        _file(folder / f"{name}_arctic.zst", items=arctic, declared=SEARCHED, rng=rng),
-    ]
+    for name, items, declared in (("submissions", pushshift, DECLARED), ("submissions_arctic", arctic, SEARCHED)):
+        content = b"\n".join(_line(item, rng=rng) for item in items) + b"\n"
+        parts = _parts(content, rng=rng)
+        write_frames(folder / f"{subreddit}_{name}.zst", frames=(frame(part, declared=declared) for part in parts))
 
 
 def _pushshift(post: SandboxPost, *, port: int, rng: Random) -> list[Item]:
@@ -240,21 +236,10 @@ def _arctic(post: SandboxPost, *, port: int, rng: Random) -> Item:
     later = post.case == "deleted_later"
     item: Item = escaped((original if later else live)(post, port=port))
     item["retrieved_on"] = item["created_utc"] + rng.randint(10, 600)
-    if later:
-        item["_meta"] = {
-            "retrieved_2nd_on": item["created_utc"] + 36 * HOUR,
-            "was_deleted_later": True,
-            "removal_type": "deleted",
-        }
-    elif rng.random() < 0.7:
-        item["_meta"] = {"retrieved_2nd_on": item["created_utc"] + 36 * HOUR}
+    if later or rng.random() < 0.7:
+        deletion = {"was_deleted_later": True, "removal_type": "deleted"} if later else {}
+        item["_meta"] = {"retrieved_2nd_on": item["created_utc"] + 36 * HOUR} | deletion
     return item
-
-
-def _file(path: Path, *, items: Iterable[Item], declared: int, rng: Random) -> Path:
-    content = b"\n".join(_line(item, rng=rng) for item in items) + b"\n"
-    write_frames(path, frames=(frame(part, declared=declared) for part in _parts(content, rng=rng)))
-    return path
 
 
 def _line(item: Item, *, rng: Random) -> bytes:

@@ -16,18 +16,7 @@ from itertools import product
 from random import Random
 from string import Formatter
 
-from crisis_corpus_sandbox.reddit.statements import (
-    DENIALS,
-    FRAMES,
-    MENTIONS,
-    NOW,
-    STATEMENTS,
-    TALK,
-    THEN,
-    TITLES,
-    VOCABULARY,
-    WHO,
-)
+from crisis_corpus_sandbox.reddit.statements import DENIALS, FRAMES, MENTIONS, SLOTS, STATEMENTS, TALK, TITLES
 
 NO_CRISIS = "no_crisis"
 # Probabilities, ours: set so that a word-based classifier, fitted on 120 posts, is right on two of three label sets.
@@ -42,10 +31,8 @@ _ANCHOR = 3  # number of words by which a sentence is looked up
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHES = str.maketrans("", "", "'\u2019")
 _VOWEL = re.compile(r"\b([Aa]) (?=[aeiou])")
-_SLOTS = {"now": NOW, "then": THEN, **WHO}
-_TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
 # The nouns that an instruction to a model does not need.
-RARE = frozenset(w for name in ("thing", "place") for w in VOCABULARY[name] if " " not in w)
+RARE = frozenset(w for name in ("thing", "place") for w in SLOTS[name] if " " not in w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +52,8 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     """
     crises = [label for label in labels if label != NO_CRISIS]
     lower = rng.random() < 0.2
-    spoken = [_statement(label, rng=rng) for label in crises]
-    title = _fill(rng.choice(TITLES), slots=VOCABULARY, rng=rng)
+    spoken = [_fill(STATEMENTS[label], rng=rng) for label in crises]
+    title = _fill(TITLES, rng=rng)
     if spoken and rng.random() < IN_TITLE:
         number = rng.randrange(len(spoken))
         title = spoken[number]
@@ -75,12 +62,12 @@ def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
     plain: list[str] = []
     if words >= BRIEF:
         again = [label for label in crises for _ in range(words // WORDS_BETWEEN) if rng.random() < REPEATED]
-        more = dict.fromkeys(_statement(label, rng=rng) for label in again)
+        more = dict.fromkeys(_fill(STATEMENTS[label], rng=rng) for label in again)
         spoken += [sentence for sentence in more if sentence not in spoken]
         plain += _asides(crises, rng=rng)
     count = sum(len(s.split()) for s in (*spoken, *plain))
     while count < words and (words >= BRIEF or not spoken):
-        plain.append(_talk(rng))
+        plain.append(_fill(TALK, rng=rng))
         count += len(plain[-1].split())
     shown = {id(s): _sentence(s, rng=rng, lower=lower) for s in (*spoken, *plain)}
     order = [*spoken, *plain]
@@ -94,7 +81,7 @@ def talk(*, rng: Random, words: int) -> str:
     """Return a paragraph of at least ``words`` words that expresses no label."""
     said: list[str] = []
     while sum(len(s.split()) for s in said) < words:
-        said.append(_sentence(_talk(rng), rng=rng, lower=False))
+        said.append(_sentence(_fill(TALK, rng=rng), rng=rng, lower=False))
     return " ".join(said)
 
 
@@ -137,12 +124,11 @@ def bare(text: str) -> list[str]:
 
 def every_statement() -> Iterator[tuple[str, str]]:
     """Yield every possible sentence that expresses a CRADLE label, as (label, sentence)."""
-    for kind, by_time in STATEMENTS.items():
-        for when, patterns in by_time.items():
-            for pattern in patterns:
-                names = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(pattern) if name))
-                for values in product(*(_SLOTS[name] for name in names)):
-                    yield f"{kind}_{when}", pattern.format(**dict(zip(names, values, strict=True)))
+    for label, patterns in STATEMENTS.items():
+        for pattern in patterns:
+            names = list(dict.fromkeys(name for _, name, _, _ in Formatter().parse(pattern) if name))
+            for values in product(*(SLOTS[name] for name in names)):
+                yield label, pattern.format(**dict(zip(names, values, strict=True)))
 
 
 @cache
@@ -156,14 +142,9 @@ def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
     return known
 
 
-def _statement(label: str, *, rng: Random) -> str:
-    kind, _, when = label.rpartition("_")
-    return _fill(rng.choice(STATEMENTS[kind][when]), slots=_SLOTS, rng=rng)
-
-
 def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
     """Return sentences that use the words of other crises but carry no label."""
-    others = [kind for kind in STATEMENTS if not any(label.startswith(kind) for label in crises)]
+    others = [kind for kind in MENTIONS if not any(label.startswith(kind) for label in crises)]
     said = []
     if rng.random() < (MENTIONED if crises else MENTIONED_CALM):
         said.append(f"{rng.choice(FRAMES)} {rng.choice(MENTIONS[rng.choice(others)])}")
@@ -172,13 +153,11 @@ def _asides(crises: Collection[str], *, rng: Random) -> list[str]:
     return said
 
 
-def _talk(rng: Random) -> str:
-    return _fill(rng.choice(TALK), slots=_TALK_SLOTS, rng=rng)
-
-
-def _fill(pattern: str, *, slots: dict[str, tuple[str, ...]], rng: Random) -> str:
+def _fill(patterns: Sequence[str], *, rng: Random) -> str:
+    """Return a sentence of one of the patterns."""
+    pattern = rng.choice(patterns)
     names = [name for _, name, _, _ in Formatter().parse(pattern) if name]
-    return _VOWEL.sub(r"\1n ", pattern.format(**{name: rng.choice(slots[name]) for name in names}))
+    return _VOWEL.sub(r"\1n ", pattern.format(**{name: rng.choice(SLOTS[name]) for name in names}))
 
 
 def _sentence(text: str, *, rng: Random, lower: bool) -> str:

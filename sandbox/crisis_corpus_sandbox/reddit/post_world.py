@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from crisis_corpus_sandbox.reddit import captions, label_quotas, narratives, seeded
-from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost, cases, schedule
+from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost, cases, counts, schedule
 from crisis_corpus_sandbox.reddit.narratives import NO_CRISIS, Narrative
 from crisis_corpus_sandbox.reddit.statements import VOCABULARY
 from crisis_corpus_sandbox.reddit.world import PERSONAL
+from pipelines.collect.read.shingles import shingles as runs_of
+from pipelines.collect.read.shingles import similarity
 from pipelines.collect.read.words import words
 from pipelines.core.config.collect import Sandbox
 
@@ -26,13 +28,7 @@ def text_of(post: SandboxPost) -> str:
 
 def shingles(text: str) -> set[str]:
     """Return all shingles of a text, which are its sequences of three words; a shorter text is one shingle."""
-    spoken = words(text)
-    return {" ".join(spoken[i : i + SHINGLE]) for i in range(max(1, len(spoken) - SHINGLE + 1))}
-
-
-def similarity(left: set[str], right: set[str]) -> float:
-    """Return the Jaccard index of two sets of shingles."""
-    return len(left & right) / len(left | right)
+    return runs_of(words(text), size=SHINGLE)
 
 
 class SeenTexts:
@@ -107,23 +103,12 @@ _SLOT = re.compile("|".join(rf"\b{re.escape(word)}\b" for kind in EDITABLE for w
 _TRIES = 60
 
 
-def counts(size: int) -> dict[str, int]:
-    """Return the number of generated text posts of each kind among ``size``; the remainder is of the kind ``plain``."""
-    if size < SMALLEST:
-        raise ValueError(f"a sandbox needs at least {SMALLEST} posts for all its cases")
-    numbers = {case.name: max(case.least, round(case.share * min(size, WHOLE * 10) / WHOLE)) for case in EVERY}
-    while size - sum(numbers.values()) < 0:
-        largest = max(numbers, key=lambda name: numbers[name] - {c.name: c.least for c in EVERY}[name])
-        numbers[largest] -= 1
-    return numbers | {"plain": size - sum(numbers.values())}
-
-
 class PostWorld:
     """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.counts = counts(sandbox.posts)
+        self.counts = counts(sandbox.posts, every=EVERY, whole=WHOLE, smallest=SMALLEST)
         self.posts: list[SandboxPost] = []
         self._rng = seeded(sandbox.seed, "posts")
         self._seen = SeenTexts()

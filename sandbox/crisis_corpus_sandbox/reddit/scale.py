@@ -1,4 +1,4 @@
-"""Write dumps of five years of the crisis communities' posts, of any size, one file for each month (``--scale``).
+"""Write dumps of five years of the crisis communities' posts, of any size, one file for each month (bench/scale.py).
 
 A month is written frame by frame, so that memory does not grow with the number of posts. A post has 160 words on
 average (a log-normal distribution), drawn by Zipf's law from single words and phrases: the words of the sandbox's

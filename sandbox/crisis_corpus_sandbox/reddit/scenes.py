@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from random import Random
-from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
@@ -135,122 +134,49 @@ def _face(pen: ImageDraw.ImageDraw, *, centre: tuple[int, int], radius: int, moo
     pen.arc(box, start, end, fill=(40, 20, 20), width=3)
 
 
-Shape = Literal["ellipse", "box", "polygon", "line", "arc"]
-Stroke = tuple[Shape, tuple[float, ...], str]
 # Draw this many times larger and scale down, for smooth edges.
 OVERSAMPLE = 3
-
-STROKES: dict[str, tuple[Stroke, ...]] = {
-    "boat": (
-        ("polygon", (0.15, 0.62, 0.85, 0.62, 0.7, 0.85, 0.3, 0.85), "sienna"),
-        ("polygon", (0.5, 0.15, 0.5, 0.58, 0.8, 0.58), "royalblue"),
-        ("line", (0.47, 0.12, 0.47, 0.62), "black"),
-    ),
-    "coin": (
-        ("ellipse", (0.12, 0.25, 0.6, 0.75), "gold"),
-        ("ellipse", (0.42, 0.25, 0.9, 0.75), "orange"),
-        ("ellipse", (0.52, 0.36, 0.8, 0.64), "gold"),
-    ),
+# Pictogram -> its strokes: shape, colour, and x y in hundredths of the side; the last two numbers of an arc are angles.
+STROKES: dict[str, str] = {
+    "boat": "polygon sienna 15 62 85 62 70 85 30 85, polygon royalblue 50 15 50 58 80 58, line black 47 12 47 62",
+    "coin": "ellipse gold 12 25 60 75, ellipse orange 42 25 90 75, ellipse gold 52 36 80 64",
     "upside_smile": (
-        ("ellipse", (0.12, 0.12, 0.88, 0.88), "gold"),
-        ("ellipse", (0.3, 0.58, 0.42, 0.72), "black"),
-        ("ellipse", (0.58, 0.58, 0.7, 0.72), "black"),
-        ("arc", (0.3, 0.24, 0.7, 0.6, 190, 350), "black"),
+        "ellipse gold 12 12 88 88, ellipse black 30 58 42 72, ellipse black 58 58 70 72, arc black 30 24 70 60 190 350"
     ),
-    "moon": (("ellipse", (0.15, 0.12, 0.85, 0.85), "khaki"), ("ellipse", (0.38, 0.05, 1.0, 0.7), "white")),
+    "moon": "ellipse khaki 15 12 85 85, ellipse white 38 5 100 70",
     "thought": (
-        ("ellipse", (0.2, 0.12, 0.9, 0.6), "lightsteelblue"),
-        ("ellipse", (0.2, 0.62, 0.38, 0.78), "lightsteelblue"),
-        ("ellipse", (0.1, 0.8, 0.2, 0.9), "lightsteelblue"),
+        "ellipse lightsteelblue 20 12 90 60, ellipse lightsteelblue 20 62 38 78, ellipse lightsteelblue 10 80 20 90"
     ),
     "calendar": (
-        ("box", (0.15, 0.2, 0.85, 0.85), "whitesmoke"),
-        ("box", (0.15, 0.2, 0.85, 0.38), "firebrick"),
-        ("box", (0.3, 0.5, 0.42, 0.62), "gray"),
-        ("box", (0.56, 0.5, 0.68, 0.62), "firebrick"),
+        "box whitesmoke 15 20 85 85, box firebrick 15 20 85 38, box gray 30 50 42 62, box firebrick 56 50 68 62"
     ),
-    "door": (("box", (0.28, 0.1, 0.72, 0.9), "peru"), ("ellipse", (0.6, 0.48, 0.68, 0.56), "gold")),
-    "chair": (
-        ("box", (0.25, 0.12, 0.36, 0.9), "saddlebrown"),
-        ("box", (0.25, 0.5, 0.75, 0.6), "saddlebrown"),
-        ("box", (0.65, 0.5, 0.75, 0.9), "saddlebrown"),
-    ),
-    "mask": (
-        ("ellipse", (0.12, 0.15, 0.88, 0.9), "mediumorchid"),
-        ("ellipse", (0.26, 0.38, 0.45, 0.52), "white"),
-        ("ellipse", (0.55, 0.38, 0.74, 0.52), "white"),
-    ),
-    "pin": (
-        ("polygon", (0.25, 0.45, 0.75, 0.45, 0.5, 0.92), "crimson"),
-        ("ellipse", (0.22, 0.1, 0.78, 0.66), "crimson"),
-        ("ellipse", (0.4, 0.28, 0.6, 0.48), "white"),
-    ),
+    "door": "box peru 28 10 72 90, ellipse gold 60 48 68 56",
+    "chair": "box saddlebrown 25 12 36 90, box saddlebrown 25 50 75 60, box saddlebrown 65 50 75 90",
+    "mask": "ellipse mediumorchid 12 15 88 90, ellipse white 26 38 45 52, ellipse white 55 38 74 52",
+    "pin": "polygon crimson 25 45 75 45 50 92, ellipse crimson 22 10 78 66, ellipse white 40 28 60 48",
     "lifebuoy": (
-        ("ellipse", (0.1, 0.1, 0.9, 0.9), "tomato"),
-        ("box", (0.44, 0.1, 0.56, 0.9), "white"),
-        ("box", (0.1, 0.44, 0.9, 0.56), "white"),
-        ("ellipse", (0.34, 0.34, 0.66, 0.66), "lightcyan"),
+        "ellipse tomato 10 10 90 90, box white 44 10 56 90, box white 10 44 90 56, ellipse lightcyan 34 34 66 66"
     ),
     "storm": (
-        ("ellipse", (0.1, 0.15, 0.6, 0.55), "dimgray"),
-        ("ellipse", (0.4, 0.12, 0.92, 0.55), "dimgray"),
-        ("polygon", (0.5, 0.5, 0.36, 0.74, 0.5, 0.72, 0.42, 0.94, 0.66, 0.64, 0.52, 0.65), "gold"),
+        "ellipse dimgray 10 15 60 55, ellipse dimgray 40 12 92 55, polygon gold 50 50 36 74 50 72 42 94 66 64 52 65"
     ),
-    "pair": (
-        ("ellipse", (0.18, 0.15, 0.42, 0.4), "teal"),
-        ("box", (0.16, 0.45, 0.44, 0.88), "teal"),
-        ("ellipse", (0.58, 0.15, 0.82, 0.4), "coral"),
-        ("box", (0.56, 0.45, 0.84, 0.88), "coral"),
-    ),
-    "film": (
-        ("box", (0.1, 0.25, 0.9, 0.75), "black"),
-        ("box", (0.24, 0.34, 0.76, 0.66), "skyblue"),
-        ("box", (0.12, 0.32, 0.2, 0.4), "white"),
-        ("box", (0.8, 0.6, 0.88, 0.68), "white"),
-    ),
-    "arrow": (
-        ("box", (0.15, 0.42, 0.6, 0.58), "darkslateblue"),
-        ("polygon", (0.55, 0.22, 0.9, 0.5, 0.55, 0.78), "darkslateblue"),
-    ),
-    "cloud": (
-        ("ellipse", (0.1, 0.35, 0.55, 0.75), "lightgray"),
-        ("ellipse", (0.3, 0.2, 0.7, 0.65), "lightgray"),
-        ("ellipse", (0.45, 0.35, 0.92, 0.75), "lightgray"),
-    ),
-    "plaster": (
-        ("polygon", (0.1, 0.65, 0.65, 0.1, 0.9, 0.35, 0.35, 0.9), "burlywood"),
-        ("polygon", (0.36, 0.5, 0.5, 0.36, 0.64, 0.5, 0.5, 0.64), "tan"),
-    ),
-    "house": (
-        ("box", (0.22, 0.45, 0.78, 0.88), "bisque"),
-        ("polygon", (0.12, 0.48, 0.5, 0.12, 0.88, 0.48), "brown"),
-        ("line", (0.5, 0.46, 0.42, 0.6, 0.56, 0.72, 0.5, 0.88), "black"),
-    ),
-    "stop": (
-        ("polygon", (0.32, 0.1, 0.68, 0.1, 0.9, 0.32, 0.9, 0.68, 0.68, 0.9, 0.32, 0.9, 0.1, 0.68, 0.1, 0.32), "red"),
-        ("box", (0.24, 0.44, 0.76, 0.56), "white"),
-    ),
+    "pair": "ellipse teal 18 15 42 40, box teal 16 45 44 88, ellipse coral 58 15 82 40, box coral 56 45 84 88",
+    "film": "box black 10 25 90 75, box skyblue 24 34 76 66, box white 12 32 20 40, box white 80 60 88 68",
+    "arrow": "box darkslateblue 15 42 60 58, polygon darkslateblue 55 22 90 50 55 78",
+    "cloud": "ellipse lightgray 10 35 55 75, ellipse lightgray 30 20 70 65, ellipse lightgray 45 35 92 75",
+    "plaster": "polygon burlywood 10 65 65 10 90 35 35 90, polygon tan 36 50 50 36 64 50 50 64",
+    "house": "box bisque 22 45 78 88, polygon brown 12 48 50 12 88 48, line black 50 46 42 60 56 72 50 88",
+    "stop": "polygon red 32 10 68 10 90 32 90 68 68 90 32 90 10 68 10 32, box white 24 44 76 56",
     "speech": (
-        ("box", (0.1, 0.15, 0.9, 0.62), "mediumseagreen"),
-        ("polygon", (0.25, 0.6, 0.5, 0.6, 0.22, 0.88), "mediumseagreen"),
-        ("box", (0.22, 0.3, 0.78, 0.36), "white"),
-        ("box", (0.22, 0.44, 0.6, 0.5), "white"),
+        "box mediumseagreen 10 15 90 62, polygon mediumseagreen 25 60 50 60 22 88, box white 22 30 78 36, "
+        "box white 22 44 60 50"
     ),
-    "kite": (
-        ("polygon", (0.55, 0.08, 0.85, 0.4, 0.5, 0.7, 0.25, 0.34), "hotpink"),
-        ("line", (0.5, 0.7, 0.35, 0.8, 0.42, 0.92), "black"),
-    ),
-    "sun": (("ellipse", (0.2, 0.2, 0.8, 0.8), "gold"), ("ellipse", (0.32, 0.32, 0.68, 0.68), "orange")),
-    "clock": (
-        ("ellipse", (0.12, 0.12, 0.88, 0.88), "black"),
-        ("ellipse", (0.18, 0.18, 0.82, 0.82), "white"),
-        ("line", (0.5, 0.26, 0.5, 0.5, 0.68, 0.58), "black"),
-    ),
+    "kite": "polygon hotpink 55 8 85 40 50 70 25 34, line black 50 70 35 80 42 92",
+    "sun": "ellipse gold 20 20 80 80, ellipse orange 32 32 68 68",
+    "clock": "ellipse black 12 12 88 88, ellipse white 18 18 82 82, line black 50 26 50 50 68 58",
     "hourglass": (
-        ("polygon", (0.22, 0.12, 0.78, 0.12, 0.5, 0.5), "sandybrown"),
-        ("polygon", (0.22, 0.88, 0.78, 0.88, 0.5, 0.5), "sandybrown"),
-        ("box", (0.18, 0.06, 0.82, 0.14), "maroon"),
-        ("box", (0.18, 0.86, 0.82, 0.94), "maroon"),
+        "polygon sandybrown 22 12 78 12 50 50, polygon sandybrown 22 88 78 88 50 50, box maroon 18 6 82 14, "
+        "box maroon 18 86 82 94"
     ),
 }
 
@@ -264,13 +190,13 @@ def sticker(name: str, *, size: int) -> Image.Image:
     inner, edge = side * 0.7, side * 0.15
     width = 3 * OVERSAMPLE
     filled = {"ellipse": pen.ellipse, "box": pen.rectangle, "polygon": pen.polygon}
-    for shape, points, colour in STROKES[name]:
-        # the last two numbers of an arc are angles
-        ends = [p * inner + edge for p in (points[:4] if shape == "arc" else points)]
+    for stroke in STROKES[name].split(", "):
+        shape, colour, *numbers = stroke.split()
+        ends = [int(number) / 100 * inner + edge for number in (numbers[:4] if shape == "arc" else numbers)]
         if shape == "line":
             pen.line(ends, fill=colour, width=width)
         elif shape == "arc":
-            pen.arc(ends, points[4], points[5], fill=colour, width=width)
+            pen.arc(ends, int(numbers[4]), int(numbers[5]), fill=colour, width=width)
         else:
             filled[shape](ends, fill=colour)
     return image.resize((size, size), Image.Resampling.LANCZOS)

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import networkx
+
 from crisis_corpus_sandbox.reddit import post_world
 from crisis_corpus_sandbox.reddit.captions import words_apart
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
 from crisis_corpus_sandbox.reddit.image_host import placeholder_sha256
-from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, similarity, text_of
+from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, text_of
 from crisis_corpus_sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
+from pipelines.collect.read.shingles import similarity
 from pipelines.collect.read.words import normalise, words
 from pipelines.core.config.collect import Sandbox
 
@@ -94,18 +97,8 @@ def _pairs(kept: Sequence[tuple[SandboxPost, int, SandboxPicture]]) -> tuple[lis
 
 
 def _groups(pairs: Sequence[Pair]) -> dict[Item, str]:
-    root: dict[Item, Item] = {}
-
-    def find(item: Item) -> Item:
-        while root.setdefault(item, item) != item:
-            item = root[item]
-        return item
-
-    for left, right in pairs:
-        low, high = sorted((find(left), find(right)))
-        root[high] = low
-    names = {item: f"g{number:03d}" for number, item in enumerate(sorted({find(i) for i in list(root)}))}
-    return {item: names[find(item)] for item in root}
+    connected = sorted(map(sorted, networkx.connected_components(networkx.Graph(pairs))))
+    return {item: f"g{number:03d}" for number, items in enumerate(connected) for item in items}
 
 
 def _image(post: SandboxPost, image: int, picture: SandboxPicture, *, groups: dict[Item, str]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ FAULTS = {
 }
 # Invented words and names that must never be seen outside the sealed store.
 CANARY_TITLE, CANARY_BODY, CANARY_OVERLAY, CANARY_USER = "quillmarrow", "thistlewrang", "zelmork", "Vexthorn_Dapple"
+FORMATS = ("gif", "webp", "png", "alpha", "rotated")
 SIZES = (560, 600, 640, 680, 720)
 PERSONAL = (
     "Write to sam.quiet@example.org if you like it.",
@@ -53,7 +54,9 @@ class World:
         self._seeds = iter(self._rng.sample(range(10**8), sandbox.submissions * 4 + 400))
         self._files = 0
         self._made: dict[int, Composition] = {}  # by id() of a post
-        memes = label_quotas.figsim(self._originals(), rng=seeded(sandbox.seed, "figsim"))
+        originals = ("deleted", "removed", "removed_body", "deleted_later", "plain", *(case.name for case in SPECIAL))
+        count = sum(self.counts[name] for name in originals)
+        memes = label_quotas.figsim(count, rng=seeded(sandbox.seed, "figsim"))
         # Only plain posts get pictures without words: every other case needs words.
         self._textless = [m for m in memes if m.modality == "M3"]
         self._memes = [m for m in memes if m.modality != "M3"]
@@ -73,11 +76,6 @@ class World:
         self._plant()
         return schedule(self.posts, sandbox=self.sandbox)
 
-    def _originals(self) -> int:
-        names = [case.name for case in SPECIAL]
-        names += ["deleted", "removed", "removed_body", "deleted_later", "plain"]
-        return sum(self.counts[n] for n in names)
-
     # --- one meme -----------------------------------------------------------------------------------------------
 
     def _file(self, encoding: str) -> str:
@@ -89,9 +87,7 @@ class World:
         blocks = made.blocks(plain)
         if like is None:
             width, height = self._rng.choice(SIZES), self._rng.choice(SIZES)
-            like = Meme(
-                next(self._seeds), made.style, sized_for=blocks, stickers=made.stickers, width=width, height=height
-            )
+            like = Meme(next(self._seeds), made.style, (), blocks, made.stickers, width, height)
         return replace(like, text=blocks), " ".join(blocks)
 
     def _meme(
@@ -132,8 +128,7 @@ class World:
             self.posts.append(post)
         for name in self._each("text", "link", "video", "outside_window"):
             crises = self._crises.pop()
-            expected = "outside_window" if name == "outside_window" else "no_image"
-            kind = "text" if name == "outside_window" else name
+            expected, kind = (name, "text") if name == "outside_window" else ("no_image", name)
             post = SandboxPost(name, title(crises, rng=self._rng), kind=kind, expected=expected, cradle=crises)
             post.carriers = dict.fromkeys(crises, "text")
             if kind == "text":
@@ -177,20 +172,14 @@ class World:
             self.posts.append(post)
 
     def _special(self) -> None:
-        for name in self._each("gif", "webp", "png", "alpha", "rotated"):
-            self.posts.append(self._meme(name, encoding=name))
-        for _ in self._each("low_quality"):
-            self.posts.append(self._meme("low_quality", variant="low_quality"))
-        for name in self._each("redirect", "retry_after"):
-            post = self._meme(name)
-            post.pictures[0].behaviour = name
-            self.posts.append(post)
-        for name in self._each("preview_only"):
-            post = self._meme(name)
+        for name in self._each(*FORMATS, "low_quality", "redirect", "retry_after", "preview_only"):
+            variant = name if name == "low_quality" else "original"
+            post = self._meme(name, encoding=name if name in FORMATS else "jpeg", variant=variant)
             picture = post.pictures[0]
-            if picture.rendering:
-                picture.preview = replace(picture.rendering, file=self._file("jpeg"))
-            picture.behaviour = "missing"
+            if name in ("redirect", "retry_after"):
+                picture.behaviour = name
+            elif name == "preview_only" and picture.rendering:
+                picture.preview, picture.behaviour = replace(picture.rendering, file=self._file("jpeg")), "missing"
             self.posts.append(post)
         for number, name in enumerate(self._each("gallery")):
             self.posts.append(self._gallery(name, failed=number % 7 == 1))
@@ -236,13 +225,8 @@ class World:
         amount, quality = vary(variant, rng=rng)
         if variant == "identical":
             quality = source.rendering.quality
-        picture = SandboxPicture(
-            source.base,
-            Rendering(self._file("jpeg"), meme, variant, amount, quality=quality),
-            text=text,
-            language=source.language,
-            variant=variant,
-        )
+        rendering = Rendering(self._file("jpeg"), meme, variant, amount, quality=quality)
+        picture = SandboxPicture(source.base, rendering, text, source.language, variant)
         rank = 1 + sum(p.family == original.family for p in self.posts)
         name = original.title if rng.random() < 0.3 else title(original.cradle, rng=rng)
         post = SandboxPost(variant, name, pictures=[picture], figsim=original.figsim, cradle=original.cradle)
@@ -280,9 +264,8 @@ class World:
         for post in drawn:
             picture, made = post.pictures[0], self._made[id(post)]
             if picture.rendering:
-                meme, picture.text = self._draw(
-                    made, plain=f"me and my {CANARY_OVERLAY} on monday morning", like=picture.rendering.meme
-                )
+                plain = f"me and my {CANARY_OVERLAY} on monday morning"
+                meme, picture.text = self._draw(made, plain=plain, like=picture.rendering.meme)
                 picture.rendering = replace(picture.rendering, meme=replace(meme, sized_for=meme.text))
         for post, line in zip(single[10:], PERSONAL * 2, strict=False):
             post.body = line

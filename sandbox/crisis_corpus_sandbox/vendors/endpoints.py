@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from crisis_corpus_sandbox.vendors.protocols import MADE, MADE_TEXT, Body, Call, Rejected, Sent, name_of
+from crisis_corpus_sandbox.vendors.protocols import MADE, MADE_TEXT, Body, Call, Sent, name_of
 
 LOOKS = 2
 # google.rpc.Code INVALID_ARGUMENT, the only error that a line of a Gemini job gets here.
@@ -52,12 +52,10 @@ class VendorJob:
     model: str
     files: dict[str, str]
     looks: int = LOOKS
-    canceled: bool = False
 
     @property
-    def state(self) -> str:
-        """Return the batch job's state: ``canceled``, ``running`` or ``ended``."""
-        return "canceled" if self.canceled else "running" if self.looks > 0 else "ended"
+    def ended(self) -> bool:
+        return self.looks <= 0
 
 
 @dataclass(slots=True)
@@ -98,22 +96,15 @@ class Batches:
                 job.looks -= 1
             return job
 
-    def cancel(self, name: str) -> VendorJob | None:
-        """Cancel a batch job unless it has ended, and return it, or ``None`` if it does not exist."""
-        with self.lock:
-            if (job := self.jobs.get(name)) and job.looks > 0:
-                job.canceled = True
-            return job
 
-
-def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
-    """Return the content and the name of the file in a multipart form; both are empty if there is none."""
+def uploaded(body: bytes, *, content_type: str) -> bytes:
+    """Return the content of the file in a multipart form; it is empty if there is none."""
     form = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body, policy=HTTP)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_filename():
             data = part.get_payload(decode=True)
-            return (data if isinstance(data, bytes) else b""), str(part.get_filename())
-    return b"", ""
+            return data if isinstance(data, bytes) else b""
+    return b""
 
 
 def jsonl(rows: Sequence[Any]) -> bytes:
@@ -121,33 +112,31 @@ def jsonl(rows: Sequence[Any]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
-    """Return OpenAI's description of a file."""
-    file: Body = {"id": name, "object": "file", "bytes": size, "created_at": MADE, "filename": filename}
-    return file | {"purpose": "batch", "status": "processed"}
-
-
 def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return OpenAI's description of a batch job; its result files are written when the job has ended."""
-    good = [r for r in job.results if r.status < 300]
-    bad = [r for r in job.results if r.status >= 300]
-    if job.state == "ended":
+    good, bad = ([r for r in job.results if (r.status < 300) == wanted] for wanted in (True, False))
+    counts = {"total": len(job.results), "completed": len(good) * job.ended, "failed": len(bad) * job.ended}
+    if job.ended:
         for kind, results in (("output", good), ("error", bad)):
             if results and kind not in job.files:
                 job.files[kind] = batches.keep(jsonl([_openai_line(r) for r in results]), prefix="file-")
-    ended = job.state == "ended"
     return {
         "id": job.name,
         "object": "batch",
         "endpoint": job.files["endpoint"],
         "input_file_id": job.files["input"],
         "completion_window": "24h",
-        "status": {"running": "in_progress", "ended": "completed", "canceled": "cancelled"}[job.state],
+        "status": "completed" if job.ended else "in_progress",
         "output_file_id": job.files.get("output"),
         "error_file_id": job.files.get("error"),
         "created_at": MADE,
-        "request_counts": {"total": len(job.results), "completed": len(good) * ended, "failed": len(bad) * ended},
+        "request_counts": counts,
     }
+
+
+def openai_deleted(name: str) -> Body:
+    """Return OpenAI's answer to the deletion of a file."""
+    return {"id": name, "object": "file", "deleted": True}
 
 
 def _openai_line(result: Result) -> Body:
@@ -157,61 +146,42 @@ def _openai_line(result: Result) -> Body:
 
 def anthropic_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return Anthropic's description of a batch job."""
-    ended, total = job.state != "running", len(job.results)
-    bad = sum(r.status >= 300 for r in job.results)
-    counts = {"processing": 0 if ended else total, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
-    if job.state == "ended":
-        counts |= {"succeeded": total - bad, "errored": bad}
-    elif ended:
-        counts["canceled"] = total
+    counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
+    if job.ended:
+        errored = sum(r.status >= 300 for r in job.results)
+        counts |= {"succeeded": len(job.results) - errored, "errored": errored}
+    else:
+        counts["processing"] = len(job.results)
     return {
         "id": job.name,
         "type": "message_batch",
-        "processing_status": "ended" if ended else "in_progress",
+        "processing_status": "ended" if job.ended else "in_progress",
         "request_counts": counts,
         "created_at": MADE_TEXT,
         "expires_at": "2026-01-02T00:00:00Z",
-        "ended_at": MADE_TEXT if ended else None,
+        "ended_at": MADE_TEXT if job.ended else None,
         "archived_at": None,
-        "cancel_initiated_at": MADE_TEXT if job.canceled else None,
-        "results_url": f"{address}/v1/messages/batches/{job.name}/results" if ended else None,
+        "cancel_initiated_at": None,
+        "results_url": f"{address}/v1/messages/batches/{job.name}/results" if job.ended else None,
     }
 
 
-def anthropic_results(job: VendorJob) -> bytes:
-    """Return the result lines of an Anthropic batch job that has ended."""
-    rows = []
-    for result in job.results:
-        outcome: Body = {"type": "succeeded", "message": result.body}
-        if job.canceled:
-            outcome = {"type": "canceled"}
-        elif result.status >= 300:
-            outcome = {"type": "errored", "error": result.body}
-        rows.append({"custom_id": result.custom_id, "result": outcome})
-    return jsonl(rows)
-
-
-def google_file(name: str, *, size: int, address: str) -> Body:
-    """Return Google's description of a file."""
-    file: Body = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(size), "state": "ACTIVE"}
-    return file | {
-        "createTime": MADE_TEXT,
-        "updateTime": MADE_TEXT,
-        "uri": f"{address}/v1beta/{name}",
-        "source": "UPLOADED",
-    }
+def _anthropic_line(result: Result) -> Body:
+    good = result.status < 300
+    outcome = {"type": "succeeded", "message": result.body} if good else {"type": "errored", "error": result.body}
+    return {"custom_id": result.custom_id, "result": outcome}
 
 
 def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return Google's description of a batch job, an operation whose metadata contain the job's state."""
-    state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
-    metadata: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
+    state = "BATCH_STATE_SUCCEEDED" if job.ended else "BATCH_STATE_RUNNING"
+    metadata: Body = {"model": job.model, "name": job.name, "state": state, "createTime": MADE_TEXT}
     metadata |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}
-    if job.state == "ended":
+    if job.ended:
         if "output" not in job.files:
             job.files["output"] = batches.keep(jsonl([_google_line(r) for r in job.results]), prefix="files/")
         metadata["output"] = {"responsesFile": job.files["output"]}
-    return {"name": job.name, "metadata": metadata, "done": job.state != "running"}
+    return {"name": job.name, "metadata": metadata, "done": job.ended}
 
 
 def _google_line(result: Result) -> Body:
@@ -239,23 +209,21 @@ def _as_json(value: Body | None) -> Sent | None:
     return None if value is None else Sent(200, orjson.dumps(value))
 
 
-def _lines(data: bytes | None, *, name: str) -> list[Body]:
+def _rows(batches: Batches, name: str) -> list[Body]:
     """Return the requests of a job's file."""
-    if data is None:
-        raise Rejected(f"No such file: {name}", param="input_file_id")
-    try:
-        return [orjson.loads(line) for line in data.splitlines() if line.strip()]
-    except orjson.JSONDecodeError:
-        raise Rejected("The file is not valid JSONL.", param="input_file_id") from None
+    return [orjson.loads(line) for line in batches.files[name].splitlines() if line.strip()]
 
 
-def _job(find: Callable[[Batches, str], VendorJob | None], tell: Callable[..., Body]) -> Service:
-
+def _job(tell: Callable[..., Body]) -> Service:
     def answer(batches: Batches, call: Call) -> Sent | None:
-        job = find(batches, call.name)
+        job = batches.look(call.name)
         return _as_json(tell(batches, job, address=call.address) if job else None)
 
     return answer
+
+
+def _forget(tell: Callable[[str], Body]) -> Service:
+    return lambda batches, call: _as_json(tell(call.name) if batches.forget(call.name) else None)
 
 
 def _content(batches: Batches, call: Call) -> Sent | None:
@@ -280,24 +248,16 @@ def _model(_: Batches, call: Call) -> Sent | None:
 
 
 def _openai_upload(batches: Batches, call: Call) -> Sent | None:
-    data, filename = uploaded(call.body, content_type=call.headers.get("content-type", ""))
-    return _as_json(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
-
-
-def _openai_forget(batches: Batches, call: Call) -> Sent | None:
-    deleted = batches.forget(call.name)
-    return _as_json({"id": call.name, "object": "file", "deleted": True} if deleted else None)
+    data = uploaded(call.body, content_type=call.headers.get("content-type", ""))
+    name = batches.keep(data, prefix="file-")
+    file: Body = {"id": name, "object": "file", "bytes": len(data), "created_at": MADE, "filename": "batch.jsonl"}
+    return _as_json(file | {"purpose": "batch", "status": "processed"})
 
 
 def _openai_submit(batches: Batches, call: Call) -> Sent | None:
-    body = call.json()
-    name = str(body["input_file_id"])
-    rows = _lines(batches.files.get(name), name=name)
-    endpoint = str(body["endpoint"])
-    if any(row["url"] != endpoint for row in rows) or endpoint not in ("/v1/responses", "/v1/chat/completions"):
-        raise Rejected("The endpoint of the lines differs from the endpoint of the batch.", param="endpoint")
-    lines = [BatchLine(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
-    job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
+    name = str(call.json()["input_file_id"])
+    lines = [BatchLine(row["custom_id"], row["body"], "responses") for row in _rows(batches, name)]
+    job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": "/v1/responses"})
     return _as_json(openai_job(batches, job, address=call.address))
 
 
@@ -309,7 +269,9 @@ def _anthropic_submit(batches: Batches, call: Call) -> Sent | None:
 
 def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
     job = batches.look(call.name)
-    return Sent(200, anthropic_results(job), content_type=LINES) if job and job.state != "running" else None
+    if job is None or not job.ended:
+        return None
+    return Sent(200, jsonl([_anthropic_line(r) for r in job.results]), content_type=LINES)
 
 
 def _google_upload(batches: Batches, call: Call) -> Sent | None:
@@ -317,24 +279,16 @@ def _google_upload(batches: Batches, call: Call) -> Sent | None:
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
     name = batches.keep(call.body, prefix="files/")
-    body = {"file": google_file(name, size=len(call.body), address=call.address)}
-    return Sent(200, orjson.dumps(body), headers={"X-Goog-Upload-Status": "final"})
+    file = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(len(call.body)), "state": "ACTIVE"}
+    file |= {"createTime": MADE_TEXT, "updateTime": MADE_TEXT, "uri": f"{call.address}/v1beta/{name}"}
+    return Sent(200, orjson.dumps({"file": file | {"source": "UPLOADED"}}), headers={"X-Goog-Upload-Status": "final"})
 
 
 def _google_submit(batches: Batches, call: Call) -> Sent | None:
     name = str(call.json()["batch"]["inputConfig"]["fileName"])
-    rows = _lines(batches.files.get(name), name=name)
-    lines = [BatchLine(row["key"], row["request"], "generateContent", call.model) for row in rows]
+    lines = [BatchLine(row["key"], row["request"], "generateContent", call.model) for row in _rows(batches, name)]
     job = batches.start(lines, prefix="batches/", model=call.model, files={"input": name})
     return _as_json(google_job(batches, job, address=call.address))
-
-
-def _google_cancel(batches: Batches, call: Call) -> Sent | None:
-    return _as_json({} if batches.cancel(call.name) else None)
-
-
-def _google_forget(batches: Batches, call: Call) -> Sent | None:
-    return _as_json({} if batches.forget(call.name) else None)
 
 
 # Vendor -> method, path below its address, handler; a handler's None is answered with 404.
@@ -343,10 +297,9 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
         ("GET", re.compile(r"/v1/models"), _models),
         ("POST", re.compile(r"/v1/files"), _openai_upload),
         ("GET", re.compile(rf"/v1/files/{NAME}/content"), _content),
-        ("DELETE", re.compile(rf"/v1/files/{NAME}"), _openai_forget),
+        ("DELETE", re.compile(rf"/v1/files/{NAME}"), _forget(openai_deleted)),
         ("POST", re.compile(r"/v1/batches"), _openai_submit),
-        ("GET", re.compile(rf"/v1/batches/{NAME}"), _job(Batches.look, openai_job)),
-        ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _job(Batches.cancel, openai_job)),
+        ("GET", re.compile(rf"/v1/batches/{NAME}"), _job(openai_job)),
     ),
     "azure": (),
     "guard": (("GET", re.compile(r"/v1/models"), _models),),
@@ -354,17 +307,15 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
     "anthropic": (
         ("GET", re.compile(r"/v1/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),
-        ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _job(Batches.look, anthropic_job)),
-        ("POST", re.compile(rf"/v1/messages/batches/{NAME}/cancel"), _job(Batches.cancel, anthropic_job)),
+        ("GET", re.compile(rf"/v1/messages/batches/{NAME}"), _job(anthropic_job)),
         ("GET", re.compile(rf"/v1/messages/batches/{NAME}/results"), _anthropic_results),
     ),
     "google": (
         ("GET", re.compile(r"/v1beta/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(rf"/upload/v1beta/files(?:/{NAME})?"), _google_upload),
         ("POST", re.compile(r"/v1beta/models/(?P<model>[^/:]+):batchGenerateContent"), _google_submit),
-        ("GET", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+)"), _job(Batches.look, google_job)),
-        ("POST", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+):cancel"), _google_cancel),
+        ("GET", re.compile(r"/v1beta/(?P<name>batches/[\w.-]+)"), _job(google_job)),
         ("GET", re.compile(r"/v1beta/(?P<name>files/[\w.-]+):download"), _content),
-        ("DELETE", re.compile(r"/v1beta/(?P<name>files/[\w.-]+)"), _google_forget),
+        ("DELETE", re.compile(r"/v1beta/(?P<name>files/[\w.-]+)"), _forget(lambda _: {})),
     ),
 }

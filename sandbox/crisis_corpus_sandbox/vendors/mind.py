@@ -30,12 +30,10 @@ DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
 KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
 # Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
+    n: n.replace("_active_", "(active)_").replace("_passive_", "(passive)_") for n in CRADLE if "suicide" in n
+} | {
     "childabuse_endangerment_past": "childabuseendangerment_past",
     "childabuse_endangerment_ongoing": "childabuse_ongoing",
-    "suicideideation_active_ongoing": "suicideideation(active)_ongoing",
-    "suicideideation_active_past": "suicideideation(active)_past",
-    "suicideideation_passive_ongoing": "suicideideation(passive)_ongoing",
-    "suicideideation_passive_past": "suicideideation(passive)_past",
 }
 OUTSIDE = "emotional_distress"
 PROSE = "It is hard to choose one label for this post without more context."
@@ -114,20 +112,15 @@ class VendorQuestion:
     text: str
     images: int = 0
     schema: Mapping[str, Any] | None = None
-    tool: str | None = None
     most_tokens: int | None = None
     stops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of a simulated model, independent of the protocol.
-
-    ``value`` is set if the answer is plain JSON that fits the schema.
-    """
+    """One answer of a simulated model, independent of the protocol."""
 
     text: str
-    value: dict[str, Any] | None
     refused: str | None
     ended: str
     input_tokens: int
@@ -203,17 +196,13 @@ def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> R
     tokens = len(asked.system + asked.text) // LETTERS_PER_TOKEN + IMAGE_TOKENS * asked.images
     if refusing < _wariness(read.labels, temper=temper):
         kind = "policy" if rng.random() < 0.5 else "refusal"
-        return Reply("", None, kind, "refusal", tokens, 0, 0)
-    labels: frozenset[str] = read.labels
-    if erring < temper.wrong:
-        labels = misjudged(labels, rng=rng)
+        return Reply("", kind, "refusal", tokens, 0, 0)
+    labels = misjudged(read.labels, rng=rng) if erring < temper.wrong else read.labels
     if read.dictated and obeying < (temper.obeys_inside if inside else temper.obeys_outside):
         labels = frozenset(read.dictated)
     value = _value(asked, labels=labels, codes=read.codes)
-    text, plain = json.dumps(value), True
-    if garbling < temper.malformed:
-        text, value, plain = _garbled(value, rng=rng)
-    return _cut(asked, text=text, value=value if plain else None, tokens=tokens)
+    text = _garbled(value, rng=rng) if garbling < temper.malformed else json.dumps(value)
+    return _cut(asked, text=text, tokens=tokens)
 
 
 def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
@@ -274,34 +263,32 @@ def _alike(name: str, option: str) -> bool:
     return name == option or (name in ("Suicide attempts", "Suicide death") and option.startswith("Suicide attempt"))
 
 
-def _garbled(value: dict[str, Any], *, rng: Random) -> tuple[str, dict[str, Any], bool]:
+def _garbled(value: dict[str, Any], *, rng: Random) -> str:
     """Return a malformed answer: fenced, unclosed or misspelt (repairable), prose or a label outside the scheme."""
     kind = rng.choices(("fenced", "unclosed", "alias", "prose", "outside"), weights=(3, 2, 2, 2, 1))[0]
     labels = value.get("labels", [])
     text = json.dumps(value)
     if kind == "alias" and any(name in ALIASES for name in labels):
-        other = value | {"labels": [ALIASES.get(name, name) for name in labels]}
-        return json.dumps(other), other, True
+        return json.dumps(value | {"labels": [ALIASES.get(name, name) for name in labels]})
     if kind == "outside" and labels:
-        other = value | {"labels": [*labels, OUTSIDE]}
-        return json.dumps(other), other, True
+        return json.dumps(value | {"labels": [*labels, OUTSIDE]})
     if kind == "prose":
-        return PROSE, value, False
+        return PROSE
     if kind == "unclosed":
-        return text[:-1], value, False
-    return f"```json\n{text}\n```", value, False
+        return text[:-1]
+    return f"```json\n{text}\n```"
 
 
-def _cut(asked: VendorQuestion, *, text: str, value: dict[str, Any] | None, tokens: int) -> Reply:
+def _cut(asked: VendorQuestion, *, text: str, tokens: int) -> Reply:
     """Return the answer cut at a stop string or at the token cap, which includes hidden reasoning."""
     hidden = HIDDEN_TOKENS if HIDDEN.match(asked.model.rpartition("/")[2]) else 0
     ended = "stop"
     for stop in asked.stops:
         if stop and stop in text:
-            text, value, ended = text[: text.index(stop)], None, "stop_string"
+            text, ended = text[: text.index(stop)], "stop_string"
     spent = -(-len(text) // LETTERS_PER_TOKEN)
     if asked.most_tokens is not None and hidden + spent > asked.most_tokens:
         hidden = min(hidden, asked.most_tokens)
         spent = asked.most_tokens - hidden
-        text, value, ended = text[: spent * LETTERS_PER_TOKEN], None, "length"
-    return Reply(text, value, None, ended, tokens, spent, hidden)
+        text, ended = text[: spent * LETTERS_PER_TOKEN], "length"
+    return Reply(text, None, ended, tokens, spent, hidden)

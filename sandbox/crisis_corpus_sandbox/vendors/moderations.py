@@ -1,14 +1,13 @@
 """Simulate three moderation systems in their vendors' wire formats: OpenAI, Azure AI Content Safety, a guard model.
 
 The flag rates by severity are near those of FigSIM's Table 2, and figurative texts get lower scores (its Figure 3), so
-that a demo's tables look like an audit. A picture alone is judged by chance: nothing here looks at pictures. Each class
-rejects what the real vendor rejects, and leaves out a part of some answers (``Temper.malformed``).
+that a demo's tables look like an audit. A picture alone is judged by chance: nothing here looks at pictures. Each
+function rejects what the real vendor rejects, and leaves out a part of some answers (``Temper.malformed``).
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import io
 from collections.abc import Mapping
@@ -41,10 +40,8 @@ OTHER_CODE = {"openai": "violence", "azure": "Violence", "guard": "S1"}
 
 @dataclass(frozen=True, slots=True)
 class ItemView:
-    """What a simulated system sees in one item: a text and a picture, a digest of both, and its draw."""
+    """What a simulated system sees in one item: flags, their strength, and the draw of the rest."""
 
-    text: str
-    picture: bool
     rng: Random
     self_harm: bool
     other: bool
@@ -62,136 +59,119 @@ def look(vendor: str, *, text: str, image: bytes, seed: int) -> ItemView:
     rates, other = RATES[vendor]
     figurative = any(code.startswith("F") for code in read.codes)
     strength = rng.random() * (1 - FIGURATIVE_LOSS if figurative else 1)
-    return ItemView(text, bool(image), rng, rng.random() < rates[level], rng.random() < other, strength)
+    return ItemView(rng, rng.random() < rates[level], rng.random() < other, strength)
 
 
-class OpenAIModerations:
-    """OpenAI's endpoint ``moderations``."""
-
-    def answer(self, body: Body, *, temper: Temper, seed: int) -> tuple[int, Body]:
-        """Return status and body for a text, or for parts of which at most one is a picture."""
-        model = str(body.get("model") or "omni-moderation-latest")
-        text, image = _openai_input(body.get("input"))
-        if image and not model.startswith("omni-moderation"):
-            raise Rejected("This model does not accept images.", param="input", code="invalid_value")
-        seen = look("openai", text=text, image=image, seed=seed)
-        if seen.rng.random() < temper.malformed:
-            return 200, {"id": f"modr-{name_of(text, seed)}", "model": model, "results": []}
-        flags = {"self-harm": seen.self_harm, "self-harm/intent": seen.self_harm and seen.strength > 0.5}
-        flags |= {"violence": seen.other}
-        high, low = 0.5 + 0.45 * seen.strength, 0.4 * seen.strength
-        scores = {name: round(high if flags.get(name) else low * seen.rng.random(), 6) for name in OPENAI}
-        kinds = [kind for kind, there in (("text", text), ("image", image)) if there]
-        applied = {name: [k for k in kinds if k == "text" or name in SEEN] for name in OPENAI}
-        result: Body = {
-            "flagged": any(flags.values()),
-            "categories": {name: bool(flags.get(name)) for name in OPENAI},
-            "category_scores": scores,
-            "category_applied_input_types": applied,
-        }
-        return 200, {"id": f"modr-{name_of(text, seed)}", "model": model, "results": [result]}
+def openai_moderation(body: Body, *, temper: Temper, seed: int) -> tuple[int, Body]:
+    """Return status and body of OpenAI's endpoint ``moderations`` for a text, or parts with at most one picture."""
+    model = str(body.get("model") or "omni-moderation-latest")
+    content = body["input"]
+    parts = [content] if isinstance(content, str) else content
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    if images_of(parts) > 1:
+        raise Rejected("Only one image is accepted.", param="input", code="too_many_images")
+    text, image = text_of(parts), _data(parts)
+    if image and not model.startswith("omni-moderation"):
+        raise Rejected("This model does not accept images.", param="input", code="invalid_value")
+    seen = look("openai", text=text, image=image, seed=seed)
+    if seen.rng.random() < temper.malformed:
+        return 200, {"id": f"modr-{name_of(text, seed)}", "model": model, "results": []}
+    flags = {"self-harm": seen.self_harm, "self-harm/intent": seen.self_harm and seen.strength > 0.5}
+    flags |= {"violence": seen.other}
+    high, low = 0.5 + 0.45 * seen.strength, 0.4 * seen.strength
+    scores = {name: round(high if flags.get(name) else low * seen.rng.random(), 6) for name in OPENAI}
+    kinds = [kind for kind, there in (("text", text), ("image", image)) if there]
+    applied = {name: [k for k in kinds if k == "text" or name in SEEN] for name in OPENAI}
+    result: Body = {
+        "flagged": any(flags.values()),
+        "categories": {name: bool(flags.get(name)) for name in OPENAI},
+        "category_scores": scores,
+        "category_applied_input_types": applied,
+    }
+    return 200, {"id": f"modr-{name_of(text, seed)}", "model": model, "results": [result]}
 
 
 class AzureContentSafety:
-    """Azure AI Content Safety: ``text:analyze`` and ``image:analyze``, and its errors."""
+    """The errors of Azure AI Content Safety."""
 
-    STATUS: ClassVar = {"key": 401, "quota": 403, "throttled": 429, "overloaded": 503, "missing": 404, "invalid": 400}
     KINDS: ClassVar = {
-        "key": ("401", "Access denied due to invalid subscription key or wrong API endpoint."),
-        "quota": ("403", "Out of call volume quota for this resource (insufficient_quota)."),
-        "throttled": ("TooManyRequests", "Requests have exceeded the rate limit of the current tier."),
-        "overloaded": ("ServerBusy", "The server is busy."),
-        "missing": ("404", "Resource not found"),
-        "invalid": ("InvalidRequestBody", "The request body is invalid."),
+        "key": (401, "401", "Access denied due to invalid subscription key or wrong API endpoint."),
+        "quota": (403, "403", "Out of call volume quota for this resource (insufficient_quota)."),
+        "throttled": (429, "TooManyRequests", "Requests have exceeded the rate limit of the current tier."),
+        "overloaded": (503, "ServerBusy", "The server is busy."),
+        "missing": (404, "404", "Resource not found"),
+        "invalid": (400, "InvalidRequestBody", "The request body is invalid."),
     }
-
-    def answer(self, body: Body, *, kind: str, temper: Temper, seed: int) -> tuple[int, Body]:
-        """Return status and body of an analysis; ``kind`` is ``text:analyze`` or ``image:analyze``."""
-        text, image = (str(body["text"]), b"") if kind == "text:analyze" else ("", _azure_image(body))
-        eight = body.get("outputType", "FourSeverityLevels") == "EightSeverityLevels"
-        if body.get("outputType") not in (None, "FourSeverityLevels", *(["EightSeverityLevels"] if text else [])):
-            raise Rejected("The outputType is not supported.", code="InvalidRequestBody")
-        if len(text) > AZURE_CHARACTERS or not (text or image):
-            raise Rejected("The length of the text is out of range.", code="InvalidRequestBody")
-        seen = look("azure", text=text, image=image, seed=seed)
-        severity = 2 + int(seen.strength * 5.999)
-        severities = {"SelfHarm": severity if seen.self_harm else int(seen.strength < 0.3), "Violence": 2 * seen.other}
-        analysis: list[Body] = [{"category": name, "severity": int(severities.get(name, 0))} for name in AZURE]
-        for entry in analysis:
-            entry["severity"] -= 0 if eight else entry["severity"] % 2
-        if seen.rng.random() < temper.malformed:
-            analysis.pop(seen.rng.randrange(len(AZURE)))
-        return 200, {**({"blocklistsMatch": []} if text else {}), "categoriesAnalysis": analysis}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Azure's format."""
-        usual, text = self.KINDS[kind]
+        _, usual, text = self.KINDS[kind]
         return {"error": {"code": code or usual, "message": message or text, "details": []}}
 
 
-class GuardModel:
-    """A guard model behind a server of OpenAI's protocol, which adds Llama Guard's policy to the message."""
+def azure_analysis(body: Body, *, kind: str, temper: Temper, seed: int) -> tuple[int, Body]:
+    """Return status and body of Azure's analysis; ``kind`` is ``text:analyze`` or ``image:analyze``."""
+    text, image = (str(body["text"]), b"") if kind == "text:analyze" else ("", _azure_image(body))
+    eight = body.get("outputType", "FourSeverityLevels") == "EightSeverityLevels"
+    if len(text) > AZURE_CHARACTERS or not (text or image):
+        raise Rejected("The length of the text is out of range.", code="InvalidRequestBody")
+    seen = look("azure", text=text, image=image, seed=seed)
+    severity = 2 + int(seen.strength * 5.999)
+    severities = {"SelfHarm": severity if seen.self_harm else int(seen.strength < 0.3), "Violence": 2 * seen.other}
+    analysis: list[Body] = [{"category": name, "severity": int(severities.get(name, 0))} for name in AZURE]
+    for entry in analysis:
+        entry["severity"] -= 0 if eight else entry["severity"] % 2
+    if seen.rng.random() < temper.malformed:
+        analysis.pop(seen.rng.randrange(len(AZURE)))
+    return 200, {**({"blocklistsMatch": []} if text else {}), "categoriesAnalysis": analysis}
 
-    def answer(self, body: Body, *, temper: Temper, seed: int) -> tuple[int, Body]:
-        """Return status and body of a chat completion: "safe", or "unsafe" and a line of codes."""
-        content = last_asked(body.get("messages") or [])
-        text, model = text_of(content), str(body.get("model") or "")
-        if images_of(content) and "guard-3-8b" in model.lower():
-            raise Rejected("This model does not support images.", code="invalid_value")
-        seen = look("guard", text=text, image=_data(content), seed=seed)
-        codes = [*(["S11"] if seen.self_harm else []), *([OTHER_CODE["guard"]] if seen.other else [])]
-        said: str | None = "\n\nunsafe\n" + ",".join(sorted(codes)) if codes else "\n\nsafe"
-        ended, chance = "stop", seen.rng.random()
-        if chance < temper.malformed:
-            said = "I cannot say."
-        elif chance < temper.malformed + temper.refuses_any:
-            said, ended = None, "content_filter"
-        message: Body = {"role": "assistant", "content": said}
-        tokens = 300 + len(text) // LETTERS_PER_TOKEN
-        return 200, {
-            "id": f"chatcmpl-{name_of(model, text)}",
-            "object": "chat.completion",
-            "created": MADE,
-            "model": model,
-            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": ended}],
-            "usage": {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5},
-        }
+
+def guard_completion(body: Body, *, temper: Temper, seed: int) -> tuple[int, Body]:
+    """Return status and body of a guard model's chat completion: "safe", or "unsafe" and a line of codes."""
+    content = last_asked(body.get("messages") or [])
+    text, model = text_of(content), str(body.get("model") or "")
+    if images_of(content) and "guard-3-8b" in model.lower():
+        raise Rejected("This model does not support images.", code="invalid_value")
+    seen = look("guard", text=text, image=_data(content), seed=seed)
+    codes = [*(["S11"] if seen.self_harm else []), *([OTHER_CODE["guard"]] if seen.other else [])]
+    said: str | None = "\n\nunsafe\n" + ",".join(sorted(codes)) if codes else "\n\nsafe"
+    ended, chance = "stop", seen.rng.random()
+    if chance < temper.malformed:
+        said = "I cannot say."
+    elif chance < temper.malformed + temper.refuses_any:
+        said, ended = None, "content_filter"
+    message: Body = {"role": "assistant", "content": said}
+    tokens = 300 + len(text) // LETTERS_PER_TOKEN
+    return 200, {
+        "id": f"chatcmpl-{name_of(model, text)}",
+        "object": "chat.completion",
+        "created": MADE,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": ended}],
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5},
+    }
 
 
 def judged(vendor: str, kind: str, *, body: Body, temper: Temper, seed: int) -> tuple[int, Body] | None:
     """Return status and body of a moderation answer, or ``None`` if the request is none of these three formats."""
     if kind == "moderations":
-        return OpenAIModerations().answer(body, temper=temper, seed=seed)
+        return openai_moderation(body, temper=temper, seed=seed)
     if vendor == "azure":
-        return AzureContentSafety().answer(body, kind=kind, temper=temper, seed=seed)
-    return GuardModel().answer(body, temper=temper, seed=seed) if vendor == "guard" else None
-
-
-def _openai_input(content: Any) -> tuple[str, bytes]:
-    """Return the text and the picture of an input, which is a string, or a list of strings or of parts."""
-    parts = [content] if isinstance(content, str) else list(content or [])
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
-    if not parts:
-        raise Rejected("'input' is required.", param="input", code="missing_required_parameter")
-    if images_of(parts) > 1:
-        raise Rejected("Only one image is accepted.", param="input", code="too_many_images")
-    return text_of(parts), _data(parts)
+        return azure_analysis(body, kind=kind, temper=temper, seed=seed)
+    return guard_completion(body, temper=temper, seed=seed) if vendor == "guard" else None
 
 
 def _data(parts: Any) -> bytes:
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, Mapping) and part.get("type") == "image_url":
-            head, _, data = str(part["image_url"]["url"]).partition(";base64,")
-            if not head.startswith("data:image/"):
-                raise Rejected("The image could not be loaded.", param="input", code="invalid_image_url")
-            return _decoded(data)
+            return base64.b64decode(part["image_url"]["url"].partition(";base64,")[2], validate=True)
     return b""
 
 
 def _azure_image(body: Body) -> bytes:
     from PIL import Image
 
-    image = _decoded(str(body["image"]["content"]))
+    image = base64.b64decode(body["image"]["content"], validate=True)
     try:
         with Image.open(io.BytesIO(image)) as picture:
             sides = picture.size
@@ -200,10 +180,3 @@ def _azure_image(body: Body) -> bytes:
     if len(image) > AZURE_BYTES or not (AZURE_SIDES[0] <= min(sides) and max(sides) <= AZURE_SIDES[1]):
         raise Rejected("The given image is out of range.", code="InvalidImageSize")
     return image
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise Rejected("The image is not valid base64.", code="InvalidImageFormat") from None

@@ -18,13 +18,13 @@ import math
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import orjson
 
@@ -32,8 +32,7 @@ from crisis_corpus_sandbox.reddit import seeded
 from crisis_corpus_sandbox.vendors.endpoints import SERVICES, Batches, BatchLine, Result, Service
 from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, reply
 from crisis_corpus_sandbox.vendors.moderations import AzureContentSafety, judged
-from crisis_corpus_sandbox.vendors.openai import OpenAI, Responses
-from crisis_corpus_sandbox.vendors.protocols import Anthropic, Body, Call, Google, Rejected, Sent
+from crisis_corpus_sandbox.vendors.protocols import Anthropic, Body, Call, Google, OpenAI, Rejected, Responses, Sent
 
 LOG = "vendors.jsonl"
 WRONG, EMPTY = "wrong", "empty"
@@ -54,36 +53,12 @@ WIRES: Mapping[str, Wires] = {
     "generateContent": Google(),
 }
 USUAL: Mapping[str, Wires | AzureContentSafety] = {
-    "openai": OpenAI(),
+    **dict.fromkeys(("openai", "guard", "local"), OpenAI()),
     "anthropic": Anthropic(),
     "google": Google(),
     "azure": AzureContentSafety(),
-    "guard": OpenAI(),
-    "local": OpenAI(),
 }
 SETTLING_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class VendorCounts:
-    """Counts of one simulated vendor's requests and complete answers; ``keys`` are digests of the idempotency keys.
-
-    An answer is final if a retry would not change it: a refusal is final, 429 and 5xx are not.
-    """
-
-    received: int = 0
-    answered: int = 0
-    throttled: int = 0
-    errors: int = 0
-    refused: int = 0
-    keys: set[str] = field(default_factory=set)
-    now: int = 0
-    most_at_once: int = 0
-
-    def as_json(self) -> dict[str, int]:
-        """Return the counts by name, with the number of distinct idempotency keys, as values for JSON."""
-        named = ("received", "answered", "throttled", "errors", "refused", "most_at_once")
-        return {n: getattr(self, n) for n in named} | {"keys": len(self.keys)}
 
 
 class Vendors:
@@ -94,31 +69,41 @@ class Vendors:
         self.latency = 0.0
         self._seed = seed
         self._path = root / LOG
-        self._file: TextIO | None = None
         self._booked = threading.Condition()
         self._open = 0
-        self._books = {vendor: VendorCounts() for vendor in QUESTIONS}
+        self._entries: list[tuple[dict[str, Any], Sent]] = []
+        self._now: Counter[str] = Counter()
+        self._most: Counter[str] = Counter()
         self._tried: set[tuple[str, str]] = set()
         self._answered: dict[tuple[str, str], Sent] = {}
         self._batches = {vendor: Batches(partial(self._judge, vendor)) for vendor in QUESTIONS}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return the request counts of each vendor by name."""
+        """Return counts of each vendor's requests and complete answers; ``keys`` are distinct idempotency keys.
+
+        An answer is final if a retry would not change it: a refusal is final, 429 and 5xx are not.
+        """
         self.settle()
         with self._booked:
-            return {vendor: book.as_json() for vendor, book in self._books.items()}
+            return {vendor: self._counted(vendor) for vendor in QUESTIONS}
+
+    def _counted(self, vendor: str) -> dict[str, int]:
+        rows = [(entry, sent) for entry, sent in self._entries if entry["vendor"] == vendor]
+        throttled = sum(sent.status == HTTPStatus.TOO_MANY_REQUESTS and not sent.final for _, sent in rows)
+        return {
+            "received": len(rows),
+            "answered": sum(entry["answered"] and sent.final for entry, sent in rows),
+            "throttled": throttled,
+            "errors": sum(not sent.final for _, sent in rows) - throttled,
+            "refused": sum(sent.refused for _, sent in rows),
+            "most_at_once": self._most[vendor],
+            "keys": len({entry["key"] for entry, _ in rows} - {None}),
+        }
 
     def settle(self) -> None:
         """Wait until all sent answers are counted, because clients may receive an answer before it is counted."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
-
-    def close(self) -> None:
-        """Close the log file of the vendors' requests."""
-        with self._booked:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
 
     def serve(self, request: BaseHTTPRequestHandler, *, vendor: str, path: str, query: str, body: bytes) -> None:
         """Answer an HTTP request for ``path`` below a vendor's address; count it if it is a question to a model."""
@@ -138,24 +123,22 @@ class Vendors:
     def _attended(self, call: Call, *, service: Service) -> Sent:
         try:
             sent = service(self._batches[call.vendor], call)
-        except (Rejected, KeyError, TypeError, AttributeError) as error:
+        except (Rejected, KeyError, TypeError, AttributeError, ValueError) as error:
             return self._unfit(call.vendor, error)
         return sent or self._failed(call.vendor, "missing")
 
     def _question(self, request: BaseHTTPRequestHandler, *, call: Call, query: str) -> None:
         """Answer a question and log it, whether or not the answer is sent completely."""
-        book, key = self._books[call.vendor], _digest(call.headers.get("idempotency-key"))
+        key = _digest(call.headers.get("idempotency-key"))
         with self._booked:
             self._open += 1
-            book.received += 1
-            book.now += 1
-            book.most_at_once = max(book.most_at_once, book.now)
-            book.keys.update((key,) if key else ())
+            self._now[call.vendor] += 1
+            self._most |= self._now
         whole, model, sent = False, call.model, Sent(500, b"{}")
         try:
             sent, model = self._answer(call, key=key, query=query)
             with self._booked:  # before sending, so that a client at its limit is never counted above it
-                book.now -= 1
+                self._now[call.vendor] -= 1
             whole = _send(request, sent)
         finally:
             self._enter(call.vendor, model=model, key=key, sent=sent, whole=whole, batch=None)
@@ -205,7 +188,7 @@ class Vendors:
             if verdict := judged(vendor, kind, body=body, temper=temper, seed=self._seed):
                 return Sent(verdict[0], orjson.dumps(verdict[1]))
             asked = wire.read(body, model=model)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise Rejected(f"The request does not have the documented form ({type(error).__name__}).") from None
         if asked.model.startswith("no-such"):
             raise Rejected(f"The model {asked.model[:80]} does not exist.", status=404)
@@ -218,25 +201,16 @@ class Vendors:
             sent = self._said(vendor, line.kind, body=line.body, model=line.model)
         except Rejected as error:
             sent = self._unfit(vendor, error)
-        key, book = _digest(line.custom_id), self._books[vendor]
-        with self._booked:
-            book.received += 1
-            book.keys.add(str(key))
         model = str(line.model or line.body.get("model") or "")[:80]
-        self._enter(vendor, model=model, key=key, sent=sent, whole=True, batch=batch)
+        self._enter(vendor, model=model, key=_digest(line.custom_id), sent=sent, whole=True, batch=batch)
         return Result(line.custom_id, sent.status, orjson.loads(sent.body))
 
     def _enter(self, vendor: str, *, model: str, key: str | None, sent: Sent, whole: bool, batch: str | None) -> None:
         entry = {"vendor": vendor, "model": model, "key": key, "status": sent.status, "answered": whole, "batch": batch}
-        book = self._books[vendor]
         with self._booked:
-            book.answered += whole and sent.final
-            book.refused += sent.refused
-            book.throttled += sent.status == HTTPStatus.TOO_MANY_REQUESTS
-            book.errors += not sent.final and sent.status != HTTPStatus.TOO_MANY_REQUESTS
-            if self._file is None:
-                self._file = self._path.open("a", encoding="utf-8", buffering=1)
-            self._file.write(orjson.dumps(entry).decode() + "\n")
+            self._entries.append((entry, sent))
+            with self._path.open("ab") as file:
+                file.write(orjson.dumps(entry) + b"\n")
 
     def _stopped(self, call: Call, *, query: str) -> Sent | None:
         """Return the error for a request with a bad key or without the header that its vendor requires."""
@@ -275,7 +249,7 @@ class Vendors:
 
     def _failed(self, vendor: str, kind: str, **details: Any) -> Sent:
         usual = USUAL[vendor]
-        return Sent(usual.STATUS[kind], orjson.dumps(usual.fail(kind, **details)))
+        return Sent(usual.KINDS[kind][0], orjson.dumps(usual.fail(kind, **details)))
 
 
 def _digest(key: str | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from crisis_corpus_sandbox.reddit.listing import escaped, write_frames
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import SubmissionSource, open_source
@@ -28,14 +28,6 @@ ROOT = Path(__file__).parents[3]
 TODAY = date(2023, 2, 1)
 START = int(datetime(2022, 11, 20, tzinfo=UTC).timestamp())
 STEP = 2 * 3600
-
-
-def escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    if isinstance(value, dict):
-        return {k: escaped(v) for k, v in value.items()}
-    return [escaped(v) for v in value] if isinstance(value, list) else value
 
 
 def original(number: int) -> Item:
@@ -102,11 +94,6 @@ def frame(content: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(content)
 
 
-def checksum(path: Path) -> None:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.with_name(path.name + ".sha256").write_text(f"{digest}  {path.name}\n")
-
-
 @pytest.fixture(scope="session")
 def write_dump() -> Callable[..., Path]:
     """Write lines as a dump of several frames, cut anywhere, with its checksum."""
@@ -116,8 +103,7 @@ def write_dump() -> Callable[..., Path]:
         content = b"\n".join(rows) + end
         size = -(-len(content) // frames)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"".join(frame(content[i : i + size]) for i in range(0, len(content), size)))
-        checksum(path)
+        write_frames(path, frames=(frame(content[i : i + size]) for i in range(0, len(content), size)))
         return path
 
     return write

@@ -1,16 +1,11 @@
-"""Small memes for the tests: DejaVu from matplotlib's package data, so that no system font is needed."""
+"""Small memes for the tests."""
 
-import importlib.util
 import io
-from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
-
-def font(size):
-    spec = importlib.util.find_spec("matplotlib")
-    return ImageFont.truetype(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans-Bold.ttf", size)
+from crisis_corpus_sandbox.reddit.draw import font
 
 
 def background(seed=3, *, width=640, height=480):

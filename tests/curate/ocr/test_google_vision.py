@@ -1,7 +1,6 @@
 import base64
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
@@ -12,6 +11,7 @@ from pipelines.collect.read.ocr.google_vision import GoogleVision, parse
 from pipelines.core.config.collect import Ocr
 from pipelines.core.config.label import Consent, ProviderNotConsented
 from pipelines.core.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
+from tests.json_server import json_server
 
 PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
 CONSENT = Consent(
@@ -33,46 +33,25 @@ def annotation(*words):
     return {"responses": [{"fullTextAnnotation": {"pages": pages, "text": "not used"}}]}
 
 
-class Handler(BaseHTTPRequestHandler):
-    answers: list
-    requests: list
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.requests.append((self.path.partition("?")[0], json.loads(body)))
-        status, answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def google():
     """A loopback server in Google's place and an engine whose unmodified client talks to it."""
-    servers = []
+    with ExitStack() as servers:
 
-    def start(*answers, patience=20.0):
-        handler = type("Bound", (Handler,), {"answers": list(answers), "requests": []})
-        server = HTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        client = vision.ImageAnnotatorClient(
-            transport="rest",
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": f"http://127.0.0.1:{server.server_port}"},
-        )
-        return GoogleVision(PARAMS, client=client, patience_seconds=patience), handler.requests
+        def start(*answers, patience=20.0):
+            requests = []
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+            def answer(request):
+                requests.append((request.path, request.body))
+                return answers[min(len(requests), len(answers)) - 1]
+
+            there = {"api_endpoint": servers.enter_context(json_server(answer))}
+            client = vision.ImageAnnotatorClient(
+                transport="rest", credentials=AnonymousCredentials(), client_options=there
+            )
+            return GoogleVision(PARAMS, client=client, patience_seconds=patience), requests
+
+        yield start
 
 
 def failure(status, name):

@@ -27,7 +27,8 @@ class ConfinedEngine:
         self._engine = params.engine
         self._scratch = _scratch() if params.engine == "tesseract" else None
         folder = self._scratch.name if self._scratch else ""
-        paths = [*readable(), *_program(params.engine)]
+        program = shutil.which(params.engine) if params.engine == "tesseract" else None
+        paths = [*readable(), *([str(Path(program).resolve().parents[1])] if program else [])]
         variables = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._child = ConfinedChild(
             "ocr.ocr_child",
@@ -87,8 +88,3 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     if os.geteuid() == 0:
         os.chown(folder.name, UID, UID)
     return folder
-
-
-def _program(engine: str) -> list[str]:
-    program = shutil.which(engine) if engine == "tesseract" else None
-    return [str(Path(program).resolve().parents[1])] if program else []

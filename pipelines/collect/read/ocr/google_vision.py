@@ -70,7 +70,8 @@ def parse(answer: Any, *, engine: str) -> OcrReading:
     blocks = (block for page in answer.full_text_annotation.pages for block in page.blocks)
     for word in (word for block in blocks for paragraph in block.paragraphs for word in paragraph.words):
         if word.confidence >= MIN_CONFIDENCE:
-            pieces += [symbol.text + _after(symbol) for symbol in word.symbols]
+            breaks = (symbol.property.detected_break.type_ in SPACES for symbol in word.symbols)
+            pieces += [symbol.text + " " * spaced for symbol, spaced in zip(word.symbols, breaks, strict=True)]
             letters += len(word.symbols)
             score += len(word.symbols) * word.confidence
             area += _box(word)
@@ -89,10 +90,6 @@ def _box(word: Any) -> float:
     corners = word.bounding_box.vertices
     wide, high = ([getattr(corner, axis) for corner in corners] or [0] for axis in ("x", "y"))
     return float((max(wide) - min(wide)) * (max(high) - min(high)))
-
-
-def _after(symbol: Any) -> str:
-    return " " if symbol.property.detected_break.type_ in SPACES else ""
 
 
 engine = GoogleVision
