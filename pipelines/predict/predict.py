@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from crisis_corpus.versions import CHAMPION
 from pipelines.core.errors import DataError, RegistryError
@@ -21,16 +21,6 @@ TOGETHER = 64
 COLUMNS = {"title": "body", "image": "text"}
 
 Json = dict[str, Any]
-
-
-class PredictionInput(Protocol):
-    """The interface of a model that is loaded for prediction: a verified registry version, or any MLflow model."""
-
-    def predict(self, asked: Any) -> Any:
-        """Return a table with a row for each row of ``asked``: ``labels``, ``probabilities``, ``abstain``, ``alerts``.
-
-        A model of an earlier release may lack ``alerts``.
-        """
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
@@ -55,8 +45,12 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         out.flush()
 
 
-def load(reference: str) -> PredictionInput:
-    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`."""
+def load(reference: str) -> Any:
+    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`.
+
+    Its ``predict`` returns a table with a row for each row: ``labels``, ``probabilities``, ``abstain`` and ``alerts``,
+    which versions of earlier releases lack.
+    """
     from crisis_corpus import client
     from pipelines.core.config.settings import Settings
 
@@ -65,17 +59,15 @@ def load(reference: str) -> PredictionInput:
 
         with client.unpickled():
             # comparing all installed packages with the requirements takes longer than loading the model
-            model: PredictionInput = pyfunc.load_model(reference, suppress_warnings=True)
-        return model
+            return pyfunc.load_model(reference, suppress_warnings=True)
     name = reference.removeprefix(MODELS)
     settings = Settings.from_env()
-    verified: PredictionInput = client.load(
+    return client.load(
         name if "@" in name or "/" in name else f"{name}@{CHAMPION}",
         tracking_uri=settings.mlflow_tracking_uri,
         journal_url=settings.journal_url,
         cache=settings.home / "models",
     )
-    return verified
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
@@ -113,7 +105,7 @@ def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:
         raise DataError("BadLine", line=number, detail="its picture cannot be read") from None
 
 
-def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[Json]:
+def _answers(model: Any, *, rows: list[Json], where: Json) -> list[Json]:
     import pandas as pd
 
     columns = [column for column in rows[0] if column != "id"]
@@ -121,7 +113,6 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
     asked = pd.DataFrame({column: pd.Series([row[column] for row in rows], dtype=object) for column in columns})
     try:
         answer = model.predict(asked)
-        # versions of earlier releases have no alerts
         alerts = answer["alerts"].tolist() if "alerts" in answer.columns else [[]] * len(rows)
         columns_read = zip(
             *(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), alerts, strict=True

@@ -5,6 +5,5 @@ from __future__ import annotations
 import pytest
 
 leaks = pytest.mark.parametrize(
-    ("part", "split"),
-    [("train", "validation"), ("train", "test"), ("validation", "train"), ("validation", "test")],
+    ("part", "split"), [("train", "validation"), ("train", "test"), ("validation", "train"), ("validation", "test")]
 )

@@ -77,16 +77,6 @@ def test_of_two_labels_that_contradict_each_other_both_alerts_are_raised() -> No
     assert [(one.recall, one.alert_rate) for one in alerts.values()] == [(1, 1), (1, 1)]
 
 
-def test_dev_with_few_positives_gives_a_best_effort_and_without_any_no_alert() -> None:
-    few = [frozenset({HARM})] * 4 + [frozenset({"no_crisis"})] * 20
-    scores = np.random.default_rng(1).random((len(few), len(CRISES.labels)))
-    alerts = fit(scores, examples=posts(few), task=CRISES, floors={HARM: 0.9, ACTIVE: 0.9})
-    assert (alerts[HARM].guarantee, alerts[HARM].positives, alerts[HARM].recall) == (False, 4, 1)
-    assert alerts[HARM].guaranteed_recall == pytest.approx(0.05 ** (1 / 4))
-    assert (alerts[ACTIVE].threshold, alerts[ACTIVE].guaranteed_recall, alerts[ACTIVE].alert_rate) == (None, None, 0)
-    assert not any(ACTIVE in labels for labels in raised(scores, task=CRISES, alerts=alerts))
-
-
 def test_a_floor_for_a_label_that_there_is_not_is_refused_and_a_floor_of_nought_is_none() -> None:
     scores, sets = a_dev(40)
     with pytest.raises(BadParams, match="selfharm_onging"):

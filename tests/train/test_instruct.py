@@ -184,17 +184,3 @@ def test_a_base_without_a_template_is_refused(tokenizer: Any) -> None:
     with refused("NoTemplate") as raised:
         asked(POST, tokenizer=other)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["Ünïcode — “quoted” 🙂", "MiXeD Case_and\ttabs\n\n", completion(frozenset(), task=FIGURATIVE)]
-)
-def test_the_tiny_base_s_tokens_give_every_text_back(tokenizer: Any, text: str) -> None:
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
-def test_the_tiny_base_s_tokens_are_the_same_every_time(tokenizer: Any) -> None:
-    tiny.causal_tokenizer.cache_clear()
-    again = tiny.causal_tokenizer()
-    assert again.get_vocab() == tokenizer.get_vocab()
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()

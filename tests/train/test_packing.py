@@ -97,16 +97,6 @@ def test_one_kernel_computes_the_attention_of_all_samples(start: int, monkeypatc
         torch.testing.assert_close(found, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def test_without_its_segments_a_row_would_leak() -> None:
-    """What the exactness above rests on: plain attention over the same row is another thing."""
-    model = a_model()
-    batch = row(SAMPLES, shared=5)
-    alone = torch.cat([losses(model, padded([sample], pad=0)) for sample in SAMPLES])
-    del batch["segments"]
-    leaked = losses(model, batch | {"attention_mask": torch.ones_like(batch["input_ids"])})
-    assert (leaked - alone).abs().max() > 0.01
-
-
 def test_no_conversation_sees_another() -> None:
     model = a_model()
     model.set_attn_implementation(packing.ATTENTION)

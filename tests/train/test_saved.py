@@ -115,11 +115,7 @@ def test_a_file_that_could_be_misread_is_refused(posts: SmallPosts, settings: Se
 
 def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Settings) -> None:
     save(settings, truth(posts), name="../outside.jsonl")
-    for path, said in (
-        ("../outside.jsonl", "is not below"),
-        ("nowhere.csv", "no such file"),
-        ("", "no such file"),
-    ):
+    for path, said in (("../outside.jsonl", "is not below"), ("nowhere.csv", "no such file"), ("", "no such file")):
         with refused("BadSaved", match=said):
             run(posts, settings, spec=SavedModel(kind="saved", path=path))
     (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,27 +39,25 @@ def one(scores: Sequence[float], truth: Sequence[int]) -> float:
     return float(tune(values, examples=examples(rows), task=FIGURATIVE, mode="paper", min_positives=1)[0])
 
 
-def test_the_threshold_lies_in_the_middle_of_the_gap() -> None:
-    assert one([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1]) == pytest.approx(0.25)
-    assert one([0.9, 0.8, 0.6, 0.7], [1, 1, 0, 0]) == pytest.approx(0.75)
-
-
-def test_f1_decides_and_not_accuracy() -> None:
-    # two of three right at .35 (F1 .8) beat one of one right at .75 (F1 .67)
-    assert one([0.9, 0.6, 0.4, 0.3], [1, 0, 1, 0]) == pytest.approx(0.35)
-
-
-def test_of_equals_the_nearest_to_the_middle_wins() -> None:
-    assert one([0.2, 0.9], [0, 1]) == 0.5
-    # .3 and .7 are both one mistake short of nothing, and as near
-    assert one([0.2, 0.4, 0.45, 0.55, 0.6, 0.8], [0, 0, 0, 0, 0, 0]) == 0.5
-    # F1 is 2/3 with the first alone and 2/3 with the first four: .65 is nearer than .05
-    assert one([0.7, 0.6, 0.5, 0.1], [1, 0, 0, 1]) == pytest.approx(0.65)
-
-
-def test_of_two_as_near_the_higher_wins() -> None:
-    # 2/3 above .8 (one of one) and above .2 (two of four)
-    assert one([0.9, 0.7, 0.3, 0.3, 0.1], [1, 0, 0, 1, 0]) == pytest.approx(0.8)
+@pytest.mark.parametrize(
+    ("scores", "truth", "expected"),
+    [
+        # the middle of the gap
+        ([0.1, 0.2, 0.3, 0.4], [0, 0, 1, 1], 0.25),
+        ([0.9, 0.8, 0.6, 0.7], [1, 1, 0, 0], 0.75),
+        # F1, not accuracy: two of three right at .35 (F1 .8) beat one of one right at .75 (F1 .67)
+        ([0.9, 0.6, 0.4, 0.3], [1, 0, 1, 0], 0.35),
+        # of equals, the nearest to .5: .3 and .7 are both one mistake short of nothing
+        ([0.2, 0.9], [0, 1], 0.5),
+        ([0.2, 0.4, 0.45, 0.55, 0.6, 0.8], [0, 0, 0, 0, 0, 0], 0.5),
+        # F1 is 2/3 with the first alone and 2/3 with the first four: .65 is nearer than .05
+        ([0.7, 0.6, 0.5, 0.1], [1, 0, 0, 1], 0.65),
+        # of two as near, the higher: 2/3 above .8 (one of one) and above .2 (two of four)
+        ([0.9, 0.7, 0.3, 0.3, 0.1], [1, 0, 0, 1, 0], 0.8),
+    ],
+)
+def test_the_threshold_of_the_best_f1(scores: list[float], truth: list[int], expected: float) -> None:
+    assert one(scores, truth) == pytest.approx(expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,19 +95,21 @@ def rare() -> tuple[Floats, list[Example]]:
     return values, examples(truth)
 
 
-def test_the_paper_tunes_every_label_on_its_own() -> None:
+@pytest.mark.parametrize(
+    ("mode", "least", "expected"),
+    [
+        ("paper", 5, [0.5, 0.11, 0.5]),
+        # pooled, .5 finds twenty of twenty-two positives and nothing else (F1 .95); .11 adds the two and twenty others
+        ("improved", 5, [0.5, 0.5, 0.5]),
+        ("improved", 2, [0.5, 0.11, 0.5]),
+    ],
+)
+def test_rare_labels_share_the_pooled_threshold_except_in_the_paper(
+    mode: Any, least: int, expected: list[float]
+) -> None:
     values, truth = rare()
-    found = tune(values, examples=truth, task=FIGURATIVE, mode="paper", min_positives=5)
-    assert found.tolist() == pytest.approx([0.5, 0.11, 0.5])
-
-
-def test_rare_labels_share_the_pooled_threshold() -> None:
-    values, truth = rare()
-    # pooled, .5 finds twenty of twenty-two positives and nothing else (F1 .95); .11 adds the two and twenty others
-    found = tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
-    assert found.tolist() == [0.5, 0.5, 0.5]
-    enough = tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=2)
-    assert enough.tolist() == pytest.approx([0.5, 0.11, 0.5])
+    found = tune(values, examples=truth, task=FIGURATIVE, mode=mode, min_positives=least)
+    assert found.tolist() == pytest.approx(expected)
 
 
 def test_the_pooled_threshold_is_learned_from_the_frequent_labels() -> None:
@@ -142,19 +143,13 @@ def test_a_class_is_the_most_probable_one_and_of_equals_the_least() -> None:
     assert tune(values, examples=some, task=SEVERITY, mode="paper", min_positives=1).tolist() == [0.5] * 5
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_planted_leak_is_refused(split: str) -> None:
+@pytest.mark.parametrize("change", [{"split": "train"}, {"split": "test"}, {"labels": None}])
+def test_a_planted_leak_and_a_hidden_label_are_refused(change: dict[str, Any]) -> None:
     values, truth = rare()
-    truth[7] = replace(truth[7], split=split)
-    with refused("LeakRefused", match=f"1 examples of {split} were refused: only validation may"):
+    truth[7] = replace(truth[7], **change)
+    said = f"1 examples of {change['split']} were refused: only validation may" if "split" in change else None
+    with refused("LeakRefused", match=said):
         tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
-
-
-def test_hidden_labels_tune_nothing() -> None:
-    values, truth = rare()
-    truth[7] = replace(truth[7], labels=None)
-    with refused("LeakRefused"):
-        tune(values, examples=truth, task=FIGURATIVE, mode="paper", min_positives=5)
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((39, 3)), np.zeros((40, 2)), np.full((40, 3), np.nan), np.full((40, 3), 2)])

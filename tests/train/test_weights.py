@@ -12,7 +12,8 @@ from pipelines.train.classifiers.loss_and_optimizer import weigh
 from tests.refusals import refused
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
-METAPHOR, PUN, IRONY = FIGURATIVE.labels
+METAPHOR, PUN, _ = FIGURATIVE.labels
+GIVEN = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death")
 
 
 def example(number: int, *labels: str, split: str = "train") -> Example:
@@ -20,41 +21,40 @@ def example(number: int, *labels: str, split: str = "train") -> Example:
     return Example(item, split, "words", None, labels=frozenset(labels), group=f"{item[0]}/0")
 
 
-def test_a_class_weighs_n_over_k_times_its_items() -> None:
-    counts = {"None": 6, "Wish to be dead": 3, "Suicide ideation": 2, "Suicide planning": 1, "Suicide attempts": 8}
-    labels = [label for label, count in counts.items() for _ in range(count)]
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # n over K times a class's items
+        ((6, 3, 2, 1, 8, 0), [20 / (5 * n) for n in (6, 3, 2, 1, 8)]),
+        # attempts and deaths are one class; a class without items weighs nothing
+        ((1, 0, 0, 0, 1, 1), [3 / 5, 0, 0, 0, 3 / 10]),
+        ((0, 0, 0, 0, 0, 0), [0] * 5),
+    ],
+)
+def test_a_class_weighs_n_over_k_times_its_items(counts: tuple[int, ...], expected: list[float]) -> None:
+    labels = [label for label, count in zip(GIVEN, counts, strict=True) for _ in range(count)]
     found = weigh([example(i, label) for i, label in enumerate(labels)], task=SEVERITY, max_pos_weight=20)
-    assert found.values == pytest.approx([20 / (5 * n) for n in (6, 3, 2, 1, 8)])
-    assert found.values.dtype == np.float32 and found.empty == ()
+    assert found.values == pytest.approx(expected) and found.values.dtype == np.float32
+    assert found.empty == tuple(label for label, n in zip(SEVERITY.labels, expected, strict=True) if not n)
 
 
-def test_attempts_and_deaths_count_as_one_class() -> None:
-    apart = [example(i, label) for i, label in enumerate(("None", "Suicide attempts", "Suicide death"))]
-    assert weigh(apart, task=SEVERITY, max_pos_weight=20).values[[0, 4]] == pytest.approx([3 / 5, 3 / 10])
-
-
-def test_a_class_without_items_weighs_nothing_and_is_named() -> None:
-    found = weigh([example(0, "None"), example(1, "Suicide planning")], task=SEVERITY, max_pos_weight=20)
-    assert found.values.tolist() == pytest.approx([0.4, 0, 0, 0.4, 0])
-    assert found.empty == ("Wish to be dead", "Suicide ideation", "Suicide attempt/death")
-
-
-def test_a_label_weighs_its_negatives_over_its_positives_up_to_the_cap() -> None:
-    examples = [example(0, METAPHOR, PUN), *(example(i, PUN) for i in range(1, 10)), *map(example, range(10, 50))]
-    assert weigh(examples, task=FIGURATIVE, max_pos_weight=20).values.tolist() == [20, 4, 0]
-    assert weigh(examples, task=FIGURATIVE, max_pos_weight=60).values.tolist() == [49, 4, 0]
-    assert weigh(examples, task=FIGURATIVE, max_pos_weight=20).empty == (IRONY,)
-
-
-def test_a_label_that_all_have_is_still_learned() -> None:
-    found = weigh([example(i, METAPHOR) for i in range(4)], task=FIGURATIVE, max_pos_weight=20)
-    assert found.values.tolist() == [1, 0, 0] and found.empty == (PUN, IRONY)
-
-
-def test_no_examples_give_no_weights() -> None:
-    for task in (SEVERITY, FIGURATIVE):
-        found = weigh([], task=task, max_pos_weight=20)
-        assert found.empty == task.labels and not found.values.any()
+@pytest.mark.parametrize(
+    ("sets", "cap", "expected"),
+    [
+        # negatives over positives, up to the cap
+        ([(METAPHOR, PUN), *[(PUN,)] * 9, *[()] * 40], 20, [20, 4, 0]),
+        ([(METAPHOR, PUN), *[(PUN,)] * 9, *[()] * 40], 60, [49, 4, 0]),
+        # a label that all have is still learned
+        ([(METAPHOR,)] * 4, 20, [1, 0, 0]),
+        ([], 20, [0, 0, 0]),
+    ],
+)
+def test_a_label_weighs_its_negatives_over_its_positives(
+    sets: list[tuple[str, ...]], cap: int, expected: list[float]
+) -> None:
+    found = weigh([example(i, *labels) for i, labels in enumerate(sets)], task=FIGURATIVE, max_pos_weight=cap)
+    assert found.values.tolist() == expected
+    assert found.empty == tuple(label for label, n in zip(FIGURATIVE.labels, expected, strict=True) if not n)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.core.config.base import Section
 from pipelines.core.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
@@ -38,39 +37,28 @@ SHORT_OF_MEMORY = 0.25
 TRUTH, SHARES, WHOLE = "truth of rows", "shares of rows", "truth of batch"
 
 
-class EncoderRecipe(Section):
+class TrainingSettings(OwnRecipe):
+    """How a classifier is trained: a recipe, and what section ``train`` says of scores and checkpoints."""
+
+    mode: Literal["paper", "improved"]
+    min_positives: int
+    checkpoint_steps: int
+
+
+class EncoderRecipe(TrainingSettings):
     """Settings for fitting an encoder: its entry in ``params.models``, completed to the fields of section ``train``."""
 
-    mode: Literal["paper", "improved"]
     base: str
     max_tokens: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    clip: float
-    min_positives: int
-    checkpoint_steps: int
+    schedule: Literal["linear", "constant"] = "linear"
+    reweighted: bool = True
 
 
-class CompleteRecipe(OwnRecipe):
-    """A model's own recipe, completed by the fields of section ``train`` that concern evaluation and checkpoints."""
-
-    mode: Literal["paper", "improved"]
-    min_positives: int
-    checkpoint_steps: int
-
-
-TrainingSettings = Train | EncoderRecipe | CompleteRecipe
-
-
-def settings_of(spec: Model, *, train: Train) -> Train | CompleteRecipe:
+def settings_of(spec: Model | None, *, train: Train) -> TrainingSettings:
     """Return how a model is trained: by its own recipe if its entry has one, otherwise by section ``train``."""
-    if not isinstance(spec, M3hModel) or spec.recipe is None:
-        return train
-    rest = train.model_dump(include={"mode", "min_positives", "checkpoint_steps"})
-    return CompleteRecipe(**spec.recipe.model_dump(), **rest)
+    own = spec.recipe if isinstance(spec, M3hModel) else None
+    recipe = own.model_dump() if own else {"schedule": "linear", "reweighted": True}
+    return TrainingSettings(**train.model_dump(include=set(TrainingSettings.model_fields)) | recipe)
 
 
 @dataclass(frozen=True)
@@ -155,7 +143,7 @@ class Loop:
         """Return the learning rate of the next step: linear warm-up from 0, then linear decay to 0, or none."""
         settings, warm = self.settings, math.ceil(self.settings.warmup * self.total)
         part = self.step / warm if self.step < warm else (self.total - self.step) / max(1, self.total - warm)
-        if self.step >= warm and isinstance(settings, CompleteRecipe) and settings.schedule == "constant":
+        if self.step >= warm and settings.schedule == "constant":
             part = 1.0
         return self.settings.learning_rate * max(0.0, part)
 
