@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
@@ -13,6 +15,10 @@ from tests.small_corpus import ROOT
 
 TASK = task_of(load("cradle"), "labels")
 SETTINGS = load_params(ROOT).finetune.model_copy(update={"recall_floors": {}, "checkpoint_steps": 7, "seed": 1})
+# every way in which examples of one split can be handed over as another part of the training material
+leaks = pytest.mark.parametrize(
+    ("part", "split"), [("train", "validation"), ("train", "test"), ("validation", "train"), ("validation", "test")]
+)
 # of the labels of train that are another post's
 WRONG = 0.1
 

@@ -26,8 +26,7 @@ from pipelines.store.vault.vault import Vault
 from pipelines.train.finetune import FinetuneJob
 from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from tests.refusals import refused
-from tests.train.leaks import leaks
-from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
+from tests.train.silver_posts import SETTINGS, TASK, exact, leaks, majority, posts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 NOW = datetime(2023, 1, 2, tzinfo=UTC)

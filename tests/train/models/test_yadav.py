@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +74,6 @@ def test_rows_follow_the_examples_and_what_is_missing_is_no_error(tmp_path: Path
     assert torch.isfinite(forth).all()
     assert torch.allclose(forth, back.flip(0), atol=1e-5)
     assert len({tuple(row) for row in forth.tolist()}) == 4
-
-
-def test_both_sides_reach_the_logits(tmp_path: Path, task: Task) -> None:
-    built = made(tmp_path, task)
-    one = example(0, "a long week", picture(NOTHING))
-    plain, told, shown = logits(built, [one, replace(one, text="a short rest"), replace(one, image=picture(GRAVE))])
-    assert not torch.allclose(plain, told)
-    assert not torch.allclose(plain, shown)
 
 
 def test_pooler_may_be_missing_and_nothing_else(tmp_path: Path, task: Task) -> None:
