@@ -7,7 +7,7 @@ optional; an ``id`` is copied to the output line; other keys are ignored. Errors
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +33,8 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         folder: base of the relative paths of pictures.
     """
     model, kind = load(reference), None
-    for batch in _batches(lines):
+    waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    while batch := list(islice(waiting, TOGETHER)):
         rows = []
         for number, line in batch:
             kind, row = _row(line, number=number, kind=kind, folder=folder)
@@ -68,12 +69,6 @@ def load(reference: str) -> Any:
         journal_url=settings.journal_url,
         cache=settings.home / "models",
     )
-
-
-def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    while batch := list(islice(waiting, TOGETHER)):
-        yield batch
 
 
 def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:

@@ -1,4 +1,4 @@
-"""A model's instruction and answer: one form, parsed strictly, and the tree of its tokens, which always ends in time."""
+"""A model's instruction and answer: one form, parsed strictly, and the tree of its tokens, which ends in time."""
 
 from __future__ import annotations
 

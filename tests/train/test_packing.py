@@ -1,4 +1,4 @@
-"""Rows of many conversations: the losses and gradients of single ones, nothing lost or twice, and weights of samples."""
+"""Rows of many conversations: losses and gradients of single ones, nothing lost or twice, and weights of samples."""
 
 from __future__ import annotations
 
@@ -207,9 +207,6 @@ def test_what_looks_back_through_a_window_is_not_packed() -> None:
     assert not packable(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)))
     sliding = Qwen3Config(head_dim=8, **SIZES, use_sliding_window=True, sliding_window=4, max_window_layers=1)
     assert not packable(Qwen3ForCausalLM(sliding))
-
-
-pytestmark = pytest.mark.usefixtures("embedded_once")
 
 
 def sure(posts: SmallPosts, *, unequal: bool) -> dict[str, float]:
