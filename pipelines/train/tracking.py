@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 from types import FrameType
@@ -74,14 +73,6 @@ class LoggedData:
                 profile = json.dumps({"num_rows": listed.records})
                 shown = Dataset(self.name, listed.digest[:DIGEST_LENGTH], "corpus", source, None, profile)
                 yield DatasetInput(shown, [InputTag("mlflow.data.context", context)])
-
-
-@lru_cache(maxsize=4)
-def client_of(uri: str) -> Any:
-    """Return this process's client of an MLflow server, which is also its registry."""
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,10 @@ def run(
     if not settings.mlflow_tracking_uri:
         yield Log(None)
         return
-    client = client_of(settings.mlflow_tracking_uri)
+    from mlflow import MlflowClient
+
+    # the server is the registry, too
+    client = MlflowClient(settings.mlflow_tracking_uri, settings.mlflow_tracking_uri)
     with _terminable():
         with _translated():
             place = _experiment(client, name=experiment)

@@ -31,7 +31,6 @@ from pipelines.train.classifiers.loss_and_optimizer import (
     settings_of,
     shuffled,
     spare_memory,
-    unweighted,
     weigh,
 )
 from pipelines.train.predictors.inference import Diverged, ahead, predict
@@ -178,7 +177,7 @@ def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
     assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, load(ROOT).train.mode)
     examples = captions(40, split="train", task=SINGLE)
     weights = weigh(examples, task=SINGLE, max_pos_weight=20)
-    flat = unweighted(weights)
+    flat = weigh(examples, task=SINGLE, max_pos_weight=20, reweighted=False)
     assert flat.values.tolist() == [1.0] * len(SINGLE.labels) != weights.values.tolist()
     loop = Loop(a_model(SINGLE), examples=examples, task=SINGLE, settings=settings, seed=1, weights=flat)
     assert loop.total == 20

@@ -74,11 +74,12 @@ class Weights:
     empty: tuple[str, ...]
 
 
-def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
+def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float, reweighted: bool = True) -> Weights:
     """Compute the loss weights of the task's labels from the examples of train.
 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
-    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
+    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it). All weights
+    are 1 for a recipe that does not reweight labels.
     """
     truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
     n, positives = len(truth), truth.sum(axis=0)
@@ -87,14 +88,9 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> 
         values = n / (len(task.labels) * at_least_one)
     else:
         values = np.where(positives == n, 1.0, np.minimum((n - positives) / at_least_one, max_pos_weight))
-    values = np.where(positives > 0, values, 0.0)
+    values = np.where(positives > 0, values, 0.0) if reweighted else np.ones(len(task.labels))
     empty = tuple(label for label, count in zip(task.labels, positives, strict=True) if not count)
     return Weights(values.astype(np.float32), empty)
-
-
-def unweighted(weights: Weights) -> Weights:
-    """Return loss weights of 1 for all labels, for a recipe that does not reweight them."""
-    return Weights(np.ones_like(weights.values), weights.empty)
 
 
 class Loop:

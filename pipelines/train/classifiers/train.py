@@ -97,7 +97,7 @@ def _trained(
     from pipelines.models import build
     from pipelines.models.pretrained import base_files
     from pipelines.train.classifiers import loop
-    from pipelines.train.classifiers.loss_and_optimizer import settings_of, unweighted, weigh
+    from pipelines.train.classifiers.loss_and_optimizer import settings_of, weigh
     from pipelines.train.predictors import inference
 
     task, train = material.task, params.train
@@ -108,9 +108,8 @@ def _trained(
         more["cues"] = features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)
     if isinstance(spec, M3hModel):
         more |= {"train": material.train, "others": (*material.validation, *material.test)}
-    weights = weigh(material.train, task=task, max_pos_weight=train.max_pos_weight)
-    if not settled.reweighted:
-        weights = unweighted(weights)
+    cap, reweighted = train.max_pos_weight, settled.reweighted
+    weights = weigh(material.train, task=task, max_pos_weight=cap, reweighted=reweighted)
     key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
     folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
