@@ -27,7 +27,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
-from pipelines.train.finetune import FinetuneJob
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import conversation, instruction, read
 from pipelines.train.sft.sft import fit

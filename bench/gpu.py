@@ -59,8 +59,8 @@ from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
-from pipelines.train.finetune import FinetuneJob
 from pipelines.train.predictors import instruct
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.sft import packing, recipe, sft
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,13 +12,13 @@ import logging
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from pipelines.core.config.models import EncoderModel, Finetune, KnnModel, SftModel
+from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
@@ -26,13 +26,12 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import posts
-from pipelines.datasets.example import Example
 from pipelines.datasets.posts import GOLD, Posts
 from pipelines.store.metrics_file import rounded, write_metrics
 from pipelines.store.vault.vault import Vault
 from pipelines.train import tracking
 from pipelines.train.predictors import finetuned, training_records
-from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors.finetuned import Card, FinetuneJob
 from pipelines.train.predictors.training_records import TrainingRecords
 from pipelines.workspace.git import commit_of
 
@@ -41,32 +40,6 @@ log = logging.getLogger(__name__)
 EXPERIMENT = "{corpus}_finetune"
 KINDS = ("sft", "encoder", "knn")
 Numbers = dict[str, float]
-
-
-S = TypeVar("S", bound=SftModel | EncoderModel | KnnModel)
-
-
-@dataclass(frozen=True)
-class FinetuneJob(Generic[S]):
-    """What a model is fine-tuned on and written to.
-
-    Args:
-        spec: the base model and the recipe.
-        seed: seeds the order of the samples, dropout and new weights.
-        folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
-        processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
-    """
-
-    spec: S
-    train: Sequence[Example]
-    validation: Sequence[Example]
-    task: Task
-    scheme: Scheme
-    seed: int
-    settings: Finetune
-    folder: Path
-    out: Path
-    processes: int | None = None
 
 
 def run(

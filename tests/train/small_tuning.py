@@ -20,8 +20,8 @@ from pipelines.core.config.models import Finetune, SftModel
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.train.finetune import FinetuneJob
 from pipelines.train.predictors import instruct
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.sft.sft import fit
 
 SCHEME = load_scheme("cssrs")

@@ -21,8 +21,8 @@ from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import encoded
 from pipelines.models.pretrained.backbones import EncoderWords, opened
 from pipelines.train.classifiers.encoder_training import fit
-from pipelines.train.finetune import FinetuneJob
 from pipelines.train.predictors.encoder_predictor import EncoderPredictor
+from pipelines.train.predictors.finetuned import FinetuneJob
 from tests.refusals import refused
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 from tests.train.small_tuned import MODELS

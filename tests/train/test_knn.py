@@ -23,7 +23,7 @@ from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.recall_constraints import encoded
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
-from pipelines.train.finetune import FinetuneJob
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from tests.refusals import refused
 from tests.train.silver_posts import SETTINGS, TASK, exact, leaks, majority, posts

@@ -7,7 +7,7 @@ people). Its scores are then calibrated and its alerts fitted on dev's gold (``c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import AutoModelForSequenceClassification
 
@@ -17,10 +17,8 @@ from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, b
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh
 from pipelines.train.predictors.calibrated_predictor import calibrate
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.inference import machine, predict
-
-if TYPE_CHECKING:
-    from pipelines.train.finetune import FinetuneJob
 
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0

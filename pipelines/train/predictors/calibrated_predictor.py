@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ from pipelines.datasets.example import LabelSet
 from pipelines.metrics import calibration
 from pipelines.metrics.decoding import decode
 from pipelines.metrics.recall_constraints import Alerts, learned, raised, save
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
-
-if TYPE_CHECKING:
-    from pipelines.train.finetune import FinetuneJob
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,8 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.prediction import Ids
-
-if TYPE_CHECKING:
-    from pipelines.train.finetune import FinetuneJob
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
@@ -35,16 +35,13 @@ from pipelines.llm.prompting.prompts import Prompt
 from pipelines.models.pretrained.backbones import had, opened, unfit
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, calibrated_predictor, instruct
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
-if TYPE_CHECKING:
-    from pipelines.train.finetune import FinetuneJob
-
-    SftJob = FinetuneJob[SftModel]
-
+SftJob = FinetuneJob[SftModel]
 log = logging.getLogger(__name__)
 
 Say = Callable[[dict[str, float]], None]
