@@ -27,6 +27,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import conversation, instruction, read
 from pipelines.train.sft.sft import fit
@@ -58,17 +59,20 @@ def tuned(params: Params, *, posts: list[Example], folder: Path) -> Path:
     """Fine-tune a tiny model on the form of an answer and return its path."""
     spec = params.models["tiny-causal"].model_copy(update=RECIPE)
     split = {name: [example for example in posts if example.split == name] for name in (TRAIN, VALIDATION)}
-    fit(
-        spec, train=split[TRAIN], validation=split[VALIDATION], task=TASK, scheme=SCHEME, seed=1,
-        settings=params.finetune, folder=folder / "run", out=folder / "out", say=lambda epoch: None,
-    )  # fmt: skip
-    return folder / "out"
+    data, out = (split[TRAIN], split[VALIDATION], TASK, SCHEME, 1, params.finetune), folder / "out"
+    fit(FinetuneJob(spec, *data, folder / "run", out), say=lambda epoch: None)
+    return out
+
+
+def strictly(answer: str) -> tuple[str, frozenset[str]]:
+    labels = read(answer, task=TASK)
+    return ("malformed", frozenset()) if labels is None else ("vote", labels)
 
 
 def opened(base: Path, *, constrained: bool) -> Generator:
     return Generator(
         base, task=TASK, scheme=SCHEME, max_length=MAX_LENGTH, max_new_tokens=MAX_NEW_TOKENS, batch=BATCH,
-        folder=base, constrained=constrained,
+        folder=base, reader=None if constrained else strictly,
     )  # fmt: skip
 
 

@@ -58,8 +58,9 @@ from pipelines.models import build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from pipelines.train.classifiers import loop
-from pipelines.train.classifiers.loss_and_optimizer import Loop, weigh
+from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
 from pipelines.train.predictors import instruct
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.sft import packing, recipe, sft
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -178,14 +179,14 @@ def classifier(kind: str, *, folder: Path, place: Path) -> Built:
     return build(spec, task=chosen(kind)[1], seed=1, folder=place, max_tokens=load(ROOT).train.max_tokens)
 
 
-def job_of(*, folder: Path, place: Path, steps: int = STEPS, every: int = STEPS) -> sft.SftJob:
+def job_of(*, folder: Path, place: Path, steps: int = STEPS, every: int = STEPS) -> FinetuneJob:
     spec = SftModel(
         kind="sft", base=base_of("lora", folder=folder), tuning="lora", rank=8, alpha=32, dropout=0.05, batch=1,
         accumulation=STEP, max_length=2048, learning_rate=2e-5, warmup=0, weight_decay=0, epochs=1, packing=True,
     )  # fmt: skip
     scheme, task = chosen("lora")
     settings = load(ROOT).finetune.model_copy(update={"checkpoint_steps": every})
-    return sft.SftJob(
+    return FinetuneJob(
         spec, train=examples("lora", split="train", count=STEP * steps),
         validation=examples("lora", split="validation", count=STEP), task=task, scheme=scheme, seed=1,
         settings=settings, folder=place / "checkpoints", out=place / "out",
@@ -196,17 +197,19 @@ def ours(kind: str, *, folder: Path, place: Path, steps: int = STEPS, every: int
     """Train as the stage does, with the result in ``place``; return the mean loss of the only epoch."""
     place.mkdir(parents=True, exist_ok=True)
     if kind == "lora":
-        fitted: Any = sft.fit(job_of(folder=folder, place=place, steps=steps, every=every), say=lambda epoch: None)
+        job = job_of(folder=folder, place=place, steps=steps, every=every)
+        history = sft.fit(job, say=lambda epoch: None)["history"]
     else:
         built, (_, task) = classifier(kind, folder=folder, place=place), chosen(kind)
-        settings = load(ROOT).train.model_copy(update={"epochs": 1, "checkpoint_steps": every})
+        section = load(ROOT).train
+        settings = settings_of(None, train=section).model_copy(update={"epochs": 1, "checkpoint_steps": every})
         train = examples(kind, split="train", count=settings.batch * steps)
-        fitted = loop.fit(
+        history = loop.fit(
             built, train=train, validation=examples(kind, split="validation", count=4 * settings.batch), task=task,
             settings=settings, seed=1, folder=place, say=lambda epoch: None,
-            weights=weigh(train, task=task, max_pos_weight=settings.max_pos_weight),
-        )  # fmt: skip
-    return float(fitted.history[-1]["train_loss"])
+            weights=weigh(train, task=task, max_pos_weight=section.max_pos_weight),
+        ).history  # fmt: skip
+    return float(history[-1]["train_loss"])
 
 
 def weights_of(kind: str, *, place: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.train.classifiers.loss_and_optimizer import Loop, weigh
+from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
 
 GPU = torch.cuda.is_available()
 BATCH = 16
@@ -107,9 +107,10 @@ def clock() -> float:
 
 def ours(model: Any, *, prepare: Callable[[Sequence[Example]], Batch], examples: list[Example], task: Task) -> float:
     """Return the samples per second of an epoch of our loop."""
-    settings = load(Path(__file__).resolve().parents[1]).train.model_copy(update={"batch": BATCH, "epochs": 1})
+    section = load(Path(__file__).resolve().parents[1]).train
+    settings = settings_of(None, train=section).model_copy(update={"batch": BATCH, "epochs": 1})
     built = Built(Logits(model), prepare, (lambda e: e.text.count(" ")) if prepare is texts else (lambda e: 1))
-    weights = weigh(examples, task=task, max_pos_weight=settings.max_pos_weight)
+    weights = weigh(examples, task=task, max_pos_weight=section.max_pos_weight)
     loop = Loop(built, examples=examples, task=task, settings=settings, seed=1, weights=weights)
     begin = 0.0
     for done in loop.epoch(0):

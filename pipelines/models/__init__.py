@@ -17,9 +17,7 @@ TRAINABLE = ("text", "image", "fusion", "yadav", "m3h", "infused")
 
 
 # Kind -> what a reader of its figures must know about the source that it was built from.
-SOURCE_NOTES = {
-    "yadav": "built from the abstract of Yadav et al. (2023): the text of the paper could not be read",
-}
+SOURCE_NOTES = {"yadav": "built from the abstract of Yadav et al. (2023): the text of the paper could not be read"}
 
 
 def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int = 128, **options: Any) -> Built:

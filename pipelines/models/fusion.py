@@ -11,7 +11,6 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.core.config.models import FusionModel
-from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy.task import Task
 from pipelines.models.pretrained.backbones import (
     Batch,
@@ -22,6 +21,7 @@ from pipelines.models.pretrained.backbones import (
     had,
     opened,
     recordable,
+    unfit,
     weights,
 )
 
@@ -59,7 +59,7 @@ def two_towers(place: str, *, base: str) -> Any:
     """Load a base model that encodes text and picture separately (two towers)."""
     model = weights(AutoModel, place, base=base)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-        raise ConfigError("BaseUnfit", base=base, detail="it does not encode text and pictures separately")
+        raise unfit(base, "it does not encode text and pictures separately")
     return model
 
 

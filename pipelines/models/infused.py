@@ -26,11 +26,10 @@ import torch
 from torch import nn
 
 from pipelines.core.config.models import InfusedModel
-from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.features import HEADS, Cues, by_labeller
 from pipelines.models.fusion import DROPOUT, both, scaled, two_layers, two_towers
-from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened
+from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, unfit
 from pipelines.models.yadav import only_severity
 
 if TYPE_CHECKING:
@@ -90,9 +89,7 @@ class Infused(nn.Module):  # type: ignore[misc]
             text, image = self._parts(**blank)
         wide = text.shape[-1]
         if image.shape[-1] != wide:
-            raise ConfigError(
-                "BaseUnfit", base=model.name_or_path, detail="its text and picture features have different widths"
-            )
+            raise unfit(model.name_or_path, "its text and picture features have different widths")
         self.kinds = nn.Parameter(torch.randn(len(HEADS), wide) * SPREAD)
         self.silence = nn.Parameter(torch.randn(1, wide) * SPREAD)
         self.attention = nn.MultiheadAttention(wide, gcd(wide, ATTENTION_HEADS), dropout=DROPOUT, batch_first=True)

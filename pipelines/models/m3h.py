@@ -50,11 +50,10 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pipelines.core.config.models import M3hModel
-from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, Item, only
 from pipelines.datasets.features import HEADS, Cues, Remarks, by_labeller
-from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, weights
+from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, unfit, weights
 from pipelines.models.yadav import only_severity
 
 Floats = npt.NDArray[np.float64]
@@ -201,11 +200,9 @@ def freeze(model: Any, *, base: str, open_layers: int) -> None:
     for side in ("encoder", "decoder"):
         layers = getattr(getattr(model.base_model, side, None), "layers", None)
         if layers is None:
-            raise ConfigError("BaseUnfit", base=base, detail=f"it has no numbered layers of its {side}")
+            raise unfit(base, f"it has no numbered layers of its {side}")
         if len(layers) < open_layers:
-            raise ConfigError(
-                "BaseUnfit", base=base, detail=f"its {side} has {len(layers)} layers, and open_layers is {open_layers}"
-            )
+            raise unfit(base, f"its {side} has {len(layers)} layers, and open_layers is {open_layers}")
         for layer in layers[: len(layers) - open_layers]:
             layer.requires_grad_(False)
 

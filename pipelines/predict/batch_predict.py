@@ -10,8 +10,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from crisis_corpus.integrity import sha256
 from pipelines.core.config.models import Drift
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import ConfigError, CorpusError, RegistryError
+from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.predict import pins
 from pipelines.predict.pins import Pin
-from pipelines.predict.registered import BadAnswer, read_answers
+from pipelines.predict.registered import RegistryModel
 from pipelines.registry import drift
 from pipelines.registry.versions import Registry, subject
 from pipelines.store import tables
@@ -50,33 +51,14 @@ Known = Mapping[tuple[str, int, bytes], dict[str, Any]]
 Json = dict[str, Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _PinnedModel:
-    """One version that predicts one corpus; it is loaded at the first prediction."""
+    """One version that predicts one corpus."""
 
     pin: Pin
     task: Task
-    load: Callable[[], client.Model]
+    model: RegistryModel
     vault: Vault
-    _model: client.Model | None = field(default=None, repr=False)
-
-    def predict(self, rows: Sequence[Json]) -> Any:
-        import pandas as pd
-
-        if self._model is None:
-            self._model = self.load()
-        if self._model.labels != self.task.labels:
-            raise self.unfit(f"the labels of the model are not the current labels of task '{self.task.key}'")
-        try:
-            return self._model.predict(pd.DataFrame(rows))
-        except CorpusError:
-            raise
-        except Exception as error:
-            # a model's own message may quote its input
-            raise self.unfit(f"the model fails ({type(error).__name__})") from None
-
-    def unfit(self, detail: str) -> RegistryError:
-        return RegistryError("CannotScore", uri=f"models:/{self.pin.model}", detail=detail)
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
@@ -104,7 +86,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     metrics = {}
     for champion in champions:
         task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), subject(champion.name, params=params)[1])
-        asked = _PinnedModel(champion, task, _loader(champion, settings=settings), vault)
+        asked = _PinnedModel(champion, task, _pinned(champion, task=task, settings=settings), vault)
         predictions = _all(asked, months, kept=settings.home / "scored" / champion.name, texts=texts)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned(everybody)
@@ -117,8 +99,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
 
 
-def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
-    """Check that the pinned version may be run, and return a function that loads it."""
+def _pinned(pinned: Pin, *, task: Task, settings: Settings) -> RegistryModel:
+    """Check that the pinned version may be run, and return it as a model of the task."""
     addresses = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
     with journals.opened(settings.journal_url) as journal:
         known = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
@@ -126,7 +108,11 @@ def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
         raise RegistryError(
             "CannotScore", uri=known.version.uri, detail="the files of this version differ from those that models/ pins"
         )
-    return lambda: client.load(pinned.model, cache=settings.home / "models", **addresses)
+    return RegistryModel(
+        task,
+        lambda: client.load(pinned.model, cache=settings.home / "models", **addresses),
+        partial(RegistryError, "CannotScore", uri=f"models:/{pinned.model}"),
+    )
 
 
 def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
@@ -190,12 +176,13 @@ def _said(asked: _PinnedModel, path: Path, *, texts: bool, known: Known) -> Iter
             gone = asked.vault.tombstoned(set(ids))
             yield from (known[item] for item in items if item in known and item[0] not in gone)
             live = [at for at, i in enumerate(fresh) if ids[i] not in gone]
-            sent = [(_post if texts else _meme)(opened[0][at], opened[1][at]) for at in live]
-            said = _answers(asked.predict(sent), asked=asked, count=len(sent)) if sent else ()
-            for at, answer in zip(live, said, strict=True):
+            pairs = [(opened[0][at], (opened[1][at] or b"").decode()) for at in live]
+            # an empty text means that there are no words; without a text, a model would run OCR again
+            sent = [{"title": (a or b"").decode(), "body": b} if texts else {"image": a, "text": b} for a, b in pairs]
+            for at, said in zip(live, asked.model.predict(sent) if sent else (), strict=True):
                 record_id, image, content = items[fresh[at]]
-                about = {"record_id": record_id, "image": image, "task": asked.task.key, "model": asked.pin.model}
-                yield about | answer | {CONTENT.name: content}
+                about = {"task": asked.task.key, "model": asked.pin.model, "seed": None, "split": None}
+                yield said.row((record_id, image), **about) | {CONTENT.name: content}
 
 
 def _contents(table: pa.Table, *, columns: Sequence[str]) -> list[bytes]:
@@ -206,31 +193,6 @@ def _contents(table: pa.Table, *, columns: Sequence[str]) -> list[bytes]:
             digest.update(b"none " if cell is None else b"%d " % len(cell))
             digest.update(cell or b"")
     return [digest.digest() for digest in digests]
-
-
-def _post(title: bytes | None, body: bytes | None) -> Json:
-    return {"title": (title or b"").decode(), "body": (body or b"").decode()}
-
-
-def _meme(picture: bytes | None, text: bytes | None) -> Json:
-    # an empty text means that there are no words; without a text, a model would run OCR again
-    return {"image": picture, "text": (text or b"").decode()}
-
-
-def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
-    """Yield the rest of the row of each answer."""
-    try:
-        for prediction in read_answers(answer, task=asked.task, count=count):
-            yield {
-                "outcome": prediction.outcome,
-                "labels": sorted(prediction.labels),
-                "alerts": sorted(prediction.alerts),
-                "scores": list(prediction.scores),
-                "seed": None,
-                "split": None,
-            }
-    except BadAnswer as bad:
-        raise asked.unfit(f"an answer is not valid for '{asked.task.key}': {bad}") from None
 
 
 def _counts(predictions: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,28 @@ def read(
         scheme's rule, and ``malformed`` ones, which have an unknown label or a set that no rule repairs.
     """
     place = (folder / path).resolve()
-    name = place.name
+    bad = partial(DataError, "BadSaved", file=place.name)
     if not place.is_relative_to(folder.resolve()):
-        raise DataError("BadSaved", file=name, where="", detail="it is not below CORPUS_ANNOTATION_FILES")
+        raise bad(where="", detail="it is not below CORPUS_ANNOTATION_FILES")
     if not place.is_file():
-        raise DataError("BadSaved", file=name, where="", detail="there is no such file")
+        raise bad(where="", detail="there is no such file")
     if place.suffix.lower() not in FORMATS:
-        raise DataError("BadSaved", file=name, where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
+        raise bad(where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
     try:
         file = read_file(place, usual="csv")
     except UnreadableFile as error:
-        raise DataError("BadSaved", file=name, where=error.fields["where"], detail="it cannot be read") from None
+        raise bad(where=error.fields["where"], detail="it cannot be read") from None
     if missing := sorted({"record_id", "labels"} - {"record_id" if c == "recordid" else c for c in file.columns}):
-        raise DataError("BadSaved", file=name, where="", detail=f"there is no column {', '.join(missing)}")
+        raise bad(where="", detail=f"there is no column {', '.join(missing)}")
     said: dict[str, Prediction] = {}
     mended: Counter[str] = Counter()
-    for record_id, prediction, repairs in _answers(file.rows, name=name, task=task):
+    for row in file.rows:
+        try:
+            record_id, prediction, repairs = _answer(row, task=task)
+            if record_id in said:
+                raise _Fault("its record_id is on an earlier line too")
+        except _Fault as fault:
+            raise bad(where=f" line {row.line}", detail=fault) from None
         said[record_id] = prediction
         mended.update(repairs if record_id in asked else ())
     wanted = {record_id: prediction for record_id, prediction in said.items() if record_id in asked}
@@ -69,22 +76,6 @@ def read(
         "repaired": dict(sorted(mended.items())),
         "malformed": sum(prediction.outcome == Outcome.MALFORMED for prediction in wanted.values()),
     }
-
-
-def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple[str, Prediction, tuple[str, ...]]]:
-    """Yield record id, answer and repairs of each line."""
-    seen: set[str] = set()
-    for row in rows:
-        try:
-            record_id, prediction, repairs = _answer(row, task=task)
-        except _Fault as fault:
-            raise DataError("BadSaved", file=name, where=f" line {row.line}", detail=fault) from None
-        if record_id in seen:
-            raise DataError(
-                "BadSaved", file=name, where=f" line {row.line}", detail="its record_id is on an earlier line too"
-            )
-        seen.add(record_id)
-        yield record_id, prediction, repairs
 
 
 class _Fault(Exception):

@@ -7,10 +7,10 @@ optional; an ``id`` is copied to the output line; other keys are ignored. Errors
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from crisis_corpus.versions import CHAMPION
 from pipelines.core.errors import DataError, RegistryError
@@ -23,16 +23,6 @@ COLUMNS = {"title": "body", "image": "text"}
 Json = dict[str, Any]
 
 
-class PredictionInput(Protocol):
-    """The interface of a model that is loaded for prediction: a verified registry version, or any MLflow model."""
-
-    def predict(self, asked: Any) -> Any:
-        """Return a table with a row for each row of ``asked``: ``labels``, ``probabilities``, ``abstain``, ``alerts``.
-
-        A model of an earlier release may lack ``alerts``.
-        """
-
-
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
     """Load a model and write one line for each input line: its ``labels, probabilities, abstain, alerts``.
 
@@ -43,7 +33,8 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         folder: base of the relative paths of pictures.
     """
     model, kind = load(reference), None
-    for batch in _batches(lines):
+    waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    while batch := list(islice(waiting, TOGETHER)):
         rows = []
         for number, line in batch:
             kind, row = _row(line, number=number, kind=kind, folder=folder)
@@ -55,8 +46,12 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         out.flush()
 
 
-def load(reference: str) -> PredictionInput:
-    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`."""
+def load(reference: str) -> Any:
+    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`.
+
+    Its ``predict`` returns a table with a row for each row: ``labels``, ``probabilities``, ``abstain`` and ``alerts``,
+    which versions of earlier releases lack.
+    """
     from crisis_corpus import client
     from pipelines.core.config.settings import Settings
 
@@ -65,23 +60,15 @@ def load(reference: str) -> PredictionInput:
 
         with client.unpickled():
             # comparing all installed packages with the requirements takes longer than loading the model
-            model: PredictionInput = pyfunc.load_model(reference, suppress_warnings=True)
-        return model
+            return pyfunc.load_model(reference, suppress_warnings=True)
     name = reference.removeprefix(MODELS)
     settings = Settings.from_env()
-    verified: PredictionInput = client.load(
+    return client.load(
         name if "@" in name or "/" in name else f"{name}@{CHAMPION}",
         tracking_uri=settings.mlflow_tracking_uri,
         journal_url=settings.journal_url,
         cache=settings.home / "models",
     )
-    return verified
-
-
-def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-    while batch := list(islice(waiting, TOGETHER)):
-        yield batch
 
 
 def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
@@ -113,7 +100,7 @@ def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:
         raise DataError("BadLine", line=number, detail="its picture cannot be read") from None
 
 
-def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[Json]:
+def _answers(model: Any, *, rows: list[Json], where: Json) -> list[Json]:
     import pandas as pd
 
     columns = [column for column in rows[0] if column != "id"]
@@ -121,7 +108,6 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
     asked = pd.DataFrame({column: pd.Series([row[column] for row in rows], dtype=object) for column in columns})
     try:
         answer = model.predict(asked)
-        # versions of earlier releases have no alerts
         alerts = answer["alerts"].tolist() if "alerts" in answer.columns else [[]] * len(rows)
         columns_read = zip(
             *(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), alerts, strict=True

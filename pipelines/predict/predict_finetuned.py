@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction, Predictor
 
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
+Votes = Mapping[str, LabelSet] | None
+
 MICROSECONDS = 6  # digits of a time
 
 
@@ -41,21 +43,14 @@ class Spent:
     cost: float
 
     @classmethod
-    def here(cls, predictions: Sequence[Prediction], *, seconds: float) -> Spent:
-        """Return the cost of predictions made on this machine: time and tokens, but no US dollars."""
+    def of(cls, predictions: Sequence[Prediction], *, cost: float = 0.0, seconds: float | None = None) -> Spent:
+        """Return the cost of predictions and their tokens; those made on this machine cost no US dollars."""
         read, written = sum(p.input_tokens for p in predictions), sum(p.output_tokens for p in predictions)
-        return cls(len(predictions), round(seconds, MICROSECONDS), read, written, 0.0)
+        return cls(len(predictions), None if seconds is None else round(seconds, MICROSECONDS), read, written, cost)
 
 
 def run(
-    corpus: str,
-    *,
-    subset: str,
-    model: str,
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    root: Path = Path(),
+    corpus: str, *, subset: str, model: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
     """Predict dev and test; write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and metrics.
 
@@ -84,16 +79,12 @@ def predict_with(
     refuse_seen(material, seen=seen, model=card.name)
     said = finetuned.votes_for(card.spec, corpus=corpus, task=task, root=root)
     predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said, root=root)
-    answers, seconds = ask(predictor, material.asked, name=card.name)
-    spent = Spent.here(answers, seconds=seconds)
-    rows = rows_of(material, answers, task=task.key, model=card.name, seed=card.seed)
-    write(place, rows=rows, spent=spent)
+    answers, spent = ask(predictor, material.asked, name=card.name)
     return {
         "kind": card.kind,
-        **counted(material, answers),
+        **write(place, answers, material=material, task=task.key, model=card.name, seed=card.seed, spent=spent),
         "taken_down_since": len(vault.tombstoned(seen)),
         "data_commit": card.data_commit,
-        "spent": asdict(spent),
     }
 
 
@@ -112,13 +103,7 @@ def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None
 
 
 def open_model(
-    folder: Path,
-    *,
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    said: Mapping[str, LabelSet] | None = None,
-    root: Path = Path(),
+    folder: Path, *, params: Params, settings: Settings, vault: Vault, said: Votes = None, root: Path = Path()
 ) -> Predictor:
     """Load a fine-tuned model for prediction.
 
@@ -132,16 +117,10 @@ def open_model(
     if isinstance(spec, SftModel):
         from pipelines.train.predictors.generate import Generator
 
-        return Generator(
-            folder,
-            task=task,
-            scheme=scheme_of(card.scheme, root=root),
-            max_length=spec.max_length,
-            max_new_tokens=params.finetune.max_new_tokens,
-            batch=params.predict_finetuned.batch,
-            seed=card.seed,
-            folder=settings.home / "train",
-        )
+        room, batch = params.finetune.max_new_tokens, params.predict_finetuned.batch
+        sizes: dict[str, Any] = {"max_length": spec.max_length, "max_new_tokens": room, "batch": batch}
+        scheme, checkpoints = scheme_of(card.scheme, root=root), settings.home / "train"
+        return Generator(folder, task=task, scheme=scheme, seed=card.seed, folder=checkpoints, **sizes)
     if isinstance(spec, EncoderModel):
         from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 
@@ -151,55 +130,40 @@ def open_model(
     return KnnPredictor(folder, task=task, vault=vault, said=said)
 
 
-def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
-    """Return a model's predictions for all examples, in their order, and the total time in seconds."""
+def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], Spent]:
+    """Return a model's predictions for all examples, in their order, and what they cost on this machine."""
     began = time.monotonic()
-    answers = predictor.predict(
-        [example.text for example in examples],
-        record_ids=[example.item[0] for example in examples],
-        progress=reporter(name, total=len(examples)),
-    )
-    return answers, time.monotonic() - began
+    texts, ids = [example.text for example in examples], [example.item[0] for example in examples]
+    answers = predictor.predict(texts, record_ids=ids, progress=reporter(name, total=len(examples)))
+    return answers, Spent.of(answers, seconds=time.monotonic() - began)
 
 
-def rows_of(
-    material: Posts, answers: Sequence[Prediction | None], *, task: str, model: str, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Yield a model's answers as rows of the table ``predictions``; a record without an answer has no row."""
-    for example, said in zip(material.asked, answers, strict=True):
-        if said is not None:
-            yield {
-                "record_id": example.item[0],
-                "image": example.item[1],
-                "task": task,
-                "model": model,
-                "seed": seed,
-                "split": material.split_of(example),
-                "outcome": said.outcome,
-                "scores": list(said.scores),
-                "labels": sorted(said.labels),
-                "alerts": sorted(said.alerts),
-            }
+def write(
+    folder: Path, answers: Sequence[Prediction | None], *, material: Posts, spent: Spent | None, **about: Any
+) -> dict[str, Any]:
+    """Write the predictions of ``material.asked`` and their cost to ``folder``; a record without an answer has no row.
 
+    ``about`` are the ``task`` and the ``model`` of the rows, and the ``seed``.
 
-def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
-    """Write predictions and their cost to files in ``folder``; the cost file of an earlier attempt is removed."""
-    table = pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS["predictions"])
-    tables.write(table, folder / PREDICTIONS, name="predictions")
-    (folder / SPENT).unlink(missing_ok=True)
-    if spent is not None:
-        write_metrics(asdict(spent), folder / SPENT)
-
-
-def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, Any]:
-    """Return counts of the predicted records by split and outcome; one without a prediction counts as ``missing``."""
+    Returns:
+        Counts of the records by split and outcome (one without a prediction counts as ``missing``), and ``spent``.
+    """
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
+    rows = []
     for example, said in zip(material.asked, answers, strict=True):
-        outcomes[material.split_of(example)][said.outcome if said else "missing"] += 1
+        split = material.split_of(example)
+        outcomes[split][said.outcome if said else "missing"] += 1
+        if said is not None:
+            rows.append(said.row(example.item, split=split, **about))
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
+    tables.write(table, folder / PREDICTIONS, name="predictions")
+    # of an earlier attempt
+    (folder / SPENT).unlink(missing_ok=True)
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
+        "spent": None if spent is None else write_metrics(asdict(spent), folder / SPENT),
     }

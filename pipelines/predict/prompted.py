@@ -10,7 +10,7 @@ prediction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
+from pipelines.train.predictors.prediction import Prediction
 
 NO_PICTURE = "no_picture"
 
@@ -49,30 +50,6 @@ class PromptedTask:
     prompt: Prompt
     items: Sequence[Example]
     unshown: Sequence[str]
-
-
-@dataclass(frozen=True)
-class PromptedAnswers:
-    """A prompted model's answers to one task in one run (repetition): one for each meme, in their order."""
-
-    question: PromptedTask
-    run: int
-    answers: Sequence[Answer]
-
-    def rows(self, model: str) -> Iterator[dict[str, Any]]:
-        """Yield the answers as rows of the table ``predictions``, without scores; only a ``vote`` has labels."""
-        for example, answer in zip(self.question.items, self.answers, strict=True):
-            yield {
-                "record_id": example.item[0],
-                "image": example.item[1],
-                "task": self.question.task.key,
-                "model": model,
-                "seed": self.run,
-                "split": example.split,
-                "outcome": str(answer.outcome),
-                "scores": None,
-                "labels": list(answer.labels) if answer.outcome is Outcome.VOTE else [],
-            }
 
 
 def run(
@@ -90,47 +67,47 @@ def run(
         ``examples`` (number in each prompt), ``reasons`` (of answers that are not votes, and of repairs),
         ``repaired``, tokens and ``cost`` in US dollars.
     """
-    spec = params.models.get(model)
-    if not isinstance(spec, PromptedModel):
-        raise ConfigError("NotPrompted", model=model)
-    described(spec.labeller, params=params)
-    prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
+    stage = PromptedRun(corpus, model, params, settings, vault, root)
     # all prompts are built before the first request is sent
-    questions = [prompting.question(key) for key in params.train.tasks]
-    with AnswerStore.open(settings.answers_url) as answers:
-        answered = [run_answers for question in questions for run_answers in prompting.ask(question, answers=answers)]
-    answers_given = [answer for run_answers in answered for answer in run_answers.answers]
-    check_failures([answer.outcome for answer in answers_given], labeller=spec.labeller, most=params.votes.max_failed)
-    rows = [row for run_answers in answered for row in run_answers.rows(model)]
+    tasks = {key: stage.question(key) for key in params.train.tasks}
+    with AnswerStore.open(settings.answers_url) as store:
+        answered = {key: [*stage.ask(question, store=store)] for key, question in tasks.items()}
+    answers = {key: [answer for by_run in runs for answer in by_run] for key, runs in answered.items()}
+    said = [answer for by_task in answers.values() for answer in by_task]
+    check_failures([a.outcome for a in said], labeller=stage.spec.labeller, most=params.votes.max_failed)
+    rows = [row for key, question in tasks.items() for row in _rows(question, answered[key], model=model)]
     path = root / "snapshot" / corpus / "predictions" / "prompted" / model / "predictions.parquet"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
-    by_task: dict[str, dict[str, Any]] = {
-        "items": {q.task.key: len(q.items) for q in questions},
-        "prompts": {q.task.key: q.prompt.origin for q in questions},
-        "unshown": {q.task.key: list(q.unshown) for q in questions},
-        "outcomes": {
-            q.task.key: counted(
-                a.outcome for run_answers in answered if run_answers.question is q for a in run_answers.answers
-            )
-            for q in questions
-        },
+    metrics = {
+        "items": {key: len(question.items) for key, question in tasks.items()},
+        "prompts": {key: question.prompt.origin for key, question in tasks.items()},
+        "unshown": {key: list(question.unshown) for key, question in tasks.items()},
+        "outcomes": {key: counted(answer.outcome for answer in by_task) for key, by_task in answers.items()},
+        "runs": stage.spec.runs,
+        "examples": stage.spec.examples,
+        **spent(said),
     }
-    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(answers_given)}
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
+
+
+def _rows(question: PromptedTask, answered: Sequence[Sequence[Answer]], *, model: str) -> Iterator[dict[str, Any]]:
+    """Yield the answers of all runs as rows of the table ``predictions``; only a ``vote`` has labels."""
+    for number, answers in enumerate(answered, start=1):
+        for example, answer in zip(question.items, answers, strict=True):
+            said = Prediction(str(answer.outcome), frozenset(answer.labels if answer.outcome is Outcome.VOTE else ()))
+            about = {"task": question.task.key, "model": model, "seed": number, "split": example.split}
+            yield said.row(example.item, **about, scores=None, alerts=None)
 
 
 def planned(
     corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> Iterator[PlannedRequests]:
     """Yield what each model of ``prompted.models`` would be sent for all tasks and runs, and at what cost."""
-    with AnswerStore.open(settings.answers_url) as answers:
+    with AnswerStore.open(settings.answers_url) as store:
         for model in params.prompted.models:
-            spec = params.models[model]
-            if not isinstance(spec, PromptedModel):
-                raise ConfigError("NotPrompted", model=model)
-            prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
+            stage = PromptedRun(corpus, model, params, settings, vault, root)
             for key in params.train.tasks:
-                yield from prompting.planned(prompting.question(key), answers=answers)
+                yield from stage.planned(stage.question(key), store=store)
 
 
 @dataclass(frozen=True)
@@ -139,11 +116,18 @@ class PromptedRun:
 
     corpus: str
     model: str
-    spec: PromptedModel
     params: Params
     settings: Settings
     vault: Vault
     root: Path
+
+    @cached_property
+    def spec(self) -> PromptedModel:
+        """The model's entry."""
+        spec = self.params.models.get(self.model)
+        if not isinstance(spec, PromptedModel):
+            raise ConfigError("NotPrompted", model=self.model)
+        return spec
 
     @cached_property
     def scheme(self) -> Scheme:
@@ -173,22 +157,22 @@ class PromptedRun:
         unshown = meme_examples.unshown(drawn, task=task) if drawn else []
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
-    def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
-        """Yield the model's answers by run: requested for a meme with a picture, an abstention for one without."""
+    def ask(self, question: PromptedTask, *, store: AnswerStore) -> Iterator[list[Answer]]:
+        """Yield the answers of each run by meme: requested for one with a picture, an abstention for one without."""
         memes = self._memes(question)
-        for number, labeller in enumerate(self._labellers(question, answers=answers), start=1):
+        unseen = Answer(
+            "", self.spec.labeller, question.task.key, question.prompt.digest, Outcome.ABSTAINED, NO_PICTURE
+        )
+        for number, labeller in enumerate(self._labellers(question, store=store), start=1):
             progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
-            answers_given = labeller.label(list(memes.values()), progress=progress)
-            by_item = dict(zip(memes, answers_given, strict=True))
-            yield PromptedAnswers(
-                question, number, [by_item.get(e.item) or self._unseen(e, question=question) for e in question.items]
-            )
+            by_item = dict(zip(memes, labeller.label(list(memes.values()), progress=progress), strict=True))
+            yield [by_item.get(e.item) or replace(unseen, record_id=e.item[0]) for e in question.items]
 
-    def planned(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PlannedRequests]:
+    def planned(self, question: PromptedTask, *, store: AnswerStore) -> Iterator[PlannedRequests]:
         """Yield what each run would send for one task, and at what cost; examples of the prompt leave too."""
         posts = list(self._memes(question).values())
         shown = sum(len(example.post.images) for example in question.prompt.examples)
-        for labeller in self._labellers(question, answers=answers):
+        for labeller in self._labellers(question, store=store):
             cost, leaves = labeller.estimate(posts), labeller.leaving(posts)
             leaves["pictures"] += shown if cost["to_ask"] else 0
             yield PlannedRequests("prompted", self.model, labeller.receiver, cost=cost, leaves=leaves)
@@ -196,26 +180,14 @@ class PromptedRun:
     def _memes(self, question: PromptedTask) -> dict[Item, MemePost]:
         return {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
 
-    def _labellers(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[MemeLabeller]:
+    def _labellers(self, question: PromptedTask, *, store: AnswerStore) -> Iterator[MemeLabeller]:
         """Yield the labeller of each run, which has stored answers of its own."""
+        given: dict[str, Any] = {
+            "params": self.params,
+            "settings": self.settings,
+            "vault": self.vault,
+            "answers": store,
+        }
+        given |= {"prompt": question.prompt, "scheme": self.scheme}
         for number in range(1, self.spec.runs + 1):
-            yield MemeLabeller.named(
-                self.spec.labeller,
-                params=self.params,
-                settings=self.settings,
-                prompt=question.prompt,
-                scheme=self.scheme,
-                answers=answers,
-                vault=self.vault,
-                repetition=number,
-            )
-
-    def _unseen(self, example: Example, *, question: PromptedTask) -> Answer:
-        return Answer(
-            record_id=example.item[0],
-            labeller=self.spec.labeller,
-            category=question.task.key,
-            prompt=question.prompt.digest,
-            outcome=Outcome.ABSTAINED,
-            reason=NO_PICTURE,
-        )
+            yield MemeLabeller.named(self.spec.labeller, repetition=number, **given)

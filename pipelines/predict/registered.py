@@ -9,15 +9,17 @@ registered code is run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import RegistryError
+from pipelines.core.errors import CorpusError, RegistryError
 from pipelines.core.taxonomy.task import Task
 from pipelines.llm.outcome import Outcome
-from pipelines.train.predictors.prediction import VOTE, Prediction
+from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
 
 if TYPE_CHECKING:
     from pipelines.datasets.post import Post
@@ -27,53 +29,69 @@ COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
 TOGETHER = 64
 
 
+@dataclass
+class RegistryModel:
+    """A version from the registry, loaded at the first prediction and held to its signature.
+
+    ``refuse`` returns the error about a model that does not fit, from a keyword argument ``detail``.
+    """
+
+    task: Task
+    load: Callable[[], Any]
+    refuse: Callable[..., RegistryError]
+
+    @cached_property
+    def _model(self) -> Any:
+        model = self.load()
+        if model.labels != self.task.labels:
+            raise self.refuse(detail=f"the model has other labels than task '{self.task.key}' has now")
+        return model
+
+    def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[Prediction]:
+        """Return one prediction for each row of the model's input columns."""
+        import pandas as pd
+
+        model = self._model
+        try:
+            answer = model.predict(pd.DataFrame(rows))
+        except CorpusError:
+            raise
+        except Exception as error:
+            # a model's own message may quote its input
+            raise self.refuse(detail=f"the model fails ({type(error).__name__})") from None
+        try:
+            return list(read_answers(answer, task=self.task, count=len(rows)))
+        except BadAnswer as bad:
+            raise self.refuse(detail=f"an answer is not valid for '{self.task.key}': {bad}") from None
+
+
 class Registered:
     """A model from the registry that predicts posts."""
 
     def __init__(self, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> None:
         from crisis_corpus.client import load
 
-        self._uri, self._task, self._posts = uri, task, posts
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
-        self._model = load(uri, **where, cache=settings.home / "models")
-        if self._model.labels != task.labels:
-            raise self._unfit("the model has other labels")
+        self._posts = posts
+        self._model = RegistryModel(
+            task,
+            partial(load, uri, **where, cache=settings.home / "models"),
+            partial(RegistryError, "AnswerUnfit", uri=uri, task=task.key),
+        )
 
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
+    def predict(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> list[Prediction]:
         """Return one prediction per text; title and body are those of ``record_ids``, not of ``texts``.
 
         Arguments: see :meth:`pipelines.train.predictors.prediction.Predictor.predict`.
         """
-        ids = list(record_ids or ())
+        asked = [self._posts[record_id] for record_id in record_ids or ()]
         said: list[Prediction] = []
-        for start in range(0, len(ids), TOGETHER):
-            said += self._some([self._posts[record_id] for record_id in ids[start : start + TOGETHER]])
+        for start in range(0, len(asked), TOGETHER):
+            part = asked[start : start + TOGETHER]
+            said += self._model.predict([{"title": post.title, "body": post.body} for post in part])
             if progress is not None:
                 progress(len(said))
         return said
-
-    def _some(self, posts: Sequence[Post]) -> list[Prediction]:
-        import pandas as pd
-
-        asked = pd.DataFrame({"title": [post.title for post in posts], "body": [post.body for post in posts]})
-        try:
-            answer = self._model.predict(asked)
-        except Exception as error:
-            # a model's own message may quote its input
-            raise self._unfit(f"the model fails ({type(error).__name__})") from None
-        try:
-            return list(read_answers(answer, task=self._task, count=len(posts)))
-        except BadAnswer as bad:
-            raise self._unfit(str(bad)) from None
-
-    def _unfit(self, detail: str) -> RegistryError:
-        return RegistryError("AnswerUnfit", uri=self._uri, task=self._task.key, detail=detail)
 
 
 class BadAnswer(ValueError):

@@ -39,13 +39,11 @@ def run(
     """
     reseeded = params.model_copy(update={"finetune": params.finetune.model_copy(update={"seed": seed})})
     folder = settings.home / "train" / corpus / f"repeats-{subset}-{model}-{seed}"
-    tuned = finetune.tune(
-        corpus, subset=subset, model=model, params=reseeded, settings=settings, vault=vault, root=root,
-        out=folder / "model", folder=folder / "checkpoints",
-    )  # fmt: skip
+    out, checkpoints = folder / "model", folder / "checkpoints"
+    tuned = finetune.FinetuneRun(corpus, subset, model, reseeded, settings, vault, root, out, checkpoints).tune()
     place = root / "snapshot" / corpus / "predictions" / "repeats" / subset / model / str(seed)
     predicted = predict_finetuned.predict_with(
-        folder / "model", corpus=corpus, params=reseeded, settings=settings, vault=vault, root=root, place=place
+        out, corpus=corpus, params=reseeded, settings=settings, vault=vault, root=root, place=place
     )
     shutil.rmtree(folder)
     learnt = {name: value for name, value in tuned.items() if name not in ("weights", *predicted)}

@@ -28,7 +28,7 @@ SMALL = 4096
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of a causal model; all but the last five are numbers of weights.
+    """Sizes of a causal model; all but the last four are numbers of weights.
 
     Args:
         parameters: all weights, each once.
@@ -51,7 +51,6 @@ class Architecture:
     layers: int
     width: int
     vocabulary: int
-    tensors: int
     itemsize: int
 
 
@@ -81,7 +80,6 @@ def counted(config: Any) -> Architecture:
         layers=text.num_hidden_layers,
         width=text.hidden_size,
         vocabulary=text.vocab_size,
-        tensors=len(weights),
         itemsize=(text.dtype or config.dtype or torch.float32).itemsize,
     )
 

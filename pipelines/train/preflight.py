@@ -255,20 +255,16 @@ def _advice(needed: Requirements, *, spec: SftModel, sizes: Architecture, free: 
 
 def _places(settings: Settings, *, root: Path, spec: SftModel) -> dict[str, Path | None]:
     """Return the folder of each use of the disk; ``None`` if nothing has to be written, because it is there."""
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
 
     from pipelines.models.pretrained.base_files import on_hub
 
-    cache: Path | None = None
+    cache = None
     if on_hub(spec.base):
-        try:
-            place = snapshot_download(
-                spec.base, revision=spec.revision, local_files_only=True, allow_patterns="*.safetensors"
-            )
-            cache = None if any(Path(place).glob("*.safetensors")) else Path(constants.HF_HUB_CACHE)
-        except LocalEntryNotFoundError:
-            cache = Path(constants.HF_HUB_CACHE)
+        cache = Path(constants.HF_HUB_CACHE)
+        folder = cache / repo_folder_name(repo_id=spec.base, repo_type="model") / "snapshots" / str(spec.revision)
+        cache = None if any(folder.glob("*.safetensors")) else cache
     return {"base": cache, "checkpoints": settings.home / "train", "model": root}
 
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 from types import FrameType
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from pipelines.datasets.example import Example
 
 KEY, PROCESS = "key", "process"
-NOT_SET = "MLFLOW_TRACKING_URI is not set"
 # 128 + SIGTERM, as a shell reports it
 TERMINATED = 143
 # Those that compute; the versions of all libraries that a stage imports are its parameters (``libraries.yaml``).
@@ -52,47 +50,29 @@ DIGEST_LENGTH = 32
 
 @dataclass(frozen=True)
 class LoggedData:
-    """The records of one split that a run learns from or is measured on, as MLflow shows it: no record, no id.
+    """The records that a run learns from or is measured on, as MLflow shows them: no record, no id.
 
     Args:
         name: such as ``memes/severity``.
-        context: ``training``, ``validation`` or ``test``.
-        digest: of the records' ids (:func:`pipelines.train.predictors.training_records.trained_on`).
-        commit: the commit of the corpus branch from which they can be read.
+        commit: the commit of the corpus branch from which the records can be read.
+        splits: the examples by context (``training``, ``validation``, ``test``).
     """
 
     name: str
-    context: str
-    digest: str
-    records: int
     commit: str
+    splits: Mapping[str, Sequence[Example]]
 
-    def entity(self) -> Any:
-        """Return MLflow's description of this dataset."""
+    def entities(self) -> Iterator[Any]:
+        """Yield MLflow's description of each split that has records, with the digest of their ids."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        source = json.dumps({"corpus_commit": self.commit, "digest": self.digest})
-        profile = json.dumps({"num_rows": self.records})
-        shown = Dataset(self.name, self.digest[:DIGEST_LENGTH], "corpus", source, None, profile)
-        return DatasetInput(shown, [InputTag("mlflow.data.context", self.context)])
-
-
-def logged(name: str, *, splits: Mapping[str, Sequence[Example]], commit: str) -> list[LoggedData]:
-    """Return the description of each split that has records, by context (``training``, ``validation``, ``test``)."""
-    lists = {context: trained_on([example.item[0] for example in examples]) for context, examples in splits.items()}
-    return [
-        LoggedData(name, context, listed.digest, listed.records, commit)
-        for context, listed in lists.items()
-        if listed.records
-    ]
-
-
-@lru_cache(maxsize=4)
-def client_of(uri: str) -> Any:
-    """Return this process's client of an MLflow server, which is also its registry."""
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+        for context, examples in self.splits.items():
+            if examples:
+                listed = trained_on([example.item[0] for example in examples])
+                source = json.dumps({"corpus_commit": self.commit, "digest": listed.digest})
+                profile = json.dumps({"num_rows": listed.records})
+                shown = Dataset(self.name, listed.digest[:DIGEST_LENGTH], "corpus", source, None, profile)
+                yield DatasetInput(shown, [InputTag("mlflow.data.context", context)])
 
 
 @dataclass(frozen=True)
@@ -101,11 +81,9 @@ class Log:
 
     Args:
         run_id: MLflow's id of the run; ``None`` without a server.
-        skipped: why nothing is tracked; ``None`` if the run is tracked.
     """
 
     run_id: str | None
-    skipped: str | None
     _client: Any = field(default=None, repr=False)
     _said: dict[str, set[tuple[int, float]]] = field(default_factory=dict, repr=False)
     _new: bool = field(default=False, repr=False)
@@ -125,12 +103,6 @@ class Log:
             self._client.log_batch(self.run_id, metrics=[Metric(name, v, now, step) for name, v in new.items()])
             for name, value in new.items():
                 self._said[name].add((step, value))
-
-    def figure(self, figure: Any, name: str) -> None:
-        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only."""
-        if self.run_id is not None:
-            with _translated():
-                self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> dict[str, Any]:
         """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``)."""
@@ -158,7 +130,7 @@ def run(
     params: Mapping[str, Value],
     tags: Mapping[str, str],
     name: str = "",
-    data: Sequence[LoggedData] = (),
+    data: LoggedData | None = None,
 ) -> Iterator[Log]:
     """Start or continue the MLflow run with ``key``, and end it as FINISHED, FAILED or, if interrupted, KILLED.
 
@@ -174,14 +146,21 @@ def run(
         data: the records that the run uses, by split.
     """
     if not settings.mlflow_tracking_uri:
-        yield Log(None, NOT_SET)
+        yield Log(None)
         return
+    from mlflow import MlflowClient
+
+    # the server is the registry, too
+    client = MlflowClient(settings.mlflow_tracking_uri, settings.mlflow_tracking_uri)
     with _terminable():
         with _translated():
-            log = _open(
-                settings.mlflow_tracking_uri, experiment=experiment, key=key, params=params, tags=tags, name=name,
-                data=data,
-            )  # fmt: skip
+            place = _experiment(client, name=experiment)
+            _close_abandoned(client, experiment=place)
+            marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
+            texts = {name: str(value) for name, value in params.items()}
+            log = _opened(client, experiment=place, name=name or key, params=texts, marks=marks)
+            if data:
+                client.log_inputs(log.run_id, datasets=[*data.entities()])
         status = "FAILED"
         try:
             yield log
@@ -195,35 +174,20 @@ def run(
                 log._client.set_terminated(log.run_id, status)
 
 
-def _open(
-    uri: str,
-    *,
-    experiment: str,
-    key: str,
-    params: Mapping[str, Value],
-    tags: Mapping[str, str],
-    name: str,
-    data: Sequence[LoggedData],
-) -> Log:
+def _opened(client: Any, *, experiment: str, name: str, params: dict[str, str], marks: dict[str, str]) -> Log:
+    """Return the unfinished run with this key and these parameters, or a new one."""
     from mlflow.entities import Param, RunTag
 
-    client = client_of(uri)
-    place = _experiment(client, name=experiment)
-    _close_abandoned(client, experiment=place)
-    wanted = {name: str(value) for name, value in params.items()}
-    known = client.search_runs([place], f"tags.{KEY} = '{key}'", order_by=["attributes.start_time DESC"])
+    known = client.search_runs([experiment], f"tags.{KEY} = '{marks[KEY]}'", order_by=["attributes.start_time DESC"])
     same = [
-        old.info.run_id for old in known if old.info.status != "FINISHED" and wanted.items() >= old.data.params.items()
+        old.info.run_id for old in known if old.info.status != "FINISHED" and params.items() >= old.data.params.items()
     ]
-    marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
-    run_id: str = same[0] if same else client.create_run(place, run_name=name or key, tags=marks).info.run_id
-    values = [Param(name, value) for name, value in wanted.items()]
+    run_id: str = same[0] if same else client.create_run(experiment, run_name=name, tags=marks).info.run_id
+    values = [Param(name, value) for name, value in params.items()]
     client.log_batch(run_id, params=values, tags=[RunTag(name, value) for name, value in marks.items()])
-    if data:
-        client.log_inputs(run_id, datasets=[dataset.entity() for dataset in data])
     if same:
         client.update_run(run_id, status="RUNNING")
-    return Log(run_id, None, client, _new=not same)
+    return Log(run_id, client, _new=not same)
 
 
 def _experiment(client: Any, *, name: str) -> str:

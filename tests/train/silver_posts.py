@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
-from pipelines.core.config.models import Finetune
+import pytest
+
+from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, Example, LabelSet
 from tests.label.offline_posts import written
+from tests.small_corpus import ROOT
 
 TASK = task_of(load("cradle"), "labels")
-SETTINGS = Finetune(
-    category="labels",
-    ensemble="cradle",
-    subsets=("consensus",),
-    models=(),
-    recall_floors={},
-    checkpoint_steps=7,
-    max_new_tokens=64,
-    seed=1,
+SETTINGS = load_params(ROOT).finetune.model_copy(update={"recall_floors": {}, "checkpoint_steps": 7, "seed": 1})
+# every way in which examples of one split can be handed over as another part of the training material
+leaks = pytest.mark.parametrize(
+    ("part", "split"), [("train", "validation"), ("train", "test"), ("validation", "train"), ("validation", "test")]
 )
 # of the labels of train that are another post's
 WRONG = 0.1

@@ -80,12 +80,7 @@ class SmallMemes:
 
 
 def write(
-    root: Path,
-    *,
-    vault: Vault,
-    sizes: Mapping[str, int] | None = None,
-    shows: Shows = "both",
-    seed: int = 7,
+    root: Path, *, vault: Vault, sizes: Mapping[str, int] | None = None, shows: Shows = "both", seed: int = 7
 ) -> SmallMemes:
     """Write data, split and gold of the corpus ``memes``: two months, each in two shards; one text in ten is missing.
 

@@ -18,34 +18,23 @@ from zlib import crc32
 
 import torch
 
-from pipelines.core.config.models import Train
+from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.train.classifiers.loop import FittedClassifier, fit
-from pipelines.train.classifiers.loss_and_optimizer import weigh
+from pipelines.train.classifiers.loss_and_optimizer import settings_of, weigh
 
+ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 # of the labels in the order of the task
 SIGNS = ("river", "bell", "stone", "kite", "moss")
 WIDTH = 64
 
-SETTINGS = Train(
-    tasks=("figurative", "severity"),
-    models=(),
-    seeds=(1,),
-    mode="improved",
-    epochs=6,
-    batch=8,
-    learning_rate=0.02,
-    warmup=0.1,
-    weight_decay=0.01,
-    clip=1.0,
-    max_pos_weight=20,
-    min_positives=5,
-    max_tokens=32,
-    checkpoint_steps=3,
+SETTINGS = settings_of(None, train=load_params(ROOT).train).model_copy(
+    update={"mode": "improved", "epochs": 6, "batch": 8, "learning_rate": 0.02, "warmup": 0.1, "weight_decay": 0.01}
+    | {"clip": 1.0, "min_positives": 5, "checkpoint_steps": 3}
 )
 
 
@@ -110,7 +99,7 @@ def a_run(folder: Path, *, task: Task, say: Any = lambda line: None, seed: int =
     train = changes.pop("train", None) or captions(75, split="train", task=task)
     validation = changes.pop("validation", None) or captions(30, split="validation", task=task)
     settings = SETTINGS.model_copy(update=changes)
-    weights = weigh([e for e in train if e.split == "train"], task=task, max_pos_weight=settings.max_pos_weight)
+    weights = weigh([e for e in train if e.split == "train"], task=task, max_pos_weight=20)
     return fit(
         built, train=train, validation=validation, task=task, settings=settings, seed=seed, folder=folder,
         weights=weights, say=say,

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from pipelines.core.config.models import Finetune, SftModel
@@ -20,7 +21,8 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.train.predictors import instruct
-from pipelines.train.sft.sft import SftJob, SftResult, fit
+from pipelines.train.predictors.finetuned import FinetuneJob
+from pipelines.train.sft.sft import fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
@@ -49,12 +51,12 @@ def posts(count: int, *, split: str) -> list[Example]:
     return made
 
 
-def job(folder: Path, **changes: Any) -> SftJob:
+def job(folder: Path, **changes: Any) -> FinetuneJob[SftModel]:
     """Return a job; recipe and settings are changed by name."""
     given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
     given |= {name: changes.pop(name) for name in list(changes) if name in given}
     settings = {name: changes.pop(name) for name in list(changes) if name in Finetune.model_fields}
-    return SftJob(
+    return FinetuneJob[SftModel](
         SPEC.model_copy(update=changes),
         settings=SETTINGS.model_copy(update=settings),
         task=TASK,
@@ -65,8 +67,8 @@ def job(folder: Path, **changes: Any) -> SftJob:
     )
 
 
-def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> SftResult:
-    return fit(job(folder, **changes), say=say)
+def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Any:
+    return SimpleNamespace(**fit(job(folder, **changes), say=say))
 
 
 def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.core.config.models import EncoderModel
 from pipelines.core.taxonomy import load, tiers_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
@@ -23,20 +22,12 @@ from pipelines.metrics.recall_constraints import encoded
 from pipelines.models.pretrained.backbones import EncoderWords, opened
 from pipelines.train.classifiers.encoder_training import fit
 from pipelines.train.predictors.encoder_predictor import EncoderPredictor
+from pipelines.train.predictors.finetuned import FinetuneJob
 from tests.refusals import refused
-from tests.train.leaks import leaks
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
+from tests.train.small_tuned import MODELS
 
-SPEC = EncoderModel(
-    kind="encoder",
-    base="tiny:modernbert",
-    batch=8,
-    max_tokens=64,
-    learning_rate=0.005,
-    warmup=0.1,
-    weight_decay=0.01,
-    epochs=8,
-)
+SPEC = MODELS["encoder"].model_copy(update={"learning_rate": 0.005, "epochs": 8})
 HARM, FLOOR = "selfharm_ongoing", 0.6
 
 
@@ -63,8 +54,8 @@ def a_fit(place: Path, *, task: Task = TASK, **changed: Any) -> dict[str, Any]:
         "train": posts(24, split=TRAIN, seed=11, words=15)[0], "validation": posts(16, split=VALIDATION, seed=12)[0],
         "seed": 1, "settings": SETTINGS, "folder": place / "run", "out": place / "model", "say": lambda line: None,
     }  # fmt: skip
-    spec = changed.pop("spec", SPEC.model_copy(update={"epochs": 2}))
-    return fit(spec, task=task, **given | changed)
+    given |= {"spec": SPEC.model_copy(update={"epochs": 2}), "task": task, "scheme": None} | changed
+    return fit(say=given.pop("say"), job=FinetuneJob(**given))
 
 
 @pytest.fixture(scope="module")
@@ -164,32 +155,6 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> No
     assert [path.name for path in one] == [path.name for path in two]
     for left, right in zip(one, two, strict=True):
         assert left.read_bytes() == right.read_bytes()
-
-
-def test_another_length_is_another_run(tmp_path: Path) -> None:
-    """A checkpoint of posts cut elsewhere must not be gone on from."""
-
-    def stop(line: dict[str, float]) -> None:
-        if line["epoch"] == 2:  # the first has its checkpoint
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        a_fit(tmp_path, spec=SPEC.model_copy(update={"epochs": 2}), say=stop)
-    assert list((tmp_path / "run").glob("checkpoint-*"))
-    seen = list[float]()
-    other = SPEC.model_copy(update={"epochs": 2, "max_tokens": 20})
-    metrics = a_fit(tmp_path, spec=other, say=lambda line: seen.append(line["epoch"]))
-    assert seen == [1, 2]
-    assert metrics["truncated"] > 0
-
-
-@leaks
-def test_posts_of_another_split_are_refused(tmp_path: Path, part: str, split: str) -> None:
-    given = posts(12, split=part, seed=5)[0]
-    given[3] = replace(given[3], split=split)
-    with refused("LeakRefused"):
-        a_fit(tmp_path, **{part: given})
-    assert not (tmp_path / "model").exists()
 
 
 def test_a_long_post_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:

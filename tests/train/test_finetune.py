@@ -1,7 +1,8 @@
-"""The stage ``finetune``: what it writes, what it counts, and a run that is killed and tried again."""
+"""The stages ``finetune`` and ``repeats``: what they write and count, the card of a model, and a run that is killed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,10 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from pipelines.core.config.params import load as load_params
+from pipelines.core.config.params import validate
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.model_scores import Sampling
+from pipelines.predict import repeats
 from pipelines.store import tables
-from pipelines.train.predictors import training_records
+from pipelines.train.predictors import finetuned, training_records
+from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors.training_records import TrainingRecords
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
@@ -163,3 +173,64 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
         run.info.run_id, "train_loss"
     )
     assert [metric.step for metric in history] == [1, 2, 3], "each epoch once, in whichever process it ran"
+
+
+def card(**changed: object) -> Card:
+    given = {
+        "kind": "knn", "corpus": "posts", "model": "near", "subset": "gold", "task": "labels", "scheme": "cradle",
+        "labels": small.TASK.labels, "base": "b", "seed": 1, "data_commit": "none",
+        "train": TrainingRecords(records=1, digest="d"), "selected": TrainingRecords(records=2, digest="e"),
+        "spec": small_tuned.MODELS["knn"],
+    }  # fmt: skip
+    return Card.model_validate(given | changed)
+
+
+def test_the_digest_is_of_the_sorted_ids() -> None:
+    ids = ["b" * 32, "a" * 32, "b" * 32]
+    expected = hashlib.sha256(("a" * 32 + "\n" + "b" * 32 + "\n").encode()).hexdigest()
+    assert training_records.trained_on(ids) == TrainingRecords(records=2, digest=expected)
+    assert training_records.trained_on(ids[:1]).digest != expected
+
+
+def test_a_card_survives_the_disk_and_names_its_model(tmp_path: Path) -> None:
+    for spec in small_tuned.MODELS.values():
+        made = card(kind=spec.kind, spec=spec)
+        (tmp_path / finetuned.CARD).write_text(made.model_dump_json())
+        assert finetuned.read(tmp_path) == made and made.name == "near-gold"
+
+
+@pytest.mark.parametrize("changed", [{"spec": {"kind": "text", "base": "b"}}, {"more": 1}, {"seed": "one"}])
+def test_a_card_of_another_form_is_no_card(changed: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        card(**changed)
+
+
+def test_a_repeat_is_another_run_of_the_same_model_and_leaves_no_weights(posts: SmallPosts, settings: Settings) -> None:
+    small_tuned.tuned(posts, settings, model="encoder")
+    small_tuned.predicted(posts, settings, model="encoder")
+    told = repeats.run(
+        "posts", subset="consensus", model="encoder", seed=2, params=small_tuned.params(), settings=settings,
+        vault=posts.vault, root=posts.root,
+    )  # fmt: skip
+
+    assert (told["seed"], told["kind"], "weights" in told) == (2, "encoder", False)
+    assert not list((settings.home / "train/posts").iterdir()), "neither checkpoints nor weights stay"
+    assert [path.name for path in (posts.snapshot / "finetuned/consensus").iterdir()] == ["encoder"]
+    rows = tables.read(
+        posts.snapshot / "predictions/repeats/consensus/encoder/2/predictions.parquet", name="predictions"
+    ).to_pylist()
+    assert {(row["model"], row["seed"]) for row in rows} == {("encoder-consensus", 2)}
+
+    found = evaluate.run("posts", params=small_tuned.params(), root=posts.root, sampling=Sampling(100, 1))
+    [model] = found["tasks"]["labels"]["models"].values()
+    seed = small_tuned.params().finetune.seed
+    assert (model["runs"], model["seeds"], model["source"], model["subset"]) == (2, [2, seed], "finetuned", "consensus")
+    assert model["all"]["figures"]["macro_f1"]["n"] == 2
+    assert found["sampling"]["intervals"]["figures"] == "BCa bootstrap over groups and runs"
+
+
+def test_a_repeat_of_the_first_seed_is_refused() -> None:
+    values = load_params(small.REPO).model_dump(mode="json")
+    values["repeats"] = {"seeds": [values["finetune"]["seed"]]}
+    with pytest.raises(BadParams, match="repeats"):
+        validate(values, where="params.yaml")

@@ -24,7 +24,7 @@ from pipelines.train.predictors import posterior
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import completion, conversation, instruction
 from pipelines.train.predictors.posterior import BranchReader, Grammar, Node, plain
-from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
+from pipelines.train.predictors.prediction import VOTE, Prediction
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
 
@@ -43,7 +43,6 @@ WHOLE = terse()
 # nine of the labels: 63 answers
 SCHEME = terse(without={"sexualharassment", "domesticviolence", "childabuse"})
 TASK = task_of(SCHEME, "labels")
-PROMPT = instruction(SCHEME, category=TASK.key)
 WORDS = ["garden", "bus", "partner", "scar", "shouting", "night", "recipe", "home", "fear", "past", "again", "somehow"]
 ROOM = 64
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 2048}
@@ -206,14 +205,9 @@ def test_company_and_order_change_nothing(bases: Any) -> None:
     texts = posts(9, seed=2)
     answers = opened(bases("qwen3"), batch=4).predict(texts)
     close(answers, opened(bases("qwen3"), batch=2).predict(texts[::-1])[::-1])
-    close(answers[:1], opened(bases("qwen3"), batch=1).predict(texts[:1]))
-
-
-def test_equal_posts_have_equal_answers_and_none_has_none(bases: Any) -> None:
-    generator = opened(bases("qwen3"))
-    [text] = posts(1, seed=3)
-    close(generator.predict([text] * 5), generator.predict([text]) * 5)
-    assert generator.predict([]) == []
+    alone = opened(bases("qwen3"), batch=1)
+    close(answers[:1], alone.predict(texts[:1]))
+    assert alone.predict([]) == []
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "windows"])
@@ -238,42 +232,14 @@ def test_a_long_post_is_shortened_and_answered(bases: Any, kind: str) -> None:
     assert 1024 - ROOM - 8 < max(answer.input_tokens for answer in answers) <= 1024 - ROOM
 
 
-def test_unconstrained_answers_are_read_and_malformed_ones_are_counted(bases: Any) -> None:
-    answers = opened(bases("qwen3"), constrained=False).predict(posts(4, seed=7))
-    assert [(answer.outcome, answer.labels) for answer in answers] == [(MALFORMED, frozenset())] * 4
-    assert all(0 < answer.output_tokens <= ROOM for answer in answers)
-
-
-def test_a_model_that_has_learned_the_form_is_not_changed_by_the_grammar(bases: Any, tmp_path: Path) -> None:
-    sets = [frozenset({"no_crisis"}), frozenset({"rape_past"}), frozenset({"selfharm_ongoing", "rape_past"})]
-    texts = ["Title: a Text: garden", "Title: b Text: night", "Title: c Text: home scar"]
-    learn(bases("qwen3"), texts=texts, sets=sets, out=tmp_path)
-    free, bound = (opened(tmp_path, constrained=flag).predict(texts) for flag in (False, True))
-    assert [answer.labels for answer in free] == sets
-    assert [answer.labels for answer in bound] == sets
-    assert [answer.output_tokens for answer in free] == [answer.output_tokens for answer in bound]
-
-
-def learn(folder: Path, *, texts: Sequence[str], sets: Sequence[frozenset[str]], out: Path) -> None:
-    """Teach a model a few answers by heart, its end included."""
-    tokenizer = tokens()
-    torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    rows = []
-    for text, given in zip(texts, sets, strict=True):
-        prompt = conversation(text, prompt=PROMPT, tokenizer=tokenizer, max_length=1024, room=ROOM)
-        answer = [*tokenizer(completion(given, task=TASK))["input_ids"], tokenizer.eos_token_id]
-        rows.append((prompt, answer))
-    for _ in range(60):
-        for prompt, answer in rows:
-            said = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
-            torch.nn.functional.cross_entropy(said, torch.tensor(answer)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad()
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+def test_unconstrained_answers_are_read_by_the_caller(bases: Any) -> None:
+    read: list[str] = []
+    reader = lambda answer: (read.append(answer), ("malformed", frozenset()))[1]  # noqa: E731
+    answers = opened(bases("qwen3"), reader=reader).predict(posts(4, seed=7))
+    assert [(answer.outcome, answer.labels, answer.scores) for answer in answers] == [
+        ("malformed", frozenset(), ())
+    ] * 4
+    assert len(set(read)) == 4 and all(0 < answer.output_tokens <= ROOM for answer in answers)
 
 
 def test_settings_of_a_checkpoint_do_not_bend_the_choice(bases: Any, tmp_path: Path) -> None:

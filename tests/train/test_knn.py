@@ -23,10 +23,10 @@ from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.recall_constraints import encoded
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from tests.refusals import refused
-from tests.train.leaks import leaks
-from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
+from tests.train.silver_posts import SETTINGS, TASK, exact, leaks, majority, posts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
@@ -54,9 +54,10 @@ def a_vault(place: Path) -> Vault:
 def a_fit(out: Path, *, vault: Vault, spec: KnnModel = SPEC, floor: float = FLOOR, **changed: Any) -> dict[str, Any]:
     settings = SETTINGS.model_copy(update={"recall_floors": {HARM: floor}})
     given: dict[str, Any] = {
-        "train": SEEN, "validation": DEV, "task": TASK, "seed": 1, "settings": settings, "said": None,
+        "train": SEEN, "validation": DEV, "task": TASK, "scheme": None, "seed": 1, "settings": settings, "folder": out,
     }  # fmt: skip
-    return fit(spec, out=out, vault=vault, **given | changed)
+    said = changed.pop("said", None)
+    return fit(FinetuneJob(spec, out=out, **given | changed), vault=vault, said=said)
 
 
 def votes(examples: list[Example], truth: list[LabelSet], *, refused: int = 0) -> dict[str, LabelSet]:
@@ -214,8 +215,6 @@ def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> 
 def test_a_labeller_is_never_left_out_by_mistake(tmp_path: Path, vault: Vault) -> None:
     with pytest.raises(BadParams, match="'gpt' needs its answers"):
         a_fit(tmp_path / "model", vault=vault, spec=ASKED)
-    with pytest.raises(BadParams, match="without a labeller"):
-        a_fit(tmp_path / "model", vault=vault, said={})
     with refused("NoVotes", match="gpt"):
         a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(UNSEEN, TRUTH))
     assert not (tmp_path / "model").exists()

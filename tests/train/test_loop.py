@@ -1,4 +1,4 @@
-"""Fitting and asking a model: what is learned, kept and refused, and that rows stay with their examples."""
+"""Class weights, fitting and asking a model: what is learned, kept and refused, and rows stay with their examples."""
 
 from __future__ import annotations
 
@@ -25,19 +25,17 @@ from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit
 from pipelines.train.classifiers.loss_and_optimizer import (
     MEGA,
-    CompleteRecipe,
     Loop,
     Weights,
     optimizer,
     settings_of,
     shuffled,
     spare_memory,
-    unweighted,
     weigh,
 )
 from pipelines.train.predictors.inference import Diverged, ahead, predict
 from tests.refusals import refused
-from tests.train.leaks import leaks
+from tests.train.silver_posts import leaks
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,10 +126,7 @@ def test_predictions_are_in_the_order_of_the_examples(task: Any) -> None:
         np.testing.assert_allclose(alone[0], row, atol=1e-6)
     if task.kind == "single":
         np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-5)
-
-
-def test_nothing_is_predicted_of_nothing() -> None:
-    assert predict(a_model(MULTI), examples=[], task=MULTI, batch=SETTINGS.batch).shape == (0, 3)
+    assert predict(built, examples=[], task=task, batch=SETTINGS.batch).shape == (0, len(task.labels))
 
 
 def test_a_model_that_loses_rows_is_refused() -> None:
@@ -177,13 +172,12 @@ def test_the_learning_rate_is_that_of_transformers() -> None:
 def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
     spec = load(ROOT).models["m3h"]
     assert isinstance(spec, M3hModel)
-    settings = settings_of(spec, train=SETTINGS)
-    assert isinstance(settings, CompleteRecipe)
+    settings = settings_of(spec, train=load(ROOT).train)
     assert (settings.epochs, settings.batch, settings.learning_rate, settings.clip) == (10, 32, 5e-5, None)
-    assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, SETTINGS.mode)
+    assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, load(ROOT).train.mode)
     examples = captions(40, split="train", task=SINGLE)
     weights = weigh(examples, task=SINGLE, max_pos_weight=20)
-    flat = unweighted(weights)
+    flat = weigh(examples, task=SINGLE, max_pos_weight=20, reweighted=False)
     assert flat.values.tolist() == [1.0] * len(SINGLE.labels) != weights.values.tolist()
     loop = Loop(a_model(SINGLE), examples=examples, task=SINGLE, settings=settings, seed=1, weights=flat)
     assert loop.total == 20
@@ -191,7 +185,8 @@ def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
     for _ in loop.epoch(0):
         rates.append(loop.rate())
     assert rates == [5e-5, 5e-5], "the rate is constant"
-    assert settings_of(spec.model_copy(update={"recipe": None}), train=SETTINGS) is SETTINGS
+    others = settings_of(spec.model_copy(update={"recipe": None}), train=load(ROOT).train)
+    assert others == settings_of(None, train=load(ROOT).train) and (others.schedule, others.clip) == ("linear", 1.0)
 
 
 def test_gradients_are_clipped_unless_the_recipe_does_not(tmp_path: Path) -> None:
@@ -295,3 +290,55 @@ def test_two_processes_fit_what_one_does(tmp_path: Path) -> None:
     found = load_file(two / "model.safetensors")
     for name, tensor in load_file(one.state).items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+METAPHOR, PUN, _ = MULTI.labels
+GIVEN = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death")
+
+
+def example(number: int, *labels: str, split: str = "train") -> Example:
+    item = (f"{number:032x}", 0)
+    return Example(item, split, "words", None, labels=frozenset(labels), group=f"{item[0]}/0")
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # n over K times a class's items
+        ((6, 3, 2, 1, 8, 0), [20 / (5 * n) for n in (6, 3, 2, 1, 8)]),
+        # attempts and deaths are one class; a class without items weighs nothing
+        ((1, 0, 0, 0, 1, 1), [3 / 5, 0, 0, 0, 3 / 10]),
+        ((0, 0, 0, 0, 0, 0), [0] * 5),
+    ],
+)
+def test_a_class_weighs_n_over_k_times_its_items(counts: tuple[int, ...], expected: list[float]) -> None:
+    labels = [label for label, count in zip(GIVEN, counts, strict=True) for _ in range(count)]
+    found = weigh([example(i, label) for i, label in enumerate(labels)], task=SINGLE, max_pos_weight=20)
+    assert found.values == pytest.approx(expected) and found.values.dtype == np.float32
+    assert found.empty == tuple(label for label, n in zip(SINGLE.labels, expected, strict=True) if not n)
+
+
+@pytest.mark.parametrize(
+    ("sets", "cap", "expected"),
+    [
+        # negatives over positives, up to the cap
+        ([(METAPHOR, PUN), *[(PUN,)] * 9, *[()] * 40], 20, [20, 4, 0]),
+        ([(METAPHOR, PUN), *[(PUN,)] * 9, *[()] * 40], 60, [49, 4, 0]),
+        # a label that all have is still learned
+        ([(METAPHOR,)] * 4, 20, [1, 0, 0]),
+        ([], 20, [0, 0, 0]),
+    ],
+)
+def test_a_label_weighs_its_negatives_over_its_positives(
+    sets: list[tuple[str, ...]], cap: int, expected: list[float]
+) -> None:
+    found = weigh([example(i, *labels) for i, labels in enumerate(sets)], task=MULTI, max_pos_weight=cap)
+    assert found.values.tolist() == expected
+    assert found.empty == tuple(label for label, n in zip(MULTI.labels, expected, strict=True) if not n)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_planted_leak_is_refused(split: str) -> None:
+    fair = [example(i, METAPHOR) for i in range(5)]
+    with refused("LeakRefused", match=f"1 examples of {split} were refused: only train may"):
+        weigh([*fair, example(5, PUN, split=split)], task=MULTI, max_pos_weight=20)

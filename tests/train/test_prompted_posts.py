@@ -18,7 +18,6 @@ from pipelines.core.errors import BadParams
 from pipelines.operate.plan import cost
 from pipelines.operate.services.services import sandbox_variables
 from pipelines.predict import baselines
-from pipelines.predict.baselines import PromptedPosts
 from tests.train.small_posts import REPO, SmallPosts
 from tests.train.small_untuned import ASKED, asked, rows_of, spent
 
@@ -87,8 +86,8 @@ def test_a_local_model_is_asked_with_the_labellers_prompt(posts: SmallPosts, set
     spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=2048)
     votes = posts.params.votes.model_copy(update={"max_output_tokens": 3})
     params = posts.params.model_copy(update={"votes": votes})
-    prompted = PromptedPosts("posts", "it", params, settings, posts.vault, posts.root)
-    [said] = prompted.local(spec, seed=1).predict(["Title: A week Text: It rained."])
+    baseline = baselines.Baseline("posts", "it", params, settings, posts.vault, posts.root)
+    [said] = baseline.generator(spec).predict(["Title: A week Text: It rained."])
     assert (said.outcome, said.labels, said.scores, said.output_tokens) == ("malformed", frozenset(), (), 3)
     assert said.input_tokens > 1500, "beyond the prompt that models are tuned on"
 
@@ -107,11 +106,11 @@ def test_a_local_model_gets_the_labellers_prompt_and_writes_freely(posts: SmallP
 
 
 def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: Settings) -> None:
-    prompted = PromptedPosts("posts", "it", posts.params, settings, posts.vault, posts.root)
+    baseline = baselines.Baseline("posts", "it", posts.params, settings, posts.vault, posts.root)
     from pipelines.llm.prompting.post_prompt import prompt_for
 
-    prompt = prompt_for(prompted.material, system="open", secret=settings.secret())
-    read = lambda text: prompted._read(text, prompt=prompt)  # noqa: E731
+    prompt = prompt_for(baseline.splits, system="open", secret=settings.secret())
+    read = lambda text: baseline.read(text, prompt=prompt)  # noqa: E731
     assert read('```json\n{"labels": ["no_crisis"]}\n```') == ("vote", {"no_crisis"})
     assert read('<think>So.</think>{"labels": ["rape_past"]}') == ("vote", {"rape_past"})
     assert read('{"labels": ["somewhat_sad"]}') == ("malformed", frozenset())

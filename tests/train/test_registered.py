@@ -181,4 +181,5 @@ def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Setti
     told = settings.model_copy(update=where)
     task = replace(TASK, labels=TASK.labels[1:])
     with refused("AnswerUnfit", match="other labels"):
-        predictor.Registered(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)
+        model = predictor.Registered(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)
+        model.predict([""], record_ids=list(posts.posts)[:1])

@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, Tr
 from pipelines.core.errors import BadParams
 from pipelines.models.pretrained.backbones import opened
 from pipelines.train.predictors import adapter, instruct
-from pipelines.train.sft import recipe, sft
+from pipelines.train.sft import sft
 from pipelines.train.sft.trainer import Keeper
 from tests.refusals import refused
-from tests.train.leaks import leaks
+from tests.train.silver_posts import leaks
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
 
 LEARNING = {
@@ -120,18 +120,9 @@ def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> N
 
 
 def test_the_printed_result_is_the_returned_one(plain: Plain) -> None:
-    assert plain.said == plain.fitted.history
+    assert list(plain.said) == plain.fitted.history
     assert plain.fitted.truncated == 0
     assert plain.fitted.tokens > 2 * 20 * 300
-
-
-def test_a_caller_s_random_numbers_are_left_alone(tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    a_run(tmp_path, epochs=1)
-    assert torch.equal(torch.rand(1), expected)
-    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_long_posts_are_cut_and_counted_and_every_row_ends_in_its_answer(tmp_path: Path) -> None:
@@ -278,23 +269,3 @@ def test_no_checkpoint_is_made_between_an_epoch_s_last_step_and_its_validation()
     assert asked == [1, 2, 4, 5]
     keeper.on_epoch_end(None, TrainerState(global_step=6), control)
     assert control.should_evaluate and control.should_save
-
-
-@pytest.mark.parametrize(
-    ("tuning", "weights", "layers", "width", "processes", "expected"),
-    [
-        ("full", 14.8e9, 40, 5120, 3, True),
-        ("lora", 70.6e9, 80, 8192, 4, True),
-        ("lora", 1.7e9, 28, 2048, 1, False),
-        ("full", 1.7e9, 28, 2048, 1, False),
-    ],
-)
-def test_activations_are_computed_twice_where_an_h200_is_too_small(
-    tuning: Any, weights: float, layers: int, width: int, processes: int, expected: bool
-) -> None:
-    spec, sizes = SPEC.model_copy(update={"tuning": tuning}), {"layers": layers, "width": width}
-    found = [
-        recipe.short_of_memory(spec, **sizes, weights=int(weights), memory=memory, processes=processes)
-        for memory in (int(141e9), None)
-    ]
-    assert found == [expected, False]

@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipelines.core.config.settings import Settings
+from pipelines.datasets.example import Example
 from pipelines.train import tracking
-from pipelines.train.classifiers.train import confusion
 from tests import mlflow_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,7 @@ CHILDREN = """
 import os, time
 from mlflow import MlflowClient
 from pipelines.core.config.settings import Settings
+from pipelines.datasets.example import Example
 from pipelines.train import tracking
 key = "b" if os.fork() else "a"
 with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a": 1}, tags={}) as log:
@@ -68,10 +69,9 @@ def runs(client: Any) -> list[Any]:
 
 
 def test_a_run_has_a_name_that_people_read_and_the_digests_of_its_data(client: Any) -> None:
-    data = [
-        tracking.LoggedData("memes/severity", context, str(number) * 64, number, "c" * 40)
-        for number, context in enumerate(("training", "validation"), start=3)
-    ]
+    meme = Example(("a", 0), "train", "", None, frozenset(), "")
+    splits = {"training": [meme, replace(meme, item=("b", 0))], "validation": [meme], "test": []}
+    data = tracking.LoggedData("memes/severity", "c" * 40, splits)
     given: dict[str, Any] = {"experiment": "memes", "key": "severity-bert-1-ccc", "params": PARAMS, "tags": {}}
     for _ in range(2):
         # as by a retry of a run that was killed
@@ -82,29 +82,26 @@ def test_a_run_has_a_name_that_people_read_and_the_digests_of_its_data(client: A
     assert (run.info.run_name, run.data.tags["key"]) == ("bert on severity, seed 1", "severity-bert-1-ccc")
     shown = {one.tags[0].value: one.dataset for one in run.inputs.dataset_inputs}
     assert {context: (one.name, one.digest) for context, one in shown.items()} == {
-        "training": ("memes/severity", "3" * 32),
-        "validation": ("memes/severity", "4" * 32),
+        "training": ("memes/severity", hashlib.sha256(b"a\nb\n").hexdigest()[:32]),
+        "validation": ("memes/severity", hashlib.sha256(b"a\n").hexdigest()[:32]),
     }
-    assert json.loads(shown["training"].profile) == {"num_rows": 3}
+    assert json.loads(shown["training"].profile) == {"num_rows": 2}
     assert json.loads(shown["training"].source)["corpus_commit"] == "c" * 40
 
 
-def test_a_run_has_its_numbers_figures_and_weights_and_is_finished(client: Any, tmp_path: Path) -> None:
+def test_a_run_has_its_numbers_and_weights_and_is_finished(client: Any, tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"weights")
-    truth, predicted = np.eye(3, dtype=bool), np.eye(3, dtype=bool)[[0, 1, 1]]
     with opened() as log:
         log.metrics({"loss": 0.7, "validation_macro_f1": 0.4}, step=1)
         log.metrics({"loss": 0.5, "validation_macro_f1": 0.6}, step=2)
-        log.figure(confusion(truth, predicted=predicted, labels=("a", "b", "c"), single=True), "confusion")
         log.weights(weights)
     (run,) = runs(client)
     assert run.info.status == "FINISHED"
     assert run.data.params == {"epochs": "2", "learning_rate": "0.01"}
     assert run.data.tags["data_commit"] == "abc"
     assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [(1, 0.7), (2, 0.5)]
-    kept = [f.path for folder in ("figures", "model") for f in client.list_artifacts(run.info.run_id, folder)]
-    assert kept == ["figures/confusion.png", "model/model.safetensors"]
+    assert [f.path for f in client.list_artifacts(run.info.run_id, "model")] == ["model/model.safetensors"]
 
 
 def test_a_run_says_neither_who_nor_where(client: Any) -> None:
@@ -190,7 +187,6 @@ def test_without_a_server_a_run_says_that_it_is_skipped(monkeypatch: pytest.Monk
         (tmp_path / "model.safetensors").write_bytes(b"weights")
         stored = log.weights(tmp_path / "model.safetensors")
     assert stored == {"run": None, "files": {"model.safetensors": hashlib.sha256(b"weights").hexdigest()}}
-    assert log.skipped == tracking.NOT_SET
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
@@ -207,10 +203,3 @@ def test_a_server_that_is_gone_is_an_error_that_a_retry_may_mend(
     with pytest.raises(tracking.TrackingUnavailable) as caught, opened():
         pass
     assert caught.value.exit_code == 75
-
-
-def test_the_figure_counts_what_is_right_and_wrong() -> None:
-    truth = np.array([[1, 0], [1, 1], [0, 0]], dtype=bool)
-    predicted = np.array([[1, 1], [0, 1], [0, 0]], dtype=bool)
-    axes = confusion(truth, predicted=predicted, labels=("x", "y"), single=False).axes[0]
-    assert [text.get_text() for text in axes.texts] == ["1", "0", "1", "1", "1", "1", "0", "1"]

@@ -1,13 +1,18 @@
-"""Models scored without fine-tuning: a labeller's votes, an ensemble's silver, a prompted causal model."""
+"""Models scored without fine-tuning: votes, an ensemble's silver, a causal model, predictions from elsewhere."""
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections import Counter
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.core.config.models import EnsembleModel, LocalModel, VotesModel
+from pipelines.core.config.models import EnsembleModel, LocalModel, SavedModel, VotesModel
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.predict import baselines
@@ -101,3 +106,109 @@ def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Set
 def test_what_is_tuned_or_unknown_is_refused(posts: SmallPosts, settings: Settings, model: str) -> None:
     with refused("NotUntuned", match=model):
         baselines.run("posts", model=model, params=posts.params, settings=settings, vault=posts.vault, root=posts.root)
+
+
+def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> SavedModel:
+    path = settings.annotation_files / name
+    settings.annotation_files.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(lines), path)
+    elif name.endswith(".csv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(lines[0]))
+            writer.writeheader()
+            writer.writerows(lines)
+    else:
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return SavedModel(kind="saved", path=name)
+
+
+def truth(posts: SmallPosts, *, join: bool = False) -> list[dict[str, Any]]:
+    found = [{"record_id": r, "labels": sorted(post.labels)} for r, post in posts.posts.items()]
+    return [line | {"labels": "|".join(line["labels"])} for line in found] if join else found
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_every_format_says_the_same(posts: SmallPosts, settings: Settings, name: str) -> None:
+    scores = [0.25] * len(LABELS)
+    told: Any = "|".join(map(str, scores)) if name.endswith("csv") else scores
+    lines = [line | {"scores": told} for line in truth(posts, join=name.endswith("csv"))]
+    lines.append({"record_id": "f" * 32, "labels": lines[0]["labels"], "scores": told})
+    metrics = run(posts, settings, spec=save(settings, lines, name=name))
+    rows = rows_of(posts)
+    assert len(rows) == ASKED
+    assert all(row["labels"] == sorted(posts.posts[r].labels) for r, row in rows.items())
+    assert all(row["outcome"] == "vote" and row["scores"] == scores for row in rows.values())
+    assert (metrics["unknown"], metrics["elsewhere"], metrics["malformed"]) == (1, len(posts.posts) - ASKED, 0)
+    assert len(metrics["digest"]) == 64
+    assert not (posts.snapshot / "predictions/untuned/it/spent.json").exists(), "their cost is unknown"
+
+
+def test_a_blank_is_no_answer_and_never_no_crisis(posts: SmallPosts, settings: Settings) -> None:
+    blank, refused, empty, none = posts.of("test")[:4]
+    lines = truth(posts, join=True)
+    for line in lines:
+        line["outcome"] = ""
+        if line["record_id"] in (blank, refused, empty):
+            line["labels"] = ""
+        if line["record_id"] == refused:
+            line["outcome"] = "refused"
+        if line["record_id"] == empty:
+            line["outcome"] = "vote"
+    lines = [line for line in lines if line["record_id"] != none]
+    metrics = run(posts, settings, spec=save(settings, lines, name="a.csv"))
+    rows = rows_of(posts)
+    assert (rows[blank]["outcome"], rows[blank]["labels"]) == ("abstained", [])
+    assert (rows[refused]["outcome"], rows[refused]["labels"]) == ("refused", [])
+    assert (rows[empty]["outcome"], rows[empty]["labels"]) == ("vote", ["no_crisis"])
+    assert metrics["repaired"] == {"empty": 1} and metrics["outcomes"]["test"]["missing"] == 1
+
+
+def test_the_rules_mend_what_they_can_and_count_the_rest(posts: SmallPosts, settings: Settings) -> None:
+    alias, company, strange = posts.of("test")[:3]
+    given = {
+        posts.of("train")[0]: ["no_crisis", "rape_past"],  # of no concern here
+        alias: ["suicideideation(active)_ongoing"],
+        company: ["no_crisis", "rape_past"],
+        strange: ["rape_past", "sadness"],
+    }
+    lines = [line | {"labels": given.get(line["record_id"], line["labels"])} for line in truth(posts)]
+    metrics = run(posts, settings, spec=save(settings, lines, name="a.jsonl"))
+    rows = rows_of(posts)
+    assert rows[alias]["labels"] == ["suicideideation_active_ongoing"]
+    assert rows[company]["labels"] == ["rape_past"]
+    assert (rows[strange]["outcome"], rows[strange]["labels"]) == ("malformed", [])
+    assert metrics["repaired"] == {"alias": 1, "exclusive": 1} and metrics["malformed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines + lines[:1], "line 49 is invalid: its record_id is on an earlier line too"),
+        (
+            lambda lines: [lines[0] | {"scores": [0.5]}, *lines[1:]],
+            "line 1 is invalid: its scores are not 15 probabilities",
+        ),
+        (lambda lines: [lines[0] | {"scores": [2.0] * 15}, *lines[1:]], "its scores are not 15 probabilities"),
+        (lambda lines: [lines[0] | {"labels": {"rape_past": 1}}, *lines[1:]], "its labels are not a list of strings"),
+        (lambda lines: [lines[0] | {"labels": [1]}, *lines[1:]], "its labels are not a list of strings"),
+        (lambda lines: [lines[0] | {"outcome": "maybe"}, *lines[1:]], "its outcome is not one of"),
+        (lambda lines: [{"labels": []}, *lines[1:]], "line 1 is invalid: it has no record_id"),
+        (lambda lines: [{"id": line["record_id"], "labels": []} for line in lines], "no column record_id"),
+    ],
+)
+def test_a_file_that_could_be_misread_is_refused(posts: SmallPosts, settings: Settings, change: Any, said: str) -> None:
+    with refused("BadSaved", match=said) as caught:
+        run(posts, settings, spec=save(settings, change(truth(posts)), name="a.jsonl"))
+    assert posts.of("test")[0] not in str(caught.value) and "rape" not in str(caught.value)
+    assert not (posts.snapshot / "predictions").exists()
+
+
+def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Settings) -> None:
+    save(settings, truth(posts), name="../outside.jsonl")
+    for path, said in (("../outside.jsonl", "is not below"), ("nowhere.csv", "no such file"), ("", "no such file")):
+        with refused("BadSaved", match=said):
+            run(posts, settings, spec=SavedModel(kind="saved", path=path))
+    (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")
+    with refused("BadSaved", match="not one of"):
+        run(posts, settings, spec=SavedModel(kind="saved", path="a.xlsx"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
@@ -83,6 +83,11 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
         yield place
 
 
+def unfit(base: str, detail: str) -> ConfigError:
+    """Return the error about a base model that is found, and does not suit the kind of its entry."""
+    return ConfigError("BaseUnfit", base=base, detail=detail)
+
+
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
     """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub."""
     try:
@@ -90,9 +95,7 @@ def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
     except (OSError, ImportError) as error:
         raise ConfigError("BaseMissing", base=base, detail=why(error)) from None
     except (ValueError, KeyError) as error:
-        raise ConfigError(
-            "BaseUnfit", base=base, detail=f"{factory.__name__} cannot load it ({type(error).__name__})"
-        ) from None
+        raise unfit(base, f"{factory.__name__} cannot load it ({type(error).__name__})") from None
 
 
 def weights(
@@ -109,13 +112,15 @@ def weights(
         fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
     """
     model, info = had(factory, place, base=base, dtype=torch.float32, output_loading_info=True, **options)
-    new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
-    lacking = sorted(name for name in new if not fresh(model, name))
-    if lacking:
-        raise ConfigError(
-            "BaseUnfit", base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})"
-        )
+    check_complete(info, base=base, fresh=partial(fresh, model))
     return model
+
+
+def check_complete(info: Mapping[str, Any], *, base: str, fresh: Callable[[str], bool] = lambda name: False) -> None:
+    """Check in the library's report ``info`` that a checkpoint lacks no weights except those that may be ``fresh``."""
+    new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
+    if lacking := sorted(name for name in new if not fresh(name)):
+        raise unfit(base, f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
 
 
 class Headed(torch.nn.Module):  # type: ignore[misc]
@@ -235,9 +240,7 @@ class EncoderWords:
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
         self.tokens = had(AutoTokenizer, place, base=base)
         if not self.tokens.is_fast:
-            raise ConfigError(
-                "BaseUnfit", base=base, detail="its tokenizer does not return token positions in the text"
-            )
+            raise unfit(base, "its tokenizer does not return token positions in the text")
         if self.tokens.pad_token is None:
             self.tokens.pad_token = self.tokens.eos_token
         self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)

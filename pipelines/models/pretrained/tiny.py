@@ -48,10 +48,9 @@ def make(name: str, *, folder: Path, seed: int) -> None:
     """
     import torch
 
-    made = _MAKERS[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made().save_pretrained(folder)
+        _model(name).save_pretrained(folder)
     if name in WITH_TEXT:
         most = POST_TOKENS if name in LONG else TOKENS
         _tokenizer(segments=name == "tiny:bert", most=most).save_pretrained(folder)
@@ -90,133 +89,87 @@ def _processor() -> Any:
     return ViTImageProcessorPil(size={"height": SIDE, "width": SIDE}, resample=2)
 
 
-def _text_sizes() -> dict[str, Any]:
-    ids = vocabulary()
-    return {
-        "vocab_size": len(ids),
-        "hidden_size": WIDTH,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 2 * WIDTH,
-        "max_position_embeddings": TOKENS,
-        "initializer_range": 0.1,
-        "pad_token_id": ids["[PAD]"],
-    }
-
-
-def _picture_sizes() -> dict[str, Any]:
-    return {
-        "hidden_size": WIDTH,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "image_size": SIDE,
-        "patch_size": PATCH,
-        "initializer_range": 0.1,
-    }
-
-
-def _bert() -> Any:
-    from transformers import BertConfig, BertModel
-
-    return BertModel(BertConfig(**_text_sizes()))
-
-
-def _vit() -> Any:
-    from transformers import ViTConfig, ViTModel
-
-    return ViTModel(ViTConfig(intermediate_size=2 * WIDTH, **_picture_sizes()))
-
-
-def _resnet() -> Any:
-    from transformers import ResNetConfig, ResNetModel
-
-    return ResNetModel(ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], layer_type="basic"))
-
-
-def _dinov2() -> Any:
-    from transformers import Dinov2Config, Dinov2Model
-
-    return Dinov2Model(Dinov2Config(mlp_ratio=2, **_picture_sizes()))
-
-
-def _clip() -> Any:
-    from transformers import CLIPConfig, CLIPModel
-
-    ids = vocabulary()
-    text = {**_text_sizes(), "bos_token_id": ids["[CLS]"], "eos_token_id": ids["[SEP]"]}
-    pictures = {**_picture_sizes(), "intermediate_size": 2 * WIDTH}
-    return CLIPModel(CLIPConfig(text_config=text, vision_config=pictures, projection_dim=WIDTH))
-
-
-def _blip2() -> Any:
-    from transformers import Blip2Config, Blip2ForImageTextRetrieval
-
-    former = {**_text_sizes(), "encoder_hidden_size": WIDTH, "use_qformer_text_input": True}
-    pictures = {**_picture_sizes(), "intermediate_size": 2 * WIDTH}
-    # The language model is never built, but its configuration must be present.
-    config = Blip2Config(
-        qformer_config=former, vision_config=pictures, num_query_tokens=4, image_text_hidden_size=WIDTH
-    )
-    return Blip2ForImageTextRetrieval(config)
-
-
-def _modernbert() -> Any:
-    from transformers import ModernBertConfig, ModernBertModel
-
-    ids = vocabulary()
-    special = {"pad": "[PAD]", "bos": "[CLS]", "cls": "[CLS]", "sep": "[SEP]", "eos": "[SEP]"}
-    sizes = {**_text_sizes(), "max_position_embeddings": POST_TOKENS}
-    # mean pooling can be learned from a few hundred posts, the attention of a single token cannot
-    numbers = {f"{name}_token_id": ids[token] for name, token in special.items()}
-    return ModernBertModel(ModernBertConfig(**{**sizes, **numbers}, classifier_pooling="mean"))
-
-
-def _bart() -> Any:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    ids = vocabulary()
-    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDES.items()}
-    special = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "decoder_start": "[SEP]", "forced_eos": "[SEP]"}
-    numbers = {f"{name}_token_id": ids[token] for name, token in special.items()}
-    return BartForConditionalGeneration(
-        BartConfig(
-            vocab_size=len(ids), d_model=WIDTH, max_position_embeddings=POST_TOKENS, init_std=0.1, **sides, **numbers
-        )
-    )
-
-
-def _qwen3() -> Any:
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
-    ids = causal_tokenizer().convert_tokens_to_ids
-    special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
-    config = Qwen3Config(
-        vocab_size=PIECES, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1,
-        num_key_value_heads=1, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,
-        initializer_range=0.1, **special,
-    )  # fmt: skip
-    made = Qwen3ForCausalLM(config)
-    made.generation_config = GenerationConfig(**special)
-    return made
-
-
-_MAKERS = {
-    "tiny:bert": _bert,
-    "tiny:vit": _vit,
-    "tiny:resnet": _resnet,
-    "tiny:dinov2": _dinov2,
-    "tiny:clip": _clip,
-    "tiny:blip2": _blip2,
-    "tiny:qwen3": _qwen3,
-    "tiny:modernbert": _modernbert,
-    "tiny:bart": _bart,
+# name -> what the names of its configuration and of its model in ``transformers`` begin with, and the model's ending.
+_CLASSES = {
+    "tiny:bert": ("Bert", "Model"),
+    "tiny:vit": ("ViT", "Model"),
+    "tiny:resnet": ("ResNet", "Model"),
+    "tiny:dinov2": ("Dinov2", "Model"),
+    "tiny:clip": ("CLIP", "Model"),
+    "tiny:blip2": ("Blip2", "ForImageTextRetrieval"),
+    "tiny:qwen3": ("Qwen3", "ForCausalLM"),
+    "tiny:modernbert": ("ModernBert", "Model"),
+    "tiny:bart": ("Bart", "ForConditionalGeneration"),
 }
-NAMES = tuple(_MAKERS)
+NAMES = tuple(_CLASSES)
 WITH_TEXT = ("tiny:bert", "tiny:clip", "tiny:blip2", "tiny:modernbert", "tiny:bart")
 # those that read more than a caption
 LONG = ("tiny:modernbert", "tiny:bart")
 WITH_CHAT = ("tiny:qwen3",)
 WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:blip2")
+
+
+def _model(name: str) -> Any:
+    import transformers
+
+    family, ending = _CLASSES[name]
+    sizes = _chat_sizes() if name in WITH_CHAT else _sizes()[name]
+    made = getattr(transformers, family + ending)(getattr(transformers, f"{family}Config")(**sizes))
+    if name in WITH_CHAT:
+        special = {key: value for key, value in sizes.items() if key.endswith("_token_id")}
+        made.generation_config = transformers.GenerationConfig(**special)
+    return made
+
+
+def _sizes() -> dict[str, dict[str, Any]]:
+    """Return the options of the configurations of all models with the words of :func:`vocabulary`, or with pictures."""
+    ids = vocabulary()
+    layers = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.1}
+    words = {"vocab_size": len(ids), "max_position_embeddings": TOKENS, "pad_token_id": ids["[PAD]"]}
+    text = {**layers, **words, "intermediate_size": 2 * WIDTH}
+    patches = {**layers, "image_size": SIDE, "patch_size": PATCH}
+    pictures = {**patches, "intermediate_size": 2 * WIDTH}
+    begin, end = {"bos_token_id": ids["[CLS]"]}, {"eos_token_id": ids["[SEP]"]}
+    longer = {"max_position_embeddings": POST_TOKENS, **begin, **end}
+    return {
+        "tiny:bert": text,
+        "tiny:vit": pictures,
+        "tiny:resnet": {"embedding_size": 16, "hidden_sizes": [16, 32, 64], "depths": [1, 1, 1], "layer_type": "basic"},
+        "tiny:dinov2": {**patches, "mlp_ratio": 2},
+        "tiny:clip": {"text_config": {**text, **begin, **end}, "vision_config": pictures, "projection_dim": WIDTH},
+        # the language model is never built, but its configuration must be present
+        "tiny:blip2": {
+            "qformer_config": {**text, "encoder_hidden_size": WIDTH, "use_qformer_text_input": True},
+            "vision_config": pictures,
+            "num_query_tokens": 4,
+            "image_text_hidden_size": WIDTH,
+        },
+        # mean pooling can be learned from a few hundred posts, the attention of a single token cannot
+        "tiny:modernbert": {
+            **text,
+            **longer,
+            "cls_token_id": ids["[CLS]"],
+            "sep_token_id": ids["[SEP]"],
+            "classifier_pooling": "mean",
+        },
+        "tiny:bart": {
+            "vocab_size": len(ids),
+            "d_model": WIDTH,
+            "init_std": 0.1,
+            **longer,
+            **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDES.items()},
+            **{f"{use}_token_id": ids["[SEP]"] for use in ("decoder_start", "forced_eos")},
+            "pad_token_id": ids["[PAD]"],
+        },
+    }
+
+
+def _chat_sizes() -> dict[str, Any]:
+    ids = causal_tokenizer().convert_tokens_to_ids
+    sizes = {"vocab_size": PIECES, "hidden_size": 64, "intermediate_size": 128, "head_dim": 128}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 1, "num_key_value_heads": 1, "initializer_range": 0.1}
+    special = {"pad_token_id": ids(PAD), "eos_token_id": ids(END), "bos_token_id": None}
+    return {**sizes, **layers, **special, "max_position_embeddings": 4096, "tie_word_embeddings": True}
 
 
 @lru_cache(maxsize=1)

@@ -7,19 +7,17 @@ people). Its scores are then calibrated and its alerts fitted on dev's gold (``c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from transformers import AutoModelForSequenceClassification
 
-from pipelines.core.config.models import EncoderModel, Finetune
-from pipelines.core.taxonomy.task import Task
-from pipelines.datasets.example import Example
-from pipelines.metrics import calibration, recall_constraints
+from pipelines.core.config.models import EncoderModel
+from pipelines.metrics import recall_constraints
 from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh
+from pipelines.train.predictors.calibrated_predictor import calibrate
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.inference import machine, predict
 
 # SPEC 1.2, item 8.
@@ -28,64 +26,42 @@ MAX_POS_WEIGHT = 20.0
 CLIP = 1.0
 
 
-def fit(
-    spec: EncoderModel,
-    *,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    seed: int,
-    settings: Finetune,
-    folder: Path,
-    out: Path,
-    say: Callable[[dict[str, float]], None],
-) -> dict[str, Any]:
+def fit(job: FinetuneJob[EncoderModel], *, say: loop.Say) -> dict[str, Any]:
     """Fit a text encoder on train, select the epoch with the best macro-F1 on dev, calibrate, and write it to ``out``.
 
-    A killed run resumes from the checkpoints in ``folder``, which the caller removes at the end. ``out`` then holds
-    the model in the library's format (safetensors), with ``calibration.json`` in the same folder.
-
-    Args:
-        seed: seeds the new head, the order of the posts and dropout.
-        folder: used by this run alone; must outlive a killed process.
+    A killed run resumes from its checkpoints. ``out`` then holds the model in the library's format (safetensors),
+    with ``calibration.json`` in the same folder.
 
     Returns:
         ``epoch`` (the best one), ``history``, ``unseen`` (labels that train does not have), ``truncated`` (posts of
         train whose middle was cut), and what :func:`pipelines.metrics.recall_constraints.learned` returns.
     """
     recipe = EncoderRecipe(
-        **spec.model_dump(exclude={"kind", "revision", "weights"}), mode="improved", clip=CLIP,
-        min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=settings.checkpoint_steps,
+        **job.spec.model_dump(exclude={"kind", "revision", "weights"}), mode="improved", clip=CLIP,
+        min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=job.settings.checkpoint_steps,
     )  # fmt: skip
-    model, words = _new(spec, task=task, seed=seed, folder=folder)
-    weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
-    fitted = loop.fit(
-        model, train=train, validation=validation, task=task, settings=recipe, seed=seed, folder=folder,
-        weights=weights, say=say,
-    )  # fmt: skip
-    raw = predict(model, examples=validation, task=task, batch=recipe.batch)
-    calibrated = calibration.fit(raw, examples=validation, task=task)
-    alerts, metrics = recall_constraints.learned(
-        calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
-    )
-    if machine().is_main_process:
-        out.mkdir(parents=True, exist_ok=True)
-        model.module.model.save_pretrained(out)
-        words.tokens.save_pretrained(out)
-        recall_constraints.save(
-            out, task=task, alerts=alerts, calibration=calibrated.as_json(), recipe=recipe.model_dump()
-        )
+    data: dict[str, Any] = {"train": job.train, "validation": job.validation, "task": job.task}
+    model, words = _new(job)
+    weights = weigh(job.train, task=job.task, max_pos_weight=MAX_POS_WEIGHT)
+    fitted = loop.fit(model, **data, settings=recipe, seed=job.seed, folder=job.folder, weights=weights, say=say)
+    raw = predict(model, examples=job.validation, task=job.task, batch=recipe.batch)
+    main = machine().is_main_process
+    if main:
+        job.out.mkdir(parents=True, exist_ok=True)
+        model.module.model.save_pretrained(job.out)
+        words.tokens.save_pretrained(job.out)
     return {
         "epoch": fitted.epoch,
         "history": list(fitted.history),
         "unseen": list(weights.empty),
-        "truncated": sum(words.cuts(example.text) for example in train),
-        **metrics,
+        "truncated": sum(words.cuts(example.text) for example in job.train),
+        **calibrate(raw, job=job, write=main, recipe=recipe.model_dump(exclude={"schedule", "reweighted"})),
     }
 
 
-def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, EncoderWords]:
-    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
+def _new(job: FinetuneJob[EncoderModel]) -> tuple[Built, EncoderWords]:
+    spec, task = job.spec, job.task
+    with opened(spec.base, revision=spec.revision, seed=job.seed, folder=job.folder) as place:
         words = EncoderWords(place, base=spec.base, limit=spec.max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     config = module.model.config

@@ -159,7 +159,7 @@ def _best(history: Sequence[dict[str, float]]) -> int:
 
 def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
     """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
-    unused = {"tasks", "models", "seeds", "checkpoint_steps", "min_positives"}
+    unused = {"checkpoint_steps", "min_positives"}
     begin = [(name, list(t.shape), t.flatten()[:16].tolist()) for name, t in loop.built.module.state_dict().items()]
     facts = {
         "settings": loop.settings.model_dump(mode="json", exclude=unused),

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.core.config.base import Section
 from pipelines.core.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
@@ -38,39 +37,28 @@ SHORT_OF_MEMORY = 0.25
 TRUTH, SHARES, WHOLE = "truth of rows", "shares of rows", "truth of batch"
 
 
-class EncoderRecipe(Section):
+class TrainingSettings(OwnRecipe):
+    """How a classifier is trained: a recipe, and what section ``train`` says of scores and checkpoints."""
+
+    mode: Literal["paper", "improved"]
+    min_positives: int
+    checkpoint_steps: int
+
+
+class EncoderRecipe(TrainingSettings):
     """Settings for fitting an encoder: its entry in ``params.models``, completed to the fields of section ``train``."""
 
-    mode: Literal["paper", "improved"]
     base: str
     max_tokens: int
-    epochs: int
-    batch: int
-    learning_rate: float
-    warmup: float
-    weight_decay: float
-    clip: float
-    min_positives: int
-    checkpoint_steps: int
+    schedule: Literal["linear", "constant"] = "linear"
+    reweighted: bool = True
 
 
-class CompleteRecipe(OwnRecipe):
-    """A model's own recipe, completed by the fields of section ``train`` that concern evaluation and checkpoints."""
-
-    mode: Literal["paper", "improved"]
-    min_positives: int
-    checkpoint_steps: int
-
-
-TrainingSettings = Train | EncoderRecipe | CompleteRecipe
-
-
-def settings_of(spec: Model, *, train: Train) -> Train | CompleteRecipe:
+def settings_of(spec: Model | None, *, train: Train) -> TrainingSettings:
     """Return how a model is trained: by its own recipe if its entry has one, otherwise by section ``train``."""
-    if not isinstance(spec, M3hModel) or spec.recipe is None:
-        return train
-    rest = train.model_dump(include={"mode", "min_positives", "checkpoint_steps"})
-    return CompleteRecipe(**spec.recipe.model_dump(), **rest)
+    own = spec.recipe if isinstance(spec, M3hModel) else None
+    recipe = own.model_dump() if own else {"schedule": "linear", "reweighted": True}
+    return TrainingSettings(**train.model_dump(include=set(TrainingSettings.model_fields)) | recipe)
 
 
 @dataclass(frozen=True)
@@ -86,11 +74,12 @@ class Weights:
     empty: tuple[str, ...]
 
 
-def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
+def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float, reweighted: bool = True) -> Weights:
     """Compute the loss weights of the task's labels from the examples of train.
 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
-    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
+    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it). All weights
+    are 1 for a recipe that does not reweight labels.
     """
     truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
     n, positives = len(truth), truth.sum(axis=0)
@@ -99,14 +88,9 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> 
         values = n / (len(task.labels) * at_least_one)
     else:
         values = np.where(positives == n, 1.0, np.minimum((n - positives) / at_least_one, max_pos_weight))
-    values = np.where(positives > 0, values, 0.0)
+    values = np.where(positives > 0, values, 0.0) if reweighted else np.ones(len(task.labels))
     empty = tuple(label for label, count in zip(task.labels, positives, strict=True) if not count)
     return Weights(values.astype(np.float32), empty)
-
-
-def unweighted(weights: Weights) -> Weights:
-    """Return loss weights of 1 for all labels, for a recipe that does not reweight them."""
-    return Weights(np.ones_like(weights.values), weights.empty)
 
 
 class Loop:
@@ -155,7 +139,7 @@ class Loop:
         """Return the learning rate of the next step: linear warm-up from 0, then linear decay to 0, or none."""
         settings, warm = self.settings, math.ceil(self.settings.warmup * self.total)
         part = self.step / warm if self.step < warm else (self.total - self.step) / max(1, self.total - warm)
-        if self.step >= warm and isinstance(settings, CompleteRecipe) and settings.schedule == "constant":
+        if self.step >= warm and settings.schedule == "constant":
             part = 1.0
         return self.settings.learning_rate * max(0.0, part)
 

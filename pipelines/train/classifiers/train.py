@@ -7,9 +7,8 @@ key.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets import features
-from pipelines.datasets.example import Example, Material
+from pipelines.datasets.example import Material
 from pipelines.datasets.memes import load
 from pipelines.models import TRAINABLE
 from pipelines.store import tables
@@ -28,16 +27,11 @@ from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
 from pipelines.train import tracking
 from pipelines.train.predictors import training_records
+from pipelines.train.predictors.prediction import VOTE, Prediction
 from pipelines.workspace.git import commit_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 EXPERIMENT = "{corpus}_train"
 SEVERITY = "severity"
-# evaluate counts this outcome as an answer, as it does for prompted models
-ANSWERED = "vote"
 
 
 def run(
@@ -76,11 +70,10 @@ def run(
     material = load(corpus, task=asked, params=params, vault=vault, root=root)
     learnt = {e.item: (e.split, e.group) for e in (*material.train, *material.validation)}
     selected = training_records.write(learnt, folder=out.parent)
-    said, metrics = _trained(
+    rows, metrics = _trained(
         corpus, spec=spec, model=model, seed=seed, material=material, params=params, settings=settings, vault=vault,
         root=root,
     )  # fmt: skip
-    rows = [row | {"task": task, "model": model, "seed": seed} for row in said]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), out, name="predictions")
     own = training_records.trained_on([example.item[0] for example in material.train])
     lists = {"train": own.model_dump(), "selected": selected.model_dump()}
@@ -100,13 +93,11 @@ def _trained(
     root: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Fit, predict, and log; return the prediction rows and the run's metrics."""
-    from pipelines.datasets.example import targets
-    from pipelines.metrics import label_sets
     from pipelines.metrics.decoding import decide
     from pipelines.models import build
     from pipelines.models.pretrained import base_files
     from pipelines.train.classifiers import loop
-    from pipelines.train.classifiers.loss_and_optimizer import CompleteRecipe, settings_of, unweighted, weigh
+    from pipelines.train.classifiers.loss_and_optimizer import settings_of, weigh
     from pipelines.train.predictors import inference
 
     task, train = material.task, params.train
@@ -117,9 +108,8 @@ def _trained(
         more["cues"] = features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)
     if isinstance(spec, M3hModel):
         more |= {"train": material.train, "others": (*material.validation, *material.test)}
-    weights = weigh(material.train, task=task, max_pos_weight=train.max_pos_weight)
-    if isinstance(settled, CompleteRecipe) and not settled.reweighted:
-        weights = unweighted(weights)
+    cap, reweighted = train.max_pos_weight, settled.reweighted
+    weights = weigh(material.train, task=task, max_pos_weight=cap, reweighted=reweighted)
     key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
     folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
@@ -130,7 +120,7 @@ def _trained(
     data = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
     tags = data | tracking.environment_tags()
     splits = {"training": material.train, "validation": material.validation, "test": material.test}
-    used = tracking.logged(f"{corpus}/{task.key}", splits=splits, commit=commit_of(root))
+    used = tracking.LoggedData(f"{corpus}/{task.key}", commit_of(root), splits)
     with tracking.run(
         settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags,
         name=f"{model} on {task.key}, seed {seed}", data=used,
@@ -148,13 +138,10 @@ def _trained(
         for examples in (material.validation, material.test):
             scores = inference.predict(built, examples=examples, task=task, batch=settled.batch)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
-            rows += _rows(examples, scores=scores.tolist(), sets=sets)
+            said = [Prediction(VOTE, labels, tuple(row)) for labels, row in zip(sets, scores.tolist(), strict=True)]
+            about = {"task": task.key, "model": model, "seed": seed, "alerts": None}
+            rows += [one.row(e.item, split=e.split, **about) for e, one in zip(examples, said, strict=True)]
         stored = log.weights(fitted.state)
-        if examples := material.validation:
-            predicted = label_sets.matrix([row["labels"] for row in rows[: len(examples)]], labels=task.labels)
-            truth = targets(examples, task=task).astype(bool)
-            figure = confusion(truth, predicted=predicted, labels=task.labels, single=task.kind == "single")
-            log.figure(figure, "confusion")
     shutil.rmtree(folder, ignore_errors=True)
     best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
     return rows, {
@@ -173,47 +160,3 @@ def _trained(
 
 
 LOGGED = {"mode", "epochs", "batch", "learning_rate", "warmup", "weight_decay", "clip", "max_pos_weight", "max_tokens"}
-
-
-def _rows(
-    examples: tuple[Example, ...], *, scores: list[list[float]], sets: list[frozenset[str]]
-) -> Iterator[dict[str, Any]]:
-    for example, row, labels in zip(examples, scores, sets, strict=True):
-        yield {
-            "record_id": example.item[0],
-            "image": example.item[1],
-            "split": example.split,
-            "outcome": ANSWERED,
-            "scores": row,
-            "labels": sorted(labels),
-        }
-
-
-def confusion(
-    truth: npt.NDArray[np.bool_], *, predicted: npt.NDArray[np.bool_], labels: tuple[str, ...], single: bool
-) -> Any:
-    """Return a figure with the counts of true by predicted classes, or of right and wrong predictions of each label.
-
-    Args:
-        truth: shape (examples, labels).
-    """
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    if single:
-        counts, columns = truth.astype(int).T @ predicted.astype(int), labels
-    else:
-        parts = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
-        counts = np.stack([part.sum(axis=0) for part in parts], axis=1)
-        columns = ("right", "over", "under", "rightly absent")
-    figure = Figure(figsize=(2.5 + len(columns), 1.5 + 0.6 * len(labels)), layout="constrained")
-    axes = figure.subplots()
-    axes.imshow(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylabel("annotators")
-    axes.set_xlabel("model")
-    for row, column in np.ndindex(counts.shape):
-        dark = counts[row, column] * 2 > counts[row].sum()
-        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color="white" if dark else "black")
-    return figure

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from pipelines.core.config.base import Section
 from pipelines.core.config.models import SftModel
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.models.pretrained.backbones import had
+from pipelines.models.pretrained.backbones import had, unfit
 from pipelines.models.pretrained.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -57,28 +55,6 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
     else:
         base = had(AutoModelForCausalLM, place, base=spec.base, dtype="auto")
         base.save_pretrained(str(out / COPY), max_shard_size=SHARD)
-
-
-def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
-    """Write the adapter of a sharded checkpoint to the files of an undivided one, in the checkpoint's folder.
-
-    Args:
-        model: the trained model, whose adapter may be divided among processes.
-        checkpoint: has the adapter's weights in parts.
-        read: copies them into tensors by name (``launch.read_shards``).
-    """
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
-
-    weights = {
-        name: torch.empty(tensor.shape, dtype=torch.float32)
-        for name, tensor in get_peft_model_state_dict(model).items()
-    }
-    read(checkpoint, into=weights)
-    save_file(weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
-    config = copy(model.peft_config[model.active_adapter])
-    config.inference_mode = True
-    config.save_pretrained(str(checkpoint))
 
 
 def quantized(method: str | None) -> dict[str, Any]:
@@ -118,9 +94,7 @@ def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any
     placed = sum(".lora_" in name for name, _ in adapted.named_parameters())
     # the library leaves the update of a weight without an adapter at zero
     if placed != saved:
-        raise ConfigError(
-            "BaseUnfit", base=base, detail=f"its adapter has {saved} weights, and the model takes {placed}"
-        )
+        raise unfit(base, f"its adapter has {saved} weights, and the model takes {placed}")
     return adapted, report
 
 

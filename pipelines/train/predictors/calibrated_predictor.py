@@ -5,18 +5,47 @@ An alert is a flag for a label that must not be missed, raised at a threshold th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import LabelSet
+from pipelines.metrics import calibration
 from pipelines.metrics.decoding import decode
-from pipelines.metrics.recall_constraints import Alerts, raised
-from pipelines.train.predictors.prediction import VOTE, Prediction
+from pipelines.metrics.recall_constraints import Alerts, learned, raised, save
+from pipelines.train.predictors.finetuned import FinetuneJob
+from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
 
 Floats = npt.NDArray[np.float64]
+
+
+def calibrate(
+    raw: npt.NDArray[np.floating],
+    *,
+    job: FinetuneJob[Any],
+    sets: Sequence[LabelSet] | None = None,
+    write: bool = True,
+    **stored: Any,
+) -> dict[str, Any]:
+    """Fit calibration and alerts on dev, and write them to the model's folder, with ``stored``.
+
+    Args:
+        raw: the scores of dev, shape (examples, labels).
+        sets: the label set of each example, by default the most probable one after calibration.
+        write: false in all processes but one.
+
+    Returns:
+        The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
+    """
+    task, examples, floors = job.task, job.validation, job.settings.recall_floors
+    fitted = calibration.fit(raw, examples=examples, task=task)
+    alerts, metrics = learned(fitted(raw), raw=raw, examples=examples, task=task, floors=floors, sets=sets)
+    if write:
+        save(job.out, task=task, alerts=alerts, calibration=fitted.as_json(), **stored)
+    return metrics
 
 
 class CalibratedPredictor(ABC):
@@ -29,13 +58,7 @@ class CalibratedPredictor(ABC):
     def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:
         self._task, self._alerts, self._chunk = task, alerts, chunk
 
-    def probabilities(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> Floats:
+    def probabilities(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> Floats:
         """Return the texts' calibrated label probabilities, shape (texts, labels); arguments as in :meth:`predict`."""
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), self._chunk):
@@ -45,29 +68,19 @@ class CalibratedPredictor(ABC):
                 progress(start + len(rows[-1]))
         return np.concatenate(rows)
 
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
+    def predict(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> list[Prediction]:
         """Return one prediction per text (labels, probabilities, alerts); arguments as in :meth:`Predictor.predict`."""
         scores = self.probabilities(texts, record_ids=record_ids, progress=progress)
         alerts = raised(scores, task=self._task, alerts=self._alerts)
-        return [
-            Prediction(VOTE, labels, tuple(row), input_tokens=read, alerts=alert)
-            for labels, row, read, alert in zip(
-                self.labels(scores), scores.tolist(), self.tokens(texts), alerts, strict=True
-            )
-        ]
+        columns = zip(self.labels(scores), map(tuple, scores.tolist()), self.tokens(texts), alerts, strict=True)
+        return [Prediction(VOTE, labels, row, read, alerts=alert) for labels, row, read, alert in columns]
 
     def labels(self, scores: Floats) -> list[LabelSet]:
         """Return the most probable label set of each row of :meth:`probabilities`."""
         return decode(scores, category=self._task.category)
 
     @abstractmethod
-    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats: ...
+    def _scores(self, texts: Sequence[str], *, record_ids: Ids) -> Floats: ...
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> list[int]:

@@ -12,6 +12,7 @@ from pipelines.metrics.calibration import Calibration
 from pipelines.models.pretrained.backbones import EncoderWords, SavedEncoder, built, opened
 from pipelines.train.predictors import inference
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor, Floats
+from pipelines.train.predictors.prediction import Ids
 
 # Ours: posts between two progress reports.
 CHUNK = 512
@@ -31,6 +32,6 @@ class EncoderPredictor(CalibratedPredictor):
     def tokens(self, texts: Sequence[str]) -> list[int]:
         return [self._words.count(text) for text in texts]
 
-    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:
+    def _scores(self, texts: Sequence[str], *, record_ids: Ids) -> Floats:
         examples = [Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts)]
         return self._calibration(inference.predict(self._built, examples=examples, task=self._task, batch=self._batch))

@@ -7,18 +7,20 @@ The card is ``model.json``; it is written last, so a folder that has one is comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from pipelines.core.config.base import Section
-from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.config.models import EncoderModel, Finetune, KnnModel, SftModel
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.example import LabelSet
+from pipelines.datasets.example import Example, LabelSet
 from pipelines.store import tables
 from pipelines.train.predictors import training_records
 from pipelines.train.predictors.prediction import VOTE
@@ -52,6 +54,32 @@ class Card(Section):
     def name(self) -> str:
         """The name of the fine-tuned model in tables of predictions."""
         return f"{self.model}-{self.subset}"
+
+
+S = TypeVar("S", bound=SftModel | EncoderModel | KnnModel)
+
+
+@dataclass(frozen=True)
+class FinetuneJob(Generic[S]):
+    """What a model is fine-tuned on and written to.
+
+    Args:
+        spec: the base model and the recipe.
+        seed: seeds the order of the samples, dropout and new weights.
+        folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
+        processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
+    """
+
+    spec: S
+    train: Sequence[Example]
+    validation: Sequence[Example]
+    task: Task
+    scheme: Scheme
+    seed: int
+    settings: Finetune
+    folder: Path
+    out: Path
+    processes: int | None = None
 
 
 def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:

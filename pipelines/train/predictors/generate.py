@@ -7,8 +7,7 @@ calibrated on dev if the model was tuned (``sft.calibrate``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import LabelSet
@@ -25,36 +23,15 @@ from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts, encoded, raised
-from pipelines.models.pretrained.backbones import had, opened
+from pipelines.models.pretrained.backbones import check_complete, had, opened, unfit
 from pipelines.train.predictors import adapter
-from pipelines.train.predictors.instruct import completion, conversation, instruction, read
-from pipelines.train.predictors.posterior import Grammar, PosteriorReader
-from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
+from pipelines.train.predictors.instruct import completion, conversation, instruction
+from pipelines.train.predictors.posterior import BranchReader, Grammar, Prefix, posteriors
+from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
 
 Floats = npt.NDArray[np.float64]
 Reader = Callable[[str], tuple[str, LabelSet]]
 """Returns the outcome and the labels of an answer."""
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """The calibration and alerts that turn a causal model's scores into predictions; none if it was not tuned."""
-
-    calibration: Calibration | None = None
-    alerts: Alerts = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, base: str | Path, *, task: Task) -> Decoding:
-        """Read calibration and alerts from the folder of a tuned model; a folder without them gives an empty one."""
-        if not (Path(base) / recall_constraints.FILE).is_file():
-            return cls()
-        alerts, stored = recall_constraints.load(Path(base), task=task)
-        return cls(Calibration.of_json(stored["calibration"]), alerts)
-
-    def calibrated(self, scores: Floats) -> Floats:
-        """Return the calibrated probabilities of the labels for ``scores``, both of shape (texts, labels)."""
-        scores = np.clip(scores, 0.0, 1.0)  # a sum may exceed 1 by its last bit
-        return scores if self.calibration is None else self.calibration(scores)
 
 
 class Generator:
@@ -71,7 +48,6 @@ class Generator:
         batch: int,
         seed: int = 0,
         folder: Path,
-        constrained: bool = True,
         revision: str | None = None,
         prompt: Prompt | None = None,
         reader: Reader | None = None,
@@ -83,14 +59,19 @@ class Generator:
             self._model = _loaded(place, base=name)
         self._ends = _ends(self._model, self._tokenizer)
         if not self._ends:
-            raise ConfigError("BaseUnfit", base=name, detail="it has no token that ends an answer")
+            raise unfit(name, "it has no token that ends an answer")
         # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
         self._model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
         self._prompt = prompt or instruction(scheme, category=task.key, tuned=Path(base))
-        self._reader = reader or partial(_strictly, task=task)
-        self._task, self._decoding = task, Decoding.of(base, task=task)
+        self._reader = reader
+        self._task, self._calibration = task, None
+        self._alerts: Alerts = {}
+        if (Path(base) / recall_constraints.FILE).is_file():
+            # of a tuned model
+            self._alerts, stored = recall_constraints.load(Path(base), task=task)
+            self._calibration = Calibration.of_json(stored["calibration"])
         self._max_length, self._room, self._least, self._batch = max_length, max_new_tokens, least, batch
-        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
+        self._grammar = Grammar.of(task, encode=self._encode) if reader is None else None
         if self._grammar:
             self._grammar.check(max_new_tokens)
 
@@ -98,29 +79,26 @@ class Generator:
         """Return the probability that the answer to a text is each label set of :attr:`sets`, shape (texts, sets)."""
         return self._posteriors(self._prompts(texts), progress=None)
 
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
+    def predict(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> list[Prediction]:
         """Return for each text the most probable answer, with calibrated probabilities of the labels and with alerts.
 
         The labels are those of the one most probable answer, in a single-label task by the calibrated probabilities;
         on a tie, of the smallest, then the first alphabetically.
-        Without constraint the model decodes greedily, gives no probabilities, and its answers may be malformed.
+        With a reader the model decodes greedily without constraint, and gives no probabilities.
         ``record_ids`` are not used.
         """
         prompts = self._prompts(texts)
-        if self._grammar is None:
-            return self._written(prompts, progress=progress)
+        if self._reader is not None:
+            return self._written(prompts, reader=self._reader, progress=progress)
         posterior = self._posteriors(prompts, progress=progress)
-        scores = self._decoding.calibrated(posterior @ self.member)
+        # a sum may exceed 1 by its last bit
+        scores = np.clip(posterior @ self.member, 0.0, 1.0)
+        if self._calibration is not None:
+            scores = self._calibration(scores)
         if self._task.kind == "single":
             # calibration knows how frequent the classes are, the model may not
             posterior = scores @ self.member.T
-        alerts = raised(scores, task=self._task, alerts=self._decoding.alerts)
+        alerts = raised(scores, task=self._task, alerts=self._alerts)
         return [
             Prediction(VOTE, self.sets[best], tuple(row), len(prompt), self._lengths[best], alert)
             for best, row, prompt, alert in zip(posterior.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
@@ -141,23 +119,14 @@ class Generator:
         return [len(self._encode(completion(labels, task=self._task))) for labels in self.sets]
 
     def _prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        return [
-            conversation(
-                text,
-                prompt=self._prompt,
-                tokenizer=self._tokenizer,
-                max_length=self._max_length,
-                room=self._room,
-                least=self._least,
-            )
-            for text in texts
-        ]
+        sizes = {"max_length": self._max_length, "room": self._room, "least": self._least}
+        return [conversation(text, prompt=self._prompt, tokenizer=self._tokenizer, **sizes) for text in texts]
 
     def _batches(self, prompts: Sequence[list[int]]) -> Iterator[list[int]]:
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         yield from (order[begin : begin + self._batch] for begin in range(0, len(order), self._batch))
 
-    def _posteriors(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> Floats:
+    def _posteriors(self, prompts: Sequence[list[int]], *, progress: Progress) -> Floats:
         if self._grammar is None:
             raise ValueError("without constraint there is no posterior")
         posterior, done = np.zeros((len(prompts), len(self.sets))), 0
@@ -165,9 +134,11 @@ class Generator:
             return posterior
         column = {labels: k for k, labels in enumerate(self.sets)}
         with torch.inference_mode():
-            reader = PosteriorReader(self._model, prompts=prompts, batch=self._batch)
+            prefix = Prefix.read(self._model, prompts=prompts)
             for which in self._batches(prompts):
-                rows = reader([prompts[i] for i in which], grammar=self._grammar, room=self._room)
+                part = [prompts[i] for i in which]
+                reader = BranchReader(self._model, prompts=part, batch=self._batch, prefix=prefix)
+                rows = posteriors(part, reader=reader, grammar=self._grammar, room=self._room)
                 for i, row in zip(which, rows, strict=True):
                     posterior[i, [column[labels] for labels in row]] = list(row.values())
                 done += len(which)
@@ -175,12 +146,13 @@ class Generator:
                     progress(done)
         return posterior
 
-    def _written(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> list[Prediction]:
+    def _written(self, prompts: Sequence[list[int]], *, reader: Reader, progress: Progress) -> list[Prediction]:
         answers: dict[int, Prediction] = {}
         with torch.inference_mode():
             for which in self._batches(prompts):
-                written = self._step([prompts[i] for i in which])
-                answers |= {i: self._read(tokens, prompt=prompts[i]) for i, tokens in zip(which, written, strict=True)}
+                for i, tokens in zip(which, self._step([prompts[i] for i in which]), strict=True):
+                    outcome, labels = reader(self._tokenizer.decode(tokens, skip_special_tokens=True))
+                    answers[i] = Prediction(outcome, labels, (), len(prompts[i]), len(tokens))
                 if progress:
                     progress(len(answers))
         return [answers[i] for i in range(len(prompts))]
@@ -194,17 +166,8 @@ class Generator:
         written = whole[:, width:].tolist()
         return [row[: next((i for i, token in enumerate(row) if token in self._ends), len(row))] for row in written]
 
-    def _read(self, written: list[int], *, prompt: list[int]) -> Prediction:
-        outcome, labels = self._reader(self._tokenizer.decode(written, skip_special_tokens=True))
-        return Prediction(outcome, labels, input_tokens=len(prompt), output_tokens=len(written))
-
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _strictly(answer: str, *, task: Task) -> tuple[str, LabelSet]:
-    labels = read(answer, task=task)
-    return (MALFORMED, frozenset()) if labels is None else (VOTE, labels)
 
 
 def _loaded(place: str, *, base: str) -> Any:
@@ -216,11 +179,7 @@ def _loaded(place: str, *, base: str) -> Any:
         model, info = adapter.loaded(place, base=base, dtype=form, **where)
     else:
         model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
-    lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
-    if lacking:
-        raise ConfigError(
-            "BaseUnfit", base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})"
-        )
+    check_complete(info, base=base)
     return model.eval().requires_grad_(False)
 
 

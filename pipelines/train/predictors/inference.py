@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -119,15 +118,6 @@ def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int) -> Iterat
         pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class Recording:
-    """The kernels for batches of one shape; they read ``inputs`` and write ``loss``."""
-
-    graph: Any
-    inputs: Batch
-    loss: Any
-
-
 class Recordings:
     """Computes losses and gradients of batches on a GPU, by a recording for each shape of a batch (CUDA graphs).
 
@@ -145,7 +135,8 @@ class Recordings:
 
     def __init__(self, compute: Callable[[Batch], Any]) -> None:
         self._compute = compute
-        self._made: dict[tuple[Any, ...], Recording | None] = {}
+        # the graph of a shape, its inputs and its loss
+        self._made: dict[tuple[Any, ...], tuple[Any, Batch, Any] | None] = {}
         self._pool: Any = None
 
     def __call__(self, inputs: Batch) -> Any:
@@ -154,17 +145,17 @@ class Recordings:
         if shapes not in self._made:
             self._made[shapes] = None
             return self._compute(inputs)
-        made = self._made[shapes] = self._made[shapes] or self._recorded(inputs)
+        graph, own, loss = self._made[shapes] = self._made[shapes] or self._recorded(inputs)
         for name, tensor in inputs.items():
-            made.inputs[name].copy_(tensor)
-        made.graph.replay()
-        return made.loss
+            own[name].copy_(tensor)
+        graph.replay()
+        return loss
 
-    def _recorded(self, inputs: Batch) -> Recording:
+    def _recorded(self, inputs: Batch) -> tuple[Any, Batch, Any]:
         own = {name: tensor.clone() for name, tensor in inputs.items()}
         graph = torch.cuda.CUDAGraph()
         # other threads, which prepare batches, may allocate meanwhile
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = self._compute(own)
         self._pool = graph.pool()
-        return Recording(graph, own, loss)
+        return graph, own, loss

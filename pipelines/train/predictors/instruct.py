@@ -145,7 +145,10 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
         except ValueError:
             break
         return [int(i) for i in ids]
-    raise ConfigError("NoTemplate", base=_name(tokenizer), detail="there is none, or it rejects a user message")
+    # do not reveal local paths: name a base only if it looks like a Hugging Face id
+    name = str(tokenizer.name_or_path)
+    base = name if name.count("/") == 1 and not name.startswith("/") else "given"
+    raise ConfigError("NoTemplate", base=base, detail="there is none, or it rejects a user message")
 
 
 _ADDED: WeakKeyDictionary[Any, re.Pattern[str] | None] = WeakKeyDictionary()
@@ -159,9 +162,3 @@ def _bare(text: str, *, tokenizer: Any) -> str:
         _ADDED[tokenizer] = re.compile("|".join(map(re.escape, longest))) if longest else None
     pattern = _ADDED[tokenizer]
     return pattern.sub(" ", text) if pattern else text
-
-
-def _name(tokenizer: Any) -> str:
-    # do not reveal local paths: name a base only if it looks like a Hugging Face id
-    name = str(tokenizer.name_or_path)
-    return name if name.count("/") == 1 and not name.startswith("/") else "given"

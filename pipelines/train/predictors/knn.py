@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.collect.read import embedding
-from pipelines.core.config.models import Finetune, KnnModel
+from pipelines.core.config.models import KnnModel
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LabelSet, only, targets
@@ -28,6 +28,8 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor
+from pipelines.train.predictors.finetuned import FinetuneJob
+from pipelines.train.predictors.prediction import Ids
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,9 +60,8 @@ class Index:
         if not kept:
             raise DataError("NoNeighbours", records=table.num_rows)
         vectors = np.stack([np.frombuffer(vector, "<f4") for vector, _ in kept]).astype(np.float64)
-        return cls(
-            vectors, recall_constraints.encoded([frozenset(labels) for _, labels in kept], task=task).astype(np.float64)
-        )
+        truth = recall_constraints.encoded([frozenset(labels) for _, labels in kept], task=task)
+        return cls(vectors, truth.astype(np.float64))
 
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
         """Return each label's share of the nearest posts' votes, (asked, labels), in (0, 1) if train has the label.
@@ -71,17 +72,12 @@ class Index:
             asked: embeddings of the posts to label, shape (asked, 384).
             neighbours: how many posts vote; all of them if there are fewer.
         """
-        near = self._unit(asked) @ self._around.T
-        near = near.round(DECIMALS)
+        near = (self._unit(asked) @ self._unit(self.vectors).T).round(DECIMALS)
         first = np.argsort(-near, axis=1, kind="stable")[:, :neighbours]
         weights = np.exp(SHARPNESS * np.take_along_axis(near, first, 1))
         prior = np.exp(SHARPNESS * PRIOR_AT)
         votes = np.einsum("ak,akl->al", weights, self.truth[first]) + prior * self.truth.mean(axis=0)
         return np.asarray(votes / (weights.sum(axis=1, keepdims=True) + prior))
-
-    @cached_property
-    def _around(self) -> Floats:
-        return self._unit(self.vectors)
 
     def _unit(self, vectors: Floats) -> Floats:
         moved = vectors - self.vectors.mean(axis=0)
@@ -172,52 +168,39 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
     return pool
 
 
-def fit(
-    spec: KnnModel,
-    *,
-    train: Sequence[Example],
-    validation: Sequence[Example],
-    task: Task,
-    seed: int,
-    settings: Finetune,
-    out: Path,
-    vault: Vault,
-    said: Votes | None,
-) -> dict[str, Any]:
+def fit(job: FinetuneJob[KnnModel], *, vault: Vault, said: Votes | None) -> dict[str, Any]:
     """Fit a kNN model: write the index of train to ``out``; choose number of neighbours and labeller's weight on dev.
 
     The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
 
     Args:
-        said: record id -> valid answer of ``spec.labeller``; ``None`` if the entry names no labeller.
+        said: record id -> valid answer of the entry's labeller; ``None`` if the entry names no labeller.
 
     Returns:
         ``neighbours``, ``blend`` (``None`` without a labeller), ``records`` (of the index), ``unseen`` (labels that
         train does not have), ``answered`` (records of dev with an answer), ``tried`` (log loss on dev of each choice),
         and what :func:`pipelines.metrics.recall_constraints.learned` returns.
     """
+    spec, task, out, validation = job.spec, job.task, job.out, job.validation
     _consistent(spec.labeller, said=said)
     answers = _answers([e.item[0] for e in only(validation, splits={VALIDATION})], said=said)
     if spec.labeller is not None and not _answered(answers):
         raise DataError("NoVotes", labeller=spec.labeller)
     model = embedding.MiniLM()
-    write_index(only(train, splits={TRAIN}), task=task, model=model, out=out, vault=vault)
+    write_index(only(job.train, splits={TRAIN}), task=task, model=model, out=out, vault=vault)
     index = Index.open(out, task=task, vault=vault)
     asked = embedded([e.text for e in validation], model=model)
-    best, tried = _chosen(spec, index=index, asked=asked, answers=answers, examples=validation, task=task)
+    best, tried = _chosen(job, index=index, asked=asked, answers=answers)
     shares = index.shares(asked, neighbours=best.neighbours)
     scores = best(shares, answers=answers, task=task)
-    alerts, metrics = recall_constraints.learned(
-        scores, raw=shares, examples=validation, task=task, floors=settings.recall_floors
-    )
+    floors = job.settings.recall_floors
+    alerts, metrics = recall_constraints.learned(scores, raw=shares, examples=validation, task=task, floors=floors)
     recall_constraints.save(out, task=task, alerts=alerts, labeller=spec.labeller, mixed=best.as_json())
     return {
         "neighbours": best.neighbours,
         "blend": best.blend if spec.labeller else None,
         "records": len(index.vectors),
-        "unseen": [
-            label for label, count in zip(task.labels, index.truth.sum(axis=0).tolist(), strict=True) if not count
-        ],
+        "unseen": [label for label, column in zip(task.labels, index.truth.T, strict=True) if not column.any()],
         "answered": len(_answered(answers)),
         "tried": tried,
         **metrics,
@@ -241,7 +224,7 @@ class KnnPredictor(CalibratedPredictor):
         tokens.no_truncation()
         return [min(len(tokens.encode(text).ids), embedding.MOST_TOKENS) for text in texts]
 
-    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:
+    def _scores(self, texts: Sequence[str], *, record_ids: Ids) -> Floats:
         shares = self._index.shares(embedded(texts, model=self._model), neighbours=self._mixed.neighbours)
         ids = [None] * len(texts) if record_ids is None else record_ids
         return self._mixed(shares, answers=_answers(ids, said=self._said), task=self._task)
@@ -252,15 +235,10 @@ class KnnPredictor(CalibratedPredictor):
 
 
 def _chosen(
-    spec: KnnModel,
-    *,
-    index: Index,
-    asked: Floats,
-    answers: Sequence[LabelSet | None],
-    examples: Sequence[Example],
-    task: Task,
+    job: FinetuneJob[KnnModel], *, index: Index, asked: Floats, answers: Sequence[LabelSet | None]
 ) -> tuple[Mixed, list[dict[str, float]]]:
     """Return the choice with the least log loss on dev, and all choices that were tried."""
+    spec, task, examples = job.spec, job.task, job.validation
     truth = targets(examples, task=task) > 0
     blends = sorted(spec.blend) if spec.labeller else [0.0]
     rows, choices, tried = _answered(answers), [], []
@@ -290,5 +268,3 @@ def _answered(answers: Sequence[LabelSet | None]) -> list[int]:
 def _consistent(labeller: str | None, *, said: Votes | None) -> None:
     if labeller is not None and said is None:
         raise BadParams(where="models", detail=f"a kNN model that is blended with '{labeller}' needs its answers")
-    if labeller is None and said is not None:
-        raise BadParams(where="models", detail="answers of a labeller were given to a kNN model without a labeller")

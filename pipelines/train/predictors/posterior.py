@@ -142,21 +142,23 @@ Asked = Sequence[tuple[int, int]]
 """Positions in a node's tokens, and the tokens whose log-probability after them is wanted."""
 
 
-class PosteriorReader:
-    """Computes the probabilities of the answers to prompts; a model with a plain cache reads their prefix only once."""
+@dataclass(frozen=True)
+class Prefix:
+    """The common prefix of all prompts: its length, and its keys and values; none if a model has no plain cache."""
 
-    def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
-        self._model, self._batch, self._shared = model, batch, 0
-        self._cache = DynamicCache(config=model.config) if plain(model) else None
+    cache: Any
+    length: int = 0
+
+    @classmethod
+    def read(cls, model: Any, *, prompts: Sequence[list[int]]) -> Prefix:
+        """Let the model read the prefix with which all prompts begin."""
+        if not plain(model):
+            return cls(None)
+        cache = DynamicCache(config=model.config)
         shared = prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1]
-        if self._cache is not None and shared:
-            self._shared = len(shared)
-            model(input_ids=torch.tensor([shared], device=model.device), past_key_values=self._cache, logits_to_keep=1)
-
-    def __call__(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[Posterior]:
-        """Return the posterior of each prompt, which begins with the common prefix."""
-        reader = BranchReader(self._model, prompts=prompts, batch=self._batch, prefix=self._cache, shared=self._shared)
-        return posteriors(prompts, reader=reader, grammar=grammar, room=room)
+        if shared:
+            model(input_ids=torch.tensor([shared], device=model.device), past_key_values=cache, logits_to_keep=1)
+        return cls(cache, len(shared))
 
 
 def posteriors(prompts: Sequence[list[int]], *, reader: BranchReader, grammar: Grammar, room: int) -> list[Posterior]:
@@ -211,16 +213,14 @@ class BranchReader:
     Without a cache, each branch is read with its whole prompt.
     """
 
-    def __init__(
-        self, model: Any, *, prompts: Sequence[list[int]], batch: int, prefix: Any = None, shared: int = 0
-    ) -> None:
+    def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int, prefix: Prefix | None = None) -> None:
         self._model, self._batch = model, batch
         self._keeps = "logits_to_keep" in _arguments(model)
         self._unread, self._cache = [prompt[:-1] for prompt in prompts], None
-        if prefix is not None:
-            self._cache = deepcopy(prefix)
+        if prefix and prefix.cache is not None:
+            self._cache = deepcopy(prefix.cache)
             self._cache.batch_repeat_interleave(len(prompts))
-            self._read_prompts(shared)
+            self._read_prompts(prefix.length)
 
     def _read_prompts(self, shared: int) -> None:
         ids, mask = self._padded([prompt[shared:] for prompt in self._unread])

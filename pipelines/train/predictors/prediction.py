@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from pipelines.datasets.example import LabelSet
+from pipelines.datasets.example import Item, LabelSet
 
-VOTE, MALFORMED = "vote", "malformed"
+VOTE = "vote"
+
+Ids = Sequence[str] | None
+Progress = Callable[[int], None] | None
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,16 @@ class Prediction:
     output_tokens: int = 0
     alerts: LabelSet = frozenset()
 
+    def row(self, item: Item, **about: Any) -> dict[str, Any]:
+        """Return a row of the table ``predictions``; ``about``: its ``task``, ``model``, ``seed`` and ``split``."""
+        answer = {"outcome": self.outcome, "scores": list(self.scores), "labels": sorted(self.labels)}
+        return {"record_id": item[0], "image": item[1], **answer, "alerts": sorted(self.alerts), **about}
+
 
 class Predictor(Protocol):
     """The interface of a model that labels posts in this process."""
 
-    def predict(
-        self,
-        texts: Sequence[str],
-        *,
-        record_ids: Sequence[str] | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
+    def predict(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> list[Prediction]:
         """Return one prediction per text, in the order of the texts.
 
         Args:

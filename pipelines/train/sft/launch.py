@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,8 @@ def processes(asked: int | None = None) -> int:
 
 def command(count: int) -> list[str]:
     """Return the command line that starts the fine-tuning worker in ``count`` processes."""
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-    return [*line, "-m", MODULE]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+    return [sys.executable, *launcher, "-m", MODULE]
 
 
 def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
@@ -96,26 +96,19 @@ def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None]) 
             pickle.dump(job, handed)
         environment = {**os.environ, **sharding(job.spec, gpu=torch.cuda.is_available())}
         environment[GIVEN] = f"/proc/{os.getpid()}/fd/{file}"
-        metrics = _followed(command(processes), environment=environment, say=say, processes=processes)
+        metrics: dict[str, Any] = {}
+        with subprocess.Popen(command(processes), env=environment, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                for line in child.stdout or ():
+                    if line.startswith('{"said"'):
+                        say(json.loads(line)["said"])
+                    elif line.startswith('{"found"'):
+                        metrics = json.loads(line)["found"]
+            except BaseException:
+                child.terminate()
+                raise
     finally:
         os.close(file)
-    return metrics
-
-
-def _followed(
-    command_line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
-) -> dict[str, Any]:
-    metrics: dict[str, Any] = {}
-    with subprocess.Popen(command_line, env=environment, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            for line in child.stdout or ():
-                if line.startswith('{"said"'):
-                    say(json.loads(line)["said"])
-                elif line.startswith('{"found"'):
-                    metrics = json.loads(line)["found"]
-        except BaseException:
-            child.terminate()
-            raise
     if child.returncode or not metrics:
         raise GroupFailed(processes=processes, status=child.returncode)
     return metrics
@@ -155,7 +148,7 @@ class Shards:
     def of(cls, model: Any) -> Shards:
         """Count the parameters of a model and those that each process holds; call it in all processes."""
         parameters = list(model.parameters())
-        local = sum(_local(p).numel() * _packed(p) for p in parameters)
+        local = sum(getattr(p, "to_local", lambda p=p: p)().numel() * _packed(p) for p in parameters)
         whole = sum(p.numel() * _packed(p) for p in parameters)
         return cls(whole, tuple(gather_object([local])) if grouped() else (local,))
 
@@ -198,11 +191,5 @@ def read_shards(checkpoint: Path, *, into: dict[str, Any]) -> None:
         distributed.load({"model": into}, checkpoint_id=checkpoint / WEIGHTS, no_dist=True)
 
 
-def _local(parameter: Any) -> Any:
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
-
-
 def _packed(parameter: Any) -> int:
-    if type(parameter).__name__ != "Params4bit":
-        return 1
-    return 2 * int(parameter.element_size())
+    return 2 * int(parameter.element_size()) if type(parameter).__name__ == "Params4bit" else 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -79,7 +80,7 @@ def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
     places = [*range(shared), *(shared + at for tail in tails for at in range(len(tail)))]
     labels = [IGNORED] * shared
     for sample, tail in zip(samples, tails, strict=True):
-        labels += [IGNORED] * (len(tail) - sample.answer) + list(sample.ids[-sample.answer :])
+        labels += _labels(sample, len(tail))
     return {
         "input_ids": torch.tensor([ids]),
         "position_ids": torch.tensor([places]),
@@ -94,18 +95,20 @@ def padded(samples: Sequence[TokenizedSample], *, pad: int) -> dict[str, Any]:
     Returns:
         ``input_ids``, ``attention_mask`` and ``labels``, int64 (samples, tokens), padded at the end.
     """
-    width = max(len(s.ids) for s in samples)
-    short = [width - len(s.ids) for s in samples]
-    return {
-        "input_ids": torch.tensor([[*s.ids, *[pad] * n] for s, n in zip(samples, short, strict=True)]),
-        "attention_mask": torch.tensor([[1] * len(s.ids) + [0] * n for s, n in zip(samples, short, strict=True)]),
-        "labels": torch.tensor(
-            [
-                [IGNORED] * (len(s.ids) - s.answer) + list(s.ids[-s.answer :]) + [IGNORED] * n
-                for s, n in zip(samples, short, strict=True)
-            ]
-        ),
+    columns: dict[str, tuple[int, Callable[[TokenizedSample], Sequence[int]]]] = {
+        "input_ids": (pad, lambda s: s.ids),
+        "attention_mask": (0, lambda s: [1] * len(s.ids)),
+        "labels": (IGNORED, lambda s: _labels(s, len(s.ids))),
     }
+    return {
+        name: pad_sequence([torch.tensor(values(s)) for s in samples], batch_first=True, padding_value=fill)
+        for name, (fill, values) in columns.items()
+    }
+
+
+def _labels(sample: TokenizedSample, length: int) -> list[int]:
+    """Return the labels of a sample's last ``length`` tokens."""
+    return [IGNORED] * (length - sample.answer) + list(sample.ids[-sample.answer :])
 
 
 def plan(

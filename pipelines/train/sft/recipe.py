@@ -22,6 +22,8 @@ from pipelines.train.predictors.adapter import quantized
 from pipelines.train.sft import launch, packing
 from pipelines.train.sft.packing import TokenizedSample
 
+Samples = Sequence[TokenizedSample]
+
 # Ours: tokens of a packed row. Fewer leave a GPU idle; more need memory and gain no more than a bigger batch would.
 ROW = 4096
 # Ours: bytes of activations for each token, layer and unit of width, without attention scores (Korthikanti et al. 2022
@@ -31,12 +33,7 @@ ACTIVATION_BYTES, BYTES_FROZEN, BYTES_QUANTIZED, SHARE = 56, 2, 0.52, 0.7
 
 
 def plans(
-    spec: SftModel,
-    *,
-    rows: Sequence[TokenizedSample],
-    judged: Sequence[TokenizedSample],
-    beginning: int | None,
-    seed: int,
+    spec: SftModel, *, rows: Samples, judged: Samples, beginning: int | None, seed: int
 ) -> list[packing.PackingPlan]:
     """Return two plans of how samples are packed into input rows: for training, and for validation (a single step)."""
     start = beginning or 0

@@ -16,7 +16,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -24,92 +24,53 @@ import torch
 import transformers
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from pipelines.core.config.models import Finetune, SftModel
-from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.config.models import SftModel
+from pipelines.core.errors import DataError
 from pipelines.core.process import hide_messages
-from pipelines.core.taxonomy import Scheme
-from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.llm.prompting.prompts import Prompt
-from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.pretrained.backbones import had, opened
+from pipelines.models.pretrained.backbones import had, opened, unfit
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
-from pipelines.train.predictors import adapter, instruct
+from pipelines.train.predictors import adapter, calibrated_predictor, instruct
+from pipelines.train.predictors.finetuned import FinetuneJob
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
+SftJob = FinetuneJob[SftModel]
 log = logging.getLogger(__name__)
+
+Say = Callable[[dict[str, float]], None]
 
 # Ours: posts that are read together; the stage knows the batch of training only.
 TOGETHER = 8
 
 
-@dataclass(frozen=True)
-class SftResult:
-    """The result of a fine-tuning run, whose best epoch's weights are in ``out``.
-
-    Args:
-        epoch: the best epoch, counted from 1.
-        history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_loss`` (nats for a token of the
-            answers), ``learning_rate``.
-        steps: number of optimiser steps in all epochs.
-        tokens: number of train's tokens in all epochs, including the instruction of every example.
-        truncated: number of posts of train and validation that lost their middle.
-        parameters: number of the model's parameters, including an adapter's.
-        held: how many of them each process held, by rank.
-    """
-
-    epoch: int
-    history: tuple[dict[str, float], ...]
-    steps: int
-    tokens: int
-    truncated: int
-    parameters: int
-    held: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SftJob:
-    """The inputs of one fine-tuning run.
-
-    Args:
-        spec: the base model and the recipe.
-        seed: seeds the order of the samples, dropout and a new adapter.
-        folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
-        processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
-    """
-
-    spec: SftModel
-    train: Sequence[Example]
-    validation: Sequence[Example]
-    task: Task
-    scheme: Scheme
-    seed: int
-    settings: Finetune
-    folder: Path
-    out: Path
-    processes: int | None = None
-
-
-def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
+def fit(job: SftJob, *, say: Say) -> dict[str, Any]:
     """Fine-tune a causal model; write weights and tokenizer to ``job.out`` in the format of ``from_pretrained``.
 
     With LoRA, the adapter's weights alone are written (``adapter.py``). All weights are safetensors, in the number
     format of the base model, an adapter's in float32. Several processes divide the model (``launch.py``), and so does a
     single one that offloads it. ``say`` is called after every epoch; twice if a kill comes between the call and the
     checkpoint.
+
+    Returns:
+        ``epoch`` (the best one, counted from 1), ``history`` (for each epoch ``epoch``, ``step``, ``train_loss``,
+        ``validation_loss`` in nats for a token of the answers, ``learning_rate``), ``steps`` (of the optimiser),
+        ``tokens`` (of train in all epochs, including the instruction of every example), ``truncated`` (posts of train
+        and validation that lost their middle), ``parameters`` (of the model, including an adapter's) and ``held`` (how
+        many of them each process held, by rank).
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
             raise DataError("NothingToTune", split=split, task=job.task.key)
     processes = recipe.processes(job.spec, asked=job.processes)
     alone = processes == 1 and job.spec.offload is None
-    made = tune(job, say=say) if alone else launch.group(job, processes=processes, say=say)
-    return SftResult(**{**made, "history": tuple(made["history"]), "held": tuple(made["held"])})
+    return tune(job, say=say) if alone else launch.group(job, processes=processes, say=say)
 
 
 def calibrate(job: SftJob) -> dict[str, Any]:
@@ -122,23 +83,21 @@ def calibrate(job: SftJob) -> dict[str, Any]:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    generator = Generator(
-        job.out, task=job.task, scheme=job.scheme, max_length=job.spec.max_length,
-        max_new_tokens=job.settings.max_new_tokens, batch=TOGETHER, folder=job.folder,
-    )  # fmt: skip
+    sizes: dict[str, Any] = {
+        "max_length": job.spec.max_length,
+        "max_new_tokens": job.settings.max_new_tokens,
+        "batch": TOGETHER,
+    }
+    generator = Generator(job.out, task=job.task, scheme=job.scheme, folder=job.folder, **sizes)
     posterior = generator.posteriors([example.text for example in job.validation])
-    raw = posterior @ generator.member
-    fitted = calibration.fit(raw, examples=job.validation, task=job.task)
-    alerts, metrics = recall_constraints.learned(
-        fitted(raw), raw=raw, examples=job.validation, task=job.task, floors=job.settings.recall_floors,
-        sets=[generator.sets[chosen] for chosen in posterior.argmax(axis=1)] if job.task.kind == "multi" else None,
-    )  # fmt: skip
-    recall_constraints.save(job.out, task=job.task, alerts=alerts, calibration=fitted.as_json())
-    return metrics
+    # a single-label task takes the label that is most probable after calibration
+    most = posterior.argmax(axis=1) if job.task.kind == "multi" else None
+    sets = None if most is None else [generator.sets[chosen] for chosen in most]
+    return calibrated_predictor.calibrate(posterior @ generator.member, job=job, sets=sets)
 
 
-def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Fine-tune (see :func:`fit`) in this process, alone or as one of several; return the fields of ``SftResult``."""
+def tune(job: SftJob, *, say: Say) -> dict[str, Any]:
+    """Fine-tune (see :func:`fit`) in this process, alone or as one of several; return the same."""
     spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place, reproducible(seed):
@@ -160,7 +119,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
             for samples, plan in zip((rows, judged), plans, strict=True)
         )
         # with FSDP, only the first process has read the weights
-        mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
+        mine = "" if launch.rank() else _key(job, model=model, samples=(rows, judged), prompt=prompt)
         key = str(broadcast_object_list([mine])[0])
         keeper = Keeper(key=key, every=job.settings.checkpoint_steps, task=job.task.key, say=say)
         arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed)
@@ -200,9 +159,7 @@ class _Reader:
         answer = instruct.completion(example.labels, task=self._task)
         ids = [*self._tokenizer(answer, add_special_tokens=False)["input_ids"], self._tokenizer.eos_token_id]
         if ids[-1] is None or self._tokenizer.decode(ids[:-1]).strip() != answer:
-            raise ConfigError(
-                "BaseUnfit", base=self._spec.base, detail="its tokenizer does not decode an answer to the same text"
-            )
+            raise unfit(self._spec.base, "its tokenizer does not decode an answer to the same text")
         # the same room as in prediction, so that both cut a post at the same place
         asked, cut = instruct.shortened(
             example.text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._spec.max_length,
@@ -228,7 +185,7 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     out.mkdir(parents=True, exist_ok=True)
     if spec.tuning == "lora":
         if launch.is_sharded(chosen):
-            adapter.join(model, checkpoint=chosen, read=launch.read_shards)
+            _join(model, checkpoint=chosen)
         adapter.write(spec, place=place, checkpoint=chosen, out=out)
     else:
         form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
@@ -240,12 +197,28 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     tokenizer.save_pretrained(str(out))
 
 
-def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSample]], prompt: Prompt, seed: int) -> str:
+def _join(model: Any, *, checkpoint: Path) -> None:
+    """Write the adapter of a sharded checkpoint to the files of an undivided one, in the checkpoint's folder.
+
+    The adapter of ``model``, the trained one, may be divided among processes.
+    """
+    from peft import get_peft_model_state_dict
+
+    parts = get_peft_model_state_dict(model)
+    weights = {name: torch.empty(tensor.shape, dtype=torch.float32) for name, tensor in parts.items()}
+    launch.read_shards(checkpoint, into=weights)
+    save_file(weights, checkpoint / adapter.WEIGHTS, metadata={"format": "pt"})
+    config = copy(model.peft_config[model.active_adapter])
+    config.inference_mode = True
+    config.save_pretrained(str(checkpoint))
+
+
+def _key(job: SftJob, *, model: Any, samples: Sequence[Sequence[TokenizedSample]], prompt: Prompt) -> str:
     """Return a digest of everything that the result depends on; a run resumes only from checkpoints with its digest."""
     begin = [(name, list(t.shape), t.flatten()[:16].float().tolist()) for name, t in model.named_parameters()]
     facts = {
-        "spec": spec.model_dump(mode="json"),
-        "seed": seed,
+        "spec": job.spec.model_dump(mode="json"),
+        "seed": job.seed,
         "prompt": prompt.digest,
         "samples": [[[s.answer, *s.ids, *([] if s.weight == 1 else [s.weight])] for s in part] for part in samples],
         "begin": begin,

@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
     def __init__(self, model: Any, args: Any, *, train: Steps, validation: Steps, keeper: Keeper, **options: Any):
         # the library insists on a table and reads its first row and columns; the data come from our loader
         table = Table.from_dict({"number": [0]})
-        super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
+        super().__init__(model, args, train_dataset=table, data_collator=itemgetter(0), callbacks=[keeper], **options)
         if getattr(model, "is_loaded_in_4bit", False):
             # the library rounds the adapter to bfloat16, which loses small updates (SPEC 2.4, trap 2)
             for weight in self.model.parameters():
@@ -106,7 +107,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of the training rows, in the order planned for the current epoch."""
-        return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=_alone)
+        return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=itemgetter(0))
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
         """Return the loss of one input row, as its share of the step's mean loss per answer token."""
@@ -141,21 +142,17 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         each = len(self.steps.plan.steps[0])
         said = self.state.log_history
         losses = {line["step"]: line for line in said if "loss" in line}
-        made = []
-        for line in said:
-            if JUDGED in line:
-                last = int(line["step"])
-                mean = math.fsum(losses[step]["loss"] for step in range(last - each + 1, last + 1)) / each
-                made.append(
-                    {
-                        "epoch": last // each,
-                        "step": last,
-                        "train_loss": mean,
-                        "validation_loss": line[JUDGED],
-                        "learning_rate": losses[last]["learning_rate"],
-                    }
-                )
-        return made
+        return [
+            {
+                "epoch": (last := int(line["step"])) // each,
+                "step": last,
+                "train_loss": math.fsum(losses[step]["loss"] for step in range(last - each + 1, last + 1)) / each,
+                "validation_loss": line[JUDGED],
+                "learning_rate": losses[last]["learning_rate"],
+            }
+            for line in said
+            if JUDGED in line
+        ]
 
     def create_model_card(self, *rest: Any, **options: Any) -> None:
         """Do nothing, because checkpoints are internal and need no model card."""
@@ -174,23 +171,23 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         say: called after every epoch, in the main process alone.
     """
 
+    tuner: Tuner
+
     def __init__(self, *, key: str, every: int, task: str, say: Callable[[dict[str, float]], None]) -> None:
-        self.tuner: Tuner | None = None
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Count the parameters of each process before the first step."""
-        if self.tuner:
-            self.tuner.shards = Shards.of(self.tuner.model)
-            self.tuner.shards.check()
+        self.tuner.shards = Shards.of(self.tuner.model)
+        self.tuner.shards.check()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Select the input rows of the epoch that begins."""
-        self._steps.epoch = state.global_step // len(self._steps.plan.steps[0])
+        self.tuner.steps.epoch = state.global_step // len(self.tuner.steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Request a checkpoint within an epoch, every ``every`` steps."""
-        if state.global_step % self._every == 0 and state.global_step % len(self._steps.plan.steps[0]):
+        if state.global_step % self._every == 0 and state.global_step % len(self.tuner.steps.plan.steps[0]):
             control.should_save = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -207,13 +204,11 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Pass the epoch's losses to ``say`` after its validation, in the main process."""
-        if self.tuner and state.is_world_process_zero:
+        if state.is_world_process_zero:
             self._say(self.tuner.history()[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the saved checkpoint as complete when all processes are done, and delete all others except the best."""
-        if self.tuner is None:
-            return
         self.tuner.accelerator.wait_for_everyone()
         if state.is_world_process_zero:
             folder = Path(args.output_dir)
@@ -224,12 +219,6 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
             for step in kept - {state.global_step}:
                 reduce(folder / f"checkpoint-{int(step)}")
         self.tuner.accelerator.wait_for_everyone()
-
-    @property
-    def _steps(self) -> Steps:
-        if self.tuner is None:
-            raise RuntimeError("the keeper has no tuner")
-        return self.tuner.steps
 
 
 def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -270,7 +259,3 @@ def reduce(checkpoint: Path) -> None:
     (checkpoint / WHOLE).unlink(missing_ok=True)
     shutil.rmtree(checkpoint / launch.OPTIMIZER, ignore_errors=True)
     (checkpoint / launch.PLAIN_OPTIMIZER).unlink(missing_ok=True)
-
-
-def _alone(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return rows[0]

@@ -1,17 +1,23 @@
-"""Base models are used at one commit of the hub, from the cache alone if there is no network, and named by digest."""
+"""Bases are pinned to a commit and identified by their files, and each base of a paper has a published size."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 from pydantic import ValidationError
 
+from pipelines.core.config.base_sizes import base_sizes
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import TextModel, YadavModel
+from pipelines.core.config.params import load
 from pipelines.models.pretrained.backbones import opened
-from pipelines.models.pretrained.base_files import files_of, identified, located
+from pipelines.models.pretrained.base_files import files_of, identified, located, quiet
 from pipelines.train.predictors import adapter
 from tests.refusals import refused
+from tests.small_corpus import ROOT
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = COMMIT[::-1]
@@ -75,3 +81,23 @@ def test_a_base_with_an_altered_file_is_not_read_for_an_adapter(cache: Path, tmp
     (cache / "model.safetensors").write_text("model.safetensorz")
     with refused("BaseAltered", match=r"trained: model\.safetensors"):
         adapter.loaded(str(tuned), base="team/base")
+
+
+@pytest.mark.parametrize("base", base_sizes())
+def test_the_full_configuration_has_the_published_number_of_parameters(base: str) -> None:
+    told = base_sizes()[base]
+    with torch.device("meta"), quiet():
+        model = getattr(transformers, told.model)(getattr(transformers, told.config)(**told.sizes))
+    assert sum(weight.numel() for weight in model.parameters()) == told.parameters
+    assert all(weight.is_meta for weight in model.parameters())
+
+
+@pytest.mark.parametrize("profile", ["figsim", "cradle"])
+def test_every_base_and_open_model_of_a_paper_has_a_size(profile: str) -> None:
+    params = load(ROOT, profile=profile)
+    named = {*params.train.models, *params.prompted.models, *params.finetune.models, *params.baselines.models}
+    bases = {base for name in named for base, _ in getattr(params.models[name], "bases", ())}
+    labellers = {getattr(params.models[name], "labeller", None) for name in named} - {None}
+    asked = [params.labellers[name] for name in labellers]
+    bases |= {one.model for one in asked if isinstance(one, RemoteLabeller) and one.provider == "local"}
+    assert len(bases) >= 8 and bases <= base_sizes().keys()

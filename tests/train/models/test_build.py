@@ -11,19 +11,34 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
+from transformers import BertModel, ViTConfig, ViTForImageClassification
 
-from pipelines.core.config.models import FusionModel, ImageModel, PromptedModel, TextModel
+from pipelines.core.config.models import (
+    FusionModel,
+    ImageModel,
+    InfusedModel,
+    M3hModel,
+    PromptedModel,
+    TextModel,
+    YadavModel,
+)
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.datasets.features import Cues
 from pipelines.models import SOURCE_NOTES, TRAINABLE, build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Pixels, Words
 from tests.refusals import refused
 from tests.train.models import fitting
 
+YADAV = YadavModel(kind="yadav", text="tiny:bert", image="tiny:resnet")
+INFUSED = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")
+M3H = M3hModel(
+    kind="m3h", text="tiny:bart", embedder="tiny:bert", labeller="gpt", open_layers=1, examples=1, words=12,
+    max_tokens=256,
+)  # fmt: skip
 EXAMPLES = (
     Example(("r", 0), "train", "a lovely day", None, None, "r"),
     Example(("s", 0), "train", "", None, None, "s"),
@@ -63,9 +78,21 @@ def test_a_model_that_rests_on_an_abstract_says_so() -> None:
     assert "abstract" in SOURCE_NOTES["yadav"]
 
 
-def test_nothing_of_a_tiny_base_stays_behind(tmp_path: Path, task: Task) -> None:
-    build(FusionModel(kind="fusion", base="tiny:clip"), task=task, seed=1, folder=tmp_path / "run")
-    assert list((tmp_path / "run").iterdir()) == []
+@pytest.mark.parametrize("spec", [YADAV, INFUSED, M3H], ids=lambda spec: spec.kind)
+def test_a_model_for_severity_alone_follows_from_its_seed(tmp_path: Path, spec: Any) -> None:
+    given = {} if spec is YADAV else {"cues": Cues(of={}, outcomes={}, labeller="gpt")}
+
+    def made(key: str, *, seed: int = 1) -> dict[str, Any]:
+        built = build(spec, task=task_of(load("figsim"), key), seed=seed, folder=tmp_path, max_tokens=32, **given)
+        return dict(built.module.state_dict())
+
+    first, again, other = (made("severity", seed=seed) for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+    assert list(tmp_path.iterdir()) == [], "nothing of a tiny base stays behind"
+    for key in ("figurative", "related"):
+        with pytest.raises(BadParams, match="severity"):
+            made(key)
 
 
 def test_a_prompted_model_is_not_built(tmp_path: Path, task: Task) -> None:
@@ -139,12 +166,6 @@ def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None
 def test_importing_the_models_loads_no_torch() -> None:
     code = "import sys, pipelines.models, pipelines.models.pretrained.tiny; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_texts_of_any_alphabet_have_tokens(bert: Path) -> None:
-    assert len(tiny.vocabulary()) == BertConfig.from_pretrained(bert).vocab_size
-    assert list(tiny.vocabulary().values()) == list(range(len(tiny.vocabulary())))
-    assert {"[PAD]", "q", "##q", "7", "the"} <= set(tiny.vocabulary())
 
 
 def test_texts_are_padded_to_a_multiple_up_to_the_base_s_maximum_which_changes_no_answer(bert: Path) -> None:

@@ -16,7 +16,6 @@ from transformers import AutoModelForSequenceClassification, BartConfig
 
 from pipelines.core.config.models import M3hModel
 from pipelines.core.config.params import load as load_params
-from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item
@@ -26,13 +25,10 @@ from pipelines.models.m3h import Similar
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import fitted, logits, right
+from tests.train.models.test_build import M3H as TINY
 from tests.train.small_memes import REPO
 
 TASK: Task = task_of(load("figsim"), "severity")
-TINY = M3hModel(
-    kind="m3h", text="tiny:bart", embedder="tiny:bert", labeller="gpt", open_layers=1, examples=1, words=12,
-    max_tokens=256,
-)  # fmt: skip
 SPLITS = {"train": 12, "validation": 4, "test": 4}
 
 
@@ -174,7 +170,7 @@ def test_rows_follow_the_examples(tmp_path: Path) -> None:
     assert torch.allclose(alone[0], forth[1], atol=1e-5)
 
 
-def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) -> None:
+def test_without_remarks_nothing_is_built(tmp_path: Path) -> None:
     train = corpus()["train"]
     with refused("NoCues", match="were not loaded"):
         build(TINY, task=TASK, seed=1, folder=tmp_path, train=train)
@@ -182,8 +178,6 @@ def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) ->
         built(tmp_path, train, cues=cued(train, labeller="claude"))
     with refused("NoCues", match="r12"):
         built(tmp_path, train, corpus()["validation"], cues=cued(train))
-    with pytest.raises(BadParams, match="severity"):
-        build(TINY, task=task_of(load("figsim"), "related"), seed=1, folder=tmp_path, cues=cued(train), train=train)
 
 
 def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_path: Path) -> None:

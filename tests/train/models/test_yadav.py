@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from transformers import AutoTokenizer, BertModel
 
 from pipelines.core.config.models import YadavModel
-from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
@@ -22,10 +20,10 @@ from pipelines.models.yadav import Orthogonal, build, orthogonal
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
 from tests.train.models.fitting import fitted, logits, right
+from tests.train.models.test_build import YADAV as TINY
 from tests.train.small_memes import picture, write
 
 SECRET = bytes(range(32))
-TINY = YadavModel(kind="yadav", text="tiny:bert", image="tiny:resnet")
 NOTHING: dict[str, frozenset[str]] = {"figurative": frozenset(), "severity": frozenset(), "related": frozenset()}
 GRAVE = NOTHING | {"severity": frozenset({"Suicide planning"})}
 
@@ -76,27 +74,6 @@ def test_rows_follow_the_examples_and_what_is_missing_is_no_error(tmp_path: Path
     assert torch.isfinite(forth).all()
     assert torch.allclose(forth, back.flip(0), atol=1e-5)
     assert len({tuple(row) for row in forth.tolist()}) == 4
-
-
-def test_both_sides_reach_the_logits(tmp_path: Path, task: Task) -> None:
-    built = made(tmp_path, task)
-    one = example(0, "a long week", picture(NOTHING))
-    plain, told, shown = logits(built, [one, replace(one, text="a short rest"), replace(one, image=picture(GRAVE))])
-    assert not torch.allclose(plain, told)
-    assert not torch.allclose(plain, shown)
-
-
-def test_seed_decides_the_weights(tmp_path: Path, task: Task) -> None:
-    first, again, other = (made(tmp_path, task, seed=seed).module.state_dict() for seed in (1, 1, 2))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["gates.weight"], other["gates.weight"])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("key", ["figurative", "related"])
-def test_other_tasks_are_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(BadParams, match="severity"):
-        made(tmp_path, task_of(load("figsim"), key))
 
 
 def test_pooler_may_be_missing_and_nothing_else(tmp_path: Path, task: Task) -> None:
