@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_model
 
 from pipelines.train.classifiers import checkpoint
 from tests.train.small_run import SETTINGS, a_model, a_run, a_task, captions
@@ -133,3 +134,16 @@ def test_random_states_come_back(tmp_path: Path) -> None:
     first = drawn()
     checkpoint.set_random_states(torch.load(tmp_path / "states.pt", weights_only=True))
     assert drawn() == first
+
+
+def test_tied_tensors_are_named_in_one_order(tmp_path: Path) -> None:
+    """The library names them in an order that differs between processes, and digests of weights are committed."""
+    tied = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in "hgfedcba"})
+    for layer in tied.values():
+        layer.weight = tied["h"].weight
+    state = {"step": 1, "position": {}, "optimizer": torch.optim.SGD(tied.parameters()), "randoms": [], "best": True}
+    path = checkpoint.save(tmp_path, key="k", module=tied, **state) / checkpoint.MODEL
+    size = int.from_bytes(path.read_bytes()[:8], "little")
+    named = list(json.loads(path.read_bytes()[8 : 8 + size])["__metadata__"])
+    assert len(named) == 7 and named == sorted(named)
+    load_model(tied, path)

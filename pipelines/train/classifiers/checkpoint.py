@@ -75,6 +75,7 @@ def save(
     before = _checkpoints(folder)
     made = Path(tempfile.mkdtemp(prefix=HALF, dir=folder))
     save_model(module, str(made / MODEL))
+    _sort_metadata(made / MODEL)
     if best:
         _link(made / MODEL, made / BEST)
     elif before and (before[-1] / BEST).exists():
@@ -90,6 +91,17 @@ def save(
         if old.name < done.name:
             shutil.rmtree(old, ignore_errors=True)
     return done
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort a header's metadata: safetensors names tied tensors there in an order that differs between processes."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        if metadata := header.get("__metadata__"):
+            header["__metadata__"] = dict(sorted(metadata.items()))
+            file.seek(8)
+            file.write(json.dumps(header, separators=(",", ":")).encode().ljust(size))
 
 
 def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 0) -> dict[str, Any] | None:
