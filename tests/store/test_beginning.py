@@ -52,6 +52,45 @@ def test_an_address_is_told_from_a_path_as_git_does(repo: str, local: bool) -> N
     assert (local_path(repo) is not None) == local
 
 
+def test_a_profile_is_written_where_dvc_sees_it(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    first = repository.init(settings, checkout=checkout, profile="sandbox")
+    assert repository.init(settings, checkout=checkout, profile="sandbox") == first, "beginning twice is one beginning"
+    clone = repository.clone(settings, folder=tmp_path / "laptop")
+    assert load(clone) == load(checkout, profile="sandbox").model_copy(update={"profile": "sandbox"})
+    assert "# FigSIM 3.1" in git("--git-dir", settings.repo, "show", "corpus:params.yaml"), (
+        "the source of a value stays beside it"
+    )
+    assert f"Code-Revision: {git('rev-parse', 'HEAD', cwd=checkout)}" in git(
+        "--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus"
+    )
+
+
+def test_a_beginning_that_was_killed_leaves_no_repository(
+    settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository without its profile would be taken for a finished one."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(repository, "_apply", killed)
+        repository.init(settings, checkout=checkout, profile="sandbox")
+    assert not Path(settings.repo).exists()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert load(repository.clone(settings, folder=checkout.parent / "laptop")).profile == "sandbox"
+
+
+def test_a_folder_without_commits_is_refused(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with refused("NotARepository", match="git checkout"):
+        repository.init(settings, checkout=tmp_path / "empty", profile=None)
+    assert not Path(settings.repo).exists()
+
+
 @pytest.mark.parametrize("kind", ["file", pytest.param("daemon", marks=pytest.mark.faults), "ssh"])
 def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
     kind: str, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +165,7 @@ def test_a_profile_from_a_file_is_kept_on_the_branch_and_survives_upgrades(
     repository.init(settings, checkout=checkout, profile=str(tmp_path / "team.yaml"))
     commit(checkout, "params.yaml", (checkout / "params.yaml").read_text().replace("size: 1050", "size: 900"))
     assert repository.upgrade(settings, checkout=checkout) is not None
+    assert repository.upgrade(settings, checkout=checkout) is None, "nothing new"
     laptop = repository.clone(settings, folder=tmp_path / "laptop")
     assert (laptop / "profiles" / "team.yaml").read_text() == PROFILE
     assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 77)
