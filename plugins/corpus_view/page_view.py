@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,7 @@ def funnel(part: Json) -> Iterator[dict[str, Any]]:
 VERSION = 1
 # A summary is some 100 bytes for a month and 200 for a row of the journal; a larger file is not one.
 LARGEST = 32 * 1024 * 1024
+UNREADABLE = "The summary of the corpus cannot be read ({})."
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class SummaryFile:
 
     def __init__(self, home: Path = settings.HOME) -> None:
         self.path = home / "summary" / "corpus.json"
-        self._known: tuple[tuple[int, int, int], Summary] | None = None
+        self._of_state = lru_cache(maxsize=1)(self._parsed)
 
     def read(self) -> Summary:
         """Return the present summary."""
@@ -195,19 +196,16 @@ class SummaryFile:
         except FileNotFoundError:
             return Summary({}, "There is no summary of the corpus yet.")
         except OSError as error:
-            return Summary({}, f"The summary of the corpus cannot be read ({type(error).__name__}).")
-        mark = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if self._known is None or self._known[0] != mark:
-            self._known = (mark, self._parsed(stat.st_size))
-        return self._known[1]
+            return Summary({}, UNREADABLE.format(type(error).__name__))
+        return self._of_state(stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
-    def _parsed(self, size: int) -> Summary:
+    def _parsed(self, _inode: int, _changed: int, size: int) -> Summary:
         if size > LARGEST:
             return Summary({}, "The summary of the corpus is too large to be one.")
         try:
             content = json.loads(self.path.read_bytes())
         except (OSError, ValueError) as error:
-            return Summary({}, f"The summary of the corpus cannot be read ({type(error).__name__}).")
+            return Summary({}, UNREADABLE.format(type(error).__name__))
         if not isinstance(content, dict) or content.get("version") != VERSION:
             return Summary({}, "Another version of the software wrote the summary of the corpus.")
         return Summary(content)

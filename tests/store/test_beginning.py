@@ -16,7 +16,7 @@ from pipelines.cli.main import app
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.workspace import publish, repository
+from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
@@ -77,7 +77,7 @@ def test_a_beginning_that_was_killed_leaves_no_repository(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(repository, "_apply", killed)
+        patch.setattr(trust, "sign", killed)
         repository.init(settings, checkout=checkout, profile="sandbox")
     assert not Path(settings.repo).exists()
     repository.init(settings, checkout=checkout, profile="sandbox")
