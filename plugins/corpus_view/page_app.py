@@ -17,7 +17,7 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import DagRunState, TaskInstanceState
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -38,12 +38,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-FILES = {
-    "page.css": "text/css",
-    "page.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-    "icon-dark.svg": "image/svg+xml",
-}
+FILES = ("page.css", "page.js", "icon.svg", "icon-dark.svg")
 
 
 def build() -> FastAPI:
@@ -69,8 +64,7 @@ def build() -> FastAPI:
         """Return a file of the page; these hold no data, so they need no login."""
         if name not in FILES:
             raise HTTPException(404)
-        headers = HEADERS | {"Cache-Control": "max-age=3600"}
-        return Response((HERE / name).read_bytes(), media_type=FILES[name], headers=headers)
+        return FileResponse(HERE / name, headers=HEADERS | {"Cache-Control": "max-age=3600"})
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> Response:

@@ -23,13 +23,8 @@ from pipelines.core.errors import BadParams, ConfigError, NoSecret
 HOME_FILE = Path(".git") / "corpus-home"
 
 # DVC's options of an S3 remote, and the variables that set them.
-REMOTE = {
-    "endpointurl": "ENDPOINT",
-    "region": "REGION",
-    "access_key_id": "ACCESS_KEY_ID",
-    "secret_access_key": "SECRET_ACCESS_KEY",
-    "session_token": "SESSION_TOKEN",
-}
+REMOTE = {name: name.upper() for name in ("region", "access_key_id", "secret_access_key", "session_token")}
+REMOTE["endpointurl"] = "ENDPOINT"
 
 
 # The first one that is set counts.
