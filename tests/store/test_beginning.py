@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -20,6 +18,7 @@ from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
+from tests.commands import output
 from tests.refusals import refused
 from tests.store import git_servers
 
@@ -196,14 +195,6 @@ class TestCommand:
     def there(self, settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(checkout)
 
-    @staticmethod
-    def run(*argv: str) -> str:
-        done = CliRunner().invoke(app, argv)
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
-
     def test_choices_become_a_commented_profile_and_a_private_file_of_addresses(
         self, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -211,11 +202,11 @@ class TestCommand:
         env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
         refreshed = "postgresql+psycopg2://host/refresh"
         argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote), "--refresh-url", refreshed)
-        shown = self.run(*argv, "--dry-run")
+        shown = output(*argv, "--dry-run")
         assert '"would": "create"' in shown and "hunter2" not in shown and not env.exists()
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
-        output = self.run(*argv)
-        assert "corpus doctor" in output and "corpus try" in output
+        told = output(*argv)
+        assert "corpus doctor" in told and "corpus try" in told
         text = (checkout / "profiles" / "team.yaml").read_text()
         assert text.partition("---")[0] in shown
         assert all(line.startswith("#") or before.lstrip().startswith("#") or line.endswith(":")
@@ -230,7 +221,7 @@ class TestCommand:
         assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
         git("add", "-A", cwd=checkout)
         git("commit", "--quiet", "-m", "a profile", cwd=checkout)
-        upgraded = self.run("upgrade")
+        upgraded = output("upgrade")
         assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
         assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
@@ -241,14 +232,14 @@ class TestCommand:
     @pytest.mark.faults
     def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
-        output = self.run(*self.ARGV)
-        findings, _, steps = output.partition("Findings of `corpus doctor`")[2].partition("Next:")
+        told = output(*self.ARGV)
+        findings, _, steps = told.partition("Findings of `corpus doctor`")[2].partition("Next:")
         # neither keys nor servers exist yet, and the corpus is created all the same
         for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
                      "failure approval reddit: ", "warning backup: "):  # fmt: skip
             assert f"\n  {line}" in findings
         assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")
-        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in output
+        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in told
 
     def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
         for argv, words in (
@@ -261,7 +252,7 @@ class TestCommand:
             ((*self.ARGV, "--refresh-url", "postgresql://me:hunter2@host/r"), "CORPUS_REFRESH_URL"),
         ):
             with pytest.raises(Exception, match=words) as caught:
-                self.run(*argv)
+                output(*argv)
             assert "hunter2" not in str(caught.value)
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
 

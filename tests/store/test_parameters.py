@@ -56,9 +56,7 @@ def text(settings: Settings, name: str = "params.yaml") -> str:
 
 
 def run(*argv: str) -> Any:
-    done = CliRunner().invoke(app, argv)
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
+    done = CliRunner().invoke(app, argv, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout.splitlines()[-1]), done.output
 
