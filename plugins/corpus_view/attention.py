@@ -85,9 +85,9 @@ def _deletions(summary: Json, *, runs: Runs, now: datetime) -> Iterator[Item]:
         left = ERASURE_DAYS - age / 24
         places = f"; not cleared: {', '.join(request['pending'])}" if request["pending"] else ""
         what = f"Takedown {request['request']} is not complete after {hours(age)}{places}"
-        term = f"{left:.0f} days remain" if left >= 0 else "its month is over"
-        yield Item(FAILED if places or left < 0 else WAITS, what, f"Resume it; {term}.", "#deletions",
-                   request["begun"], "corpus takedown run-pending")  # fmt: skip
+        todo = f"Resume it; {f'{left:.0f} days remain' if left >= 0 else 'its month is over'}."
+        kind = FAILED if places or left < 0 else WAITS
+        yield Item(kind, what, todo, "#deletions", request["begun"], "corpus takedown run-pending")
     for corpus, sweep in takedowns.get("swept", {}).items():
         since, limit = sweep["last"] or sweep["first_seen"], takedowns["sweep_hours"]
         if since and (passed(since, now=now) or 0) > limit:
@@ -99,9 +99,9 @@ def _people(shown: Mapping[str, Json]) -> Iterator[Item]:
     for corpus, part in shown.items():
         for round_ in (each for each in part.get("rounds", ()) if each["status"] != "closed"):
             who = "annotators" if round_["status"] == "open" else "the adjudicator"
+            what, todo = f"Round {round_['round']} of {corpus}: {who}", "See whose queue has open items."
             command = f"corpus round status {corpus} {round_['round']}"
-            yield Item(WAITS, f"Round {round_['round']} of {corpus}: {who}", "See whose queue has open items.",
-                       f"#rounds-{corpus}", round_["opened"], command)  # fmt: skip
+            yield Item(WAITS, what, todo, f"#rounds-{corpus}", round_["opened"], command)
         for ensemble, silver in part.get("silver", {}).items():
             if queued := silver["queue"]["records"]:
                 what = f"{queued:,} records of {corpus} that the ensemble {ensemble} leaves to people"
@@ -114,14 +114,14 @@ def _decisions(summary: Json, *, runs: Runs) -> Iterator[Item]:
         for entry in summary.get("releases", ()):
             if entry.get("status") == DRAFT:
                 what, command = f"Release {entry['release']} is a draft", f"corpus release approve {entry['release']}"
-                yield Item(WAITS, what, "Check its datasheet, then approve or replace it.", "#releases",
-                           entry.get("drafted"), command)  # fmt: skip
+                todo = "Check its datasheet, then approve or replace it."
+                yield Item(WAITS, what, todo, "#releases", entry.get("drafted"), command)
     if runs.sees("promote"):
         for name, entry in summary.get("registry", {}).items():
             if entry.get("open"):
                 what = f"A change of {name}'s champion is unfinished since row {entry['open']} of its journal"
-                yield Item(FAILED, what, "Repeat the promotion, or give it up.", "#registry", None,
-                           f"corpus promote {name} --abandon")  # fmt: skip
+                todo, command = "Repeat the promotion, or give it up.", f"corpus promote {name} --abandon"
+                yield Item(FAILED, what, todo, "#registry", command=command)
 
 
 def _corpora(shown: Mapping[str, Json]) -> Iterator[Item]:
@@ -133,20 +133,20 @@ def _corpora(shown: Mapping[str, Json]) -> Iterator[Item]:
             are = f"Month {missing[0]} of {corpus} is" if len(missing) == 1 else f"{many} of {corpus} are"
             dag = named(f"{corpus}_collect")
             dates = f"--from-date {missing[0]}-01 --to-date {missing[-1]}-01"
-            yield Item(CHECK, f"{are} missing", "Collect them with a backfill.", f"#months-{corpus}", None,
-                       f"airflow backfill create --dag-id {dag} {dates}")  # fmt: skip
+            command = f"airflow backfill create --dag-id {dag} {dates}"
+            yield Item(CHECK, f"{are} missing", "Collect them with a backfill.", f"#months-{corpus}", command=command)
         gaps = [month for month in months if month["state"] == "gap"]
         if gaps:
             lost = hours(sum(month["gap_hours"] for month in gaps))
             what = f"{len(gaps)} {'month' if len(gaps) == 1 else 'months'} of {corpus} with gaps, {lost} in all"
-            yield Item(CHECK, what, "The Dag that refreshes asks other sources for them for refresh.retry_days.",
-                       f"#months-{corpus}")  # fmt: skip
+            todo = "The Dag that refreshes asks other sources for them for refresh.retry_days."
+            yield Item(CHECK, what, todo, f"#months-{corpus}")
         for name, model in part.get("models", {}).items():
             newest = model["drift"]["newest"] or {}
             if drifted := newest.get("exceeded"):
                 what = f"Predictions of {name} drifted in {newest['month']}: {', '.join(drifted)}"
-                yield Item(CHECK, what, "Have people label a sample of this month, then train again.",
-                           f"#alerts-{corpus}")  # fmt: skip
+                todo = "Have people label a sample of this month, then train again."
+                yield Item(CHECK, what, todo, f"#alerts-{corpus}")
 
 
 def _money(summary: Json, *, shown: Mapping[str, Json]) -> Iterator[Item]:

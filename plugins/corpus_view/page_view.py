@@ -38,15 +38,15 @@ WORDS = {
     "kinds": attention.KINDS,
     "outcomes": ("vote", "refused", "abstained", "malformed", "failed"),
 }
+UNLABELLED = {"unlabelled": "not labelled by people", "pending": "undecided", "unfit": "found unfit by people"}
 # Step -> the counts of what came in and of what stayed, and those of what was excluded with the reason.
 FUNNEL: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "collect": ("submissions", "kept", {}),
     "dedupe": ("items", "kept", {"dropped": "near-duplicate", "taken_down": "taken down"}),
     "sample": ("candidates", "taken", {"left": "not drawn"}),
-    "gold": ("sampled", "records", {"unlabelled": "not labelled by people", "pending": "undecided",
-                                    "unfit": "found unfit by people"}),
+    "gold": ("sampled", "records", UNLABELLED),
     "split": ("", "", {"excluded": "without the labels that the split needs", "withheld": "withheld"}),
-}  # fmt: skip
+}
 
 
 def environment() -> Environment:
