@@ -54,14 +54,8 @@ class World:
 
     def run(self, *argv: str) -> str:
         """Run ``python -m <argv>`` in the deployment's environment."""
-        done = subprocess.run(
-            [sys.executable, "-m", *argv],
-            cwd=self.root,
-            env=self.deployment.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        how = {"cwd": self.root, "env": self.deployment.environment, "capture_output": True, "text": True}
+        done = subprocess.run([sys.executable, "-m", *argv], **how, check=False)
         assert done.returncode == 0, f"{argv[:3]} exited with {done.returncode}"
         return done.stdout
 
@@ -251,10 +245,8 @@ def labelling_again(world: Any, labelled: str, label_studio: Future[Any]) -> tup
 def decided(world: Any, labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Decided:
     """A good version was approved, though the first `promote` was killed; then a worse one was judged."""
     with context_of(world) as context:
-        versions = [
-            put(context, share=share, folder=tmp_path_factory.mktemp("model") / name)
-            for name, share in (("good", 1.0), ("worse", 0.2))
-        ]
+        models = {"good": 1.0, "worse": 0.2}.items()
+        versions = [put(context, share=of, folder=tmp_path_factory.mktemp("model") / name) for name, of in models]
     assert versions == [1, 2]
     killed: list[int] = []
     how = {"root": world.root, "killed": killed, "patience": PATIENCE}

@@ -109,13 +109,8 @@ def test_a_laptop_gets_the_same_lock(world: Any, backfilled: str, tmp_path: Path
     (laptop / "dvc.lock").unlink()
     pointers = [str(p.relative_to(laptop)) for p in laptop.glob("data/memes/**/*.dvc")]
     for argv in (["pull", *pointers], ["repro", "--no-run-cache", "quality@memes"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", *argv],
-            cwd=laptop,
-            env=world.deployment.environment,
-            capture_output=True,
-            check=False,
-        )
+        how = {"cwd": laptop, "env": world.deployment.environment, "capture_output": True}
+        done = subprocess.run([sys.executable, "-m", "dvc", *argv], **how, check=False)
         assert done.returncode == 0, f"dvc {argv[0]} exited with {done.returncode}"
     assert stages(laptop) == {name: stage for name, stage in lock.items() if name.endswith("@memes")}
 
