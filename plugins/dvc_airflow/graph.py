@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import TaskGroup
-from dateutil.relativedelta import relativedelta
 
 from dvc_airflow import settings
 
@@ -139,9 +138,13 @@ def period(corpus: str) -> tuple[datetime, datetime | None]:
     indefinitely.
     """
     section = resolved()["corpora"][corpus]
-    months = (section["first_month"], section["last_month"])
-    first, last = (key and datetime.strptime(key, "%Y-%m").replace(tzinfo=UTC) for key in months)
-    return first, last + relativedelta(months=1) if last else None
+    first, last = section["first_month"], section["last_month"]
+    return _month(first), _month(last, later=1) if last else None
+
+
+def _month(key: str, *, later: int = 0) -> datetime:
+    year, month = (int(part) for part in key.split("-"))
+    return datetime(year + (month - 1 + later) // 12, (month - 1 + later) % 12 + 1, 1, tzinfo=UTC)
 
 
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
