@@ -124,9 +124,9 @@ def begin(home: Path, *, records: int) -> tuple[Settings, list[str]]:
             with workspace(settings) as clone:
                 for month in range(half * MONTHS // 2, (half + 1) * MONTHS // 2):
                     ids += fill(clone, month=month, count=records // MONTHS, vault=vault)
-                run, entries = StageRun.of(clone, name=f"half {half}", base=clone.head), clone.lock()
+                run, entries = StageRun(clone, f"half {half}", clone.head), clone.lock()
                 for stage in STAGES:
-                    results = run.receive(clone, [run.reproduce(clone, stage)])
+                    results = run.receive([run.reproduce(stage)])
                     clone.take(results)
                     entries |= {result.stage: result.entry for result in results}
                 clone.write_lock(entries)

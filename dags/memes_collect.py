@@ -14,4 +14,4 @@ from __future__ import annotations
 
 from dvc_airflow.dags import collect_dag
 
-dag = collect_dag("memes", items="images", doc=__doc__)
+dag = collect_dag("memes", doc=__doc__)

@@ -14,4 +14,4 @@ from __future__ import annotations
 
 from dvc_airflow.dags import refresh_dag
 
-dag = refresh_dag("memes", items="images", doc=__doc__)
+dag = refresh_dag("memes", doc=__doc__)

@@ -15,4 +15,4 @@ from __future__ import annotations
 
 from dvc_airflow.dags import collect_dag
 
-dag = collect_dag("posts", items="texts", doc=__doc__)
+dag = collect_dag("posts", doc=__doc__)

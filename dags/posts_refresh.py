@@ -14,4 +14,4 @@ from __future__ import annotations
 
 from dvc_airflow.dags import refresh_dag
 
-dag = refresh_dag("posts", items="texts", doc=__doc__)
+dag = refresh_dag("posts", doc=__doc__)

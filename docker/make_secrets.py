@@ -15,16 +15,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "secrets"
 DATABASES = "airflow", "mlflow", "vault", "answers", "refresh", "journal", "label_studio"
-OTHERS = (
-    "CORPUS_REDDIT_CLIENT_ID",
-    "CORPUS_REDDIT_CLIENT_SECRET",
-    "CORPUS_OPENAI_KEY",
-    "CORPUS_ANTHROPIC_KEY",
-    "CORPUS_GOOGLE_KEY",
-    "CORPUS_AZURE_KEY",
-    "CORPUS_GUARD_KEY",
-    "CORPUS_LOCAL_KEY",
-)
+PROVIDERS = "OPENAI", "ANTHROPIC", "GOOGLE", "AZURE", "GUARD", "LOCAL"
+OTHERS = ("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", *(f"CORPUS_{name}_KEY" for name in PROVIDERS))
 
 
 def write(folder: Path, *, sandbox: bool = False) -> list[str]:

@@ -20,12 +20,12 @@ def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token
     """Run target stages, or all, and those above them; write the lock, place the outs, return the tokens."""
     names = clone.graph.names()
     defined = Definition.resolve_all(clone.repo, names)
-    context = StageRun.of(clone, name=run, base=clone.head)
+    context = StageRun(clone, run, clone.head)
     tokens: list[Token] = []
     entries = {}
     for name in _closure(defined, targets or names):
-        tokens.append(context.reproduce(clone, name))
-        [result] = context.receive(clone, tokens[-1:])
+        tokens.append(context.reproduce(name))
+        [result] = context.receive(tokens[-1:])
         clone.take([result])
         entries[name] = result.entry
     clone.write_lock(in_graph_order(clone.lock() | entries))

@@ -107,9 +107,9 @@ def stage(
         tokens = []
         for name in stages:
             with outcome(name):
-                tokens.append(context.reproduce(clone, name))
+                tokens.append(context.reproduce(name))
             if name != stages[-1]:
-                clone.take(context.receive(clone, tokens[-1:]))
+                clone.take(context.receive(tokens[-1:]))
         emit({"results": tokens})
 
 
@@ -159,7 +159,7 @@ def agreement(
     from pipelines.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
-        clone.take(context.receive(clone, [context.reproduce(clone, f"agreement@{corpus}")]))
+        clone.take(context.receive([context.reproduce(f"agreement@{corpus}")]))
         clone.checkout(f"snapshot/{corpus}/agreement")
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
 
@@ -270,8 +270,8 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
     with workspace(Settings.from_env(), revision=base) as clone:
         # before DVC fills values of params.yaml into command lines
         load(clone.path)
-        context = StageRun.of(clone, name=run, base=base)
-        clone.take(context.receive(clone, _json(results)))
+        context = StageRun(clone, run, base)
+        clone.take(context.receive(_json(results)))
         yield clone, context
 
 

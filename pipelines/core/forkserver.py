@@ -260,16 +260,12 @@ def import_libraries(libraries: Sequence[str]) -> list[str]:
     return missing
 
 
-def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - no paths are needed
-
-
 def run(path: Path, libraries: Sequence[str]) -> None:
     """Import the libraries, serve requests, and run the command in each forked process; exit 0 if forking is unsafe."""
     before = dict(os.environ)
     lacking = import_libraries(libraries)
     sys.stderr.write(f"imported {len(libraries) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")
-    if _threads() > 1:
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 - no paths are needed
         sys.stderr.write("A library started a thread at import: commands import their libraries themselves.\n")
         return
     gc.collect()

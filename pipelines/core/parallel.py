@@ -13,9 +13,10 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import pairwise
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
-from typing import Generic, TypeVar
+from multiprocessing.context import ForkProcess
+from typing import Any, TypeVar
 
 from pipelines.core.errors import CorpusError
 
@@ -43,11 +44,13 @@ def in_parts(work: Callable[[int, int], Part], *, count: int, least: int) -> lis
     try:
         results = [work(*first)]
         for child, part in zip(started, others, strict=True):
-            results.append(child.result() if child else work(*part))
+            results.append(_received(*child) if child else work(*part))
         return results
     finally:
-        for child in filter(None, started):
-            child.end()
+        for process, pipe in filter(None, started):
+            pipe.close()
+            process.kill()
+            process.join()
 
 
 def _cores() -> int:
@@ -56,62 +59,43 @@ def _cores() -> int:
     return min(MOST, len(os.sched_getaffinity(0)))
 
 
-class _Child(Generic[Part]):
-    def __init__(self, pid: int, pipe: Connection) -> None:
-        self._pid, self._pipe = pid, pipe
-
-    def result(self) -> Part:
-        """Return the part's result, or raise its error."""
-        result: Part
-        try:
-            failed, result = self._pipe.recv()
-        except (EOFError, OSError):
-            raise CorpusError("WorkerLost", cause=self._cause()) from None
-        if failed:
-            raise result if isinstance(result, CorpusError) else CorpusError("WorkerLost", cause=result)
-        return result
-
-    def end(self) -> None:
-        """Kill the process if it still runs; its result is not needed any more."""
-        self._pipe.close()
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-
-    def _cause(self) -> str:
-        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        self._pid = 0
-        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-def _start(work: Callable[[int, int], Part], start: int, end: int) -> _Child[Part] | None:
-    """Fork a process for one part; return ``None`` if the system allows no further process."""
+def _start(work: Callable[[int, int], Part], start: int, end: int) -> tuple[ForkProcess, Connection] | None:
+    """Fork a process for one part; return it with the pipe of its result, ``None`` if no process may start."""
     receiver, sender = Pipe(duplex=False)
+    process = get_context("fork").Process(target=_send, args=(work, start, end, sender))
     try:
-        pid = os.fork()
+        process.start()
     except OSError:
         receiver.close()
-        sender.close()
         return None
-    if pid:
+    finally:
         sender.close()
-        return _Child(pid, receiver)
-    try:
-        # the handlers of the command would clean up after it
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        gc.disable()  # a collection would copy every page of the parent
-        receiver.close()
-        sender.send(_outcome(work, start, end))
-        os._exit(0)
-    except BaseException:
-        os._exit(1)
+    return process, receiver
 
 
-def _outcome(work: Callable[[int, int], Part], start: int, end: int) -> tuple[bool, Part | CorpusError | str]:
+def _send(work: Callable[[int, int], object], start: int, end: int, sender: Connection) -> None:
+    # the handlers of the command would clean up after it
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    gc.disable()  # a collection would copy every page of the parent
     try:
-        return False, work(start, end)
+        outcome = False, work(start, end)
     except CorpusError as error:
-        return True, error
+        outcome = True, error
     except BaseException as error:
-        return True, type(error).__name__  # its message may quote content
+        outcome = True, type(error).__name__  # its message may quote content
+    sender.send(outcome)
+
+
+def _received(process: ForkProcess, pipe: Connection) -> Any:
+    """Return the result of a process, or raise its error."""
+    try:
+        failed, result = pipe.recv()
+    except (EOFError, OSError):
+        process.join()
+        status = process.exitcode or 0
+        cause = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        raise CorpusError("WorkerLost", cause=cause) from None
+    if failed:
+        raise result if isinstance(result, CorpusError) else CorpusError("WorkerLost", cause=result)
+    return result

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.errors import BadParams, ConfigError, GitFailed
+from pipelines.workspace.git import git
 
 
 def local_path(repo: str) -> Path | None:
@@ -30,11 +30,9 @@ def branches(repo: str) -> dict[str, str] | None:
         raise BadParams(where="CORPUS_REPO", detail="contains a password; use a git credential helper or an SSH key")
     if path is not None and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
         return None
-    asked = ["git", "ls-remote", "--heads", repo]
-    done = subprocess.run(asked, text=True, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message from git"]
-        detail = shown(next((line for line in lines if line.startswith("fatal:")), lines[-1]))
-        raise ConfigError("RepositoryUnreachable", place=shown(repo), detail=detail.removeprefix("fatal: ").rstrip("."))
-    found = (line.split("\t") for line in done.stdout.splitlines())
+    try:
+        heads = git("ls-remote", "--heads", repo)
+    except GitFailed as error:
+        raise ConfigError("RepositoryUnreachable", place=shown(repo), detail=error.fields["detail"]) from None
+    found = (line.split("\t") for line in heads.splitlines())
     return {name.removeprefix("refs/heads/"): commit for commit, name in found}

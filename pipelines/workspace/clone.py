@@ -137,14 +137,11 @@ class Workspace:
             pointers[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
         self.objects.push(read_pointer(text).md5 for text in pointers.values())
         self.place(pointers)
-        self._ignore(pointers)
-        return pointers
-
-    def _ignore(self, names: Iterable[str]) -> None:
-        listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)
-        for path in map(self.path.joinpath, listed.splitlines()):
+        untracked = git("ls-files", "--others", "--exclude-standard", "--", *pointers, cwd=self.path)
+        for path in map(self.path.joinpath, untracked.splitlines()):
             with path.with_name(".gitignore").open("a") as rules:
                 rules.write(f"/{path.name}\n")
+        return pointers
 
     def moved(self, *, since: str, path: str) -> bool:
         """Return whether ``path`` differs between the commit ``since`` and the checked-out commit of this clone."""

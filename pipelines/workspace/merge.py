@@ -11,16 +11,8 @@ from pipelines.core.config.params_text import Key, dotted
 from pipelines.core.errors import ConfigError
 
 # Only a person changes these, with `corpus params set`.
-PROTECTED = (
-    "sources.*.live",
-    "sources.*.access_basis",
-    "sources.*.approval",
-    "sources.*.expires",
-    "sources.*.retention_days",
-    "consents",
-    "consents.*",
-    "*.budget_usd",
-)
+SOURCE = ("live", "access_basis", "approval", "expires", "retention_days")
+PROTECTED = (*(f"sources.*.{name}" for name in SOURCE), "consents", "consents.*", "*.budget_usd")
 
 
 class _Missing:

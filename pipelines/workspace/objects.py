@@ -39,7 +39,8 @@ class ObjectStore:
     @property
     def root(self) -> str:
         """Return the remote's top folder, which contains the folder of DVC objects."""
-        return _above(self.remote)
+        # objects are below files/md5
+        return str(self.remote.fs.parent(self.remote.fs.parent(self.remote.path)))
 
     def tree(self, digest: str) -> dict[str, str]:
         """Return the digest of each file in a folder object (a DVC object that lists files) by relative path."""
@@ -60,7 +61,8 @@ class ObjectStore:
         if not missing:
             return
         paths = [self.remote.oid_to_path(digest) for digest in missing]
-        self.cache.add(paths, self.remote.fs, missing, verify=True, on_error=_ignored)
+        # a failed copy is found by the check below
+        self.cache.add(paths, self.remote.fs, missing, verify=True, on_error=lambda *_: None)
         for digest in missing:
             if not self._cached(digest):
                 raise ObjectIncomplete(digest=digest, place="remote")
@@ -179,14 +181,5 @@ def _md5(data: bytes = b"") -> Any:
     return hashlib.md5(data, usedforsecurity=False)
 
 
-def _above(place: Any) -> str:
-    # objects are below files/md5
-    return str(place.fs.parent(place.fs.parent(place.path)))
-
-
 def _folders(digests: Iterable[str]) -> set[str]:
     return {digest for digest in digests if digest.endswith(TREE)}
-
-
-def _ignored(_digest: str, _error: BaseException) -> None:
-    """Leave a failed copy to the check that follows it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,11 @@ def change(
         commit = None
         if differences and not dry_run:
             names = sorted(map(dotted, keys))
-            commit = clone.commit(
-                _subject(names),
-                paths=[*FILES, "annotations", "models"],
-                trailers=_trailers(names, who=who, reason=reason),
-            )
+            subject = f"params: set {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            # a line break would end a trailer
+            record = [f"{name}: {' '.join(text.split())}" for name, text in ((SET_BY, who), (REASON, reason))]
+            trailers = [*(f"{PARAMETER}: {name}" for name in names), *record]
+            commit = clone.commit(subject, paths=[*FILES, "annotations", "models"], trailers=trailers)
     if commit:
         dag_graph.follow(settings)
     return Changed(commit, differences, stages, below)
@@ -203,16 +203,6 @@ def records(clone: Workspace) -> dict[str, Record]:
 
 def _record(known: Mapping[str, Record], key: Key) -> Record | None:
     return next((known[name] for n in range(len(key), 0, -1) if (name := dotted(key[:n])) in known), None)
-
-
-def _subject(names: Sequence[str]) -> str:
-    return f"params: set {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _trailers(names: Sequence[str], *, who: str, reason: str) -> list[str]:
-    # a line break would end a trailer
-    one_line = [f"{name}: {' '.join(text.split())}" for name, text in ((SET_BY, who), (REASON, reason))]
-    return [*(f"{PARAMETER}: {name}" for name in names), *one_line]
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:

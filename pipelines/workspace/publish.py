@@ -92,7 +92,7 @@ def publish_snapshot(
         later = any(tip.get(stage) != before.get(stage) for stage in below)
         superseded = later or clone.moved(since=base, path=f"data/{corpus}")
         if not superseded:
-            results = StageRun.of(clone, name=run, base=base).receive(clone, tokens)
+            results = StageRun(clone, run, base).receive(tokens)
             _check_mergeable(results, tip=tip, before=before, base=base)
             for folder in (f"annotations/{corpus}", f"models/{corpus}"):
                 if clone.moved(since=base, path=folder):

@@ -101,7 +101,9 @@ def upgrade(
 
 def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
-    _require_committed(checkout)
+    if edited := list(uncommitted(checkout)):
+        more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
+        raise ConfigError("Uncommitted", paths=", ".join(edited[:3]) + more)
     with workspace(settings) as clone:
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
         if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
@@ -202,7 +204,10 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
     git("--git-dir", str(bare), "symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
     git("--git-dir", str(bare), "config", "receive.denyNonFastForwards", "true")
     with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
-        _apply(clone, profile=profile)
+        if profile:
+            write(clone, profile.over(read_params(clone.path)))
+            (clone.path / profile.path).parent.mkdir(exist_ok=True)
+            (clone.path / profile.path).write_text(profile.text)
         if "://" in settings.remote:
             # fail before the repository exists, not in the first task
             clone.check_remote({})
@@ -223,28 +228,12 @@ def _head(checkout: Path) -> str:
         raise ConfigError("NotARepository", path=checkout.name) from None
 
 
-def _require_committed(checkout: Path) -> None:
-    edited = list(uncommitted(checkout))
-    if edited:
-        more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
-        raise ConfigError("Uncommitted", paths=", ".join(edited[:3]) + more)
-
-
 def uncommitted(checkout: Path) -> Iterator[str]:
     """Yield the paths of uncommitted edits and new files in a checkout that an upgrade of a corpus would need."""
     # a path that exists neither in the tree nor in the commit is no error for `git status`
     listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
     for entry in filter(None, listed.split("\0")):
         yield entry.lstrip().partition(" ")[2].lstrip()
-
-
-def _apply(clone: Workspace, *, profile: Profile | None) -> None:
-    if profile is None:
-        return
-    write(clone, profile.over(read_params(clone.path)))
-    kept = clone.path / profile.path
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_text(profile.text)
 
 
 def _sign(clone: Workspace, code: str) -> None:

@@ -14,8 +14,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,32 +173,21 @@ class Results:
         except FileExistsError:
             return False
         except OSError as error:
-            if _refused(error):
-                return False
-            raise
+            answer = getattr(error.__cause__, "response", None) or {}
+            if answer.get("Error", {}).get("Code") not in TAKEN:
+                raise
+            return False
         return True
-
-
-def _refused(error: OSError) -> bool:
-    answer = getattr(error.__cause__, "response", None) or {}
-    return answer.get("Error", {}).get("Code") in TAKEN
 
 
 def _link_new(path: Path, data: bytes) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(path) as made:
-        made.write_bytes(data)
-        try:
-            os.link(made, path)
-        except FileExistsError:
-            return False
-    return True
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
     made = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        yield made
+        made.write_bytes(data)
+        os.link(made, path)
+    except FileExistsError:
+        return False
     finally:
         made.unlink(missing_ok=True)
+    return True

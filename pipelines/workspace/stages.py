@@ -19,7 +19,7 @@ from pipelines.core.errors import DataError
 from pipelines.core.timing import phase
 from pipelines.workspace.inventory import Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
-from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
+from pipelines.workspace.results import ResultUnusable, StageResult, Token
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
@@ -34,11 +34,6 @@ class Definition:
     deps: tuple[str, ...]
     params: Mapping[str, Any]
     outs: tuple[str, ...]
-
-    @classmethod
-    def resolve(cls, repo: Any, name: str) -> Definition:
-        """Return one stage of a clone's ``dvc.yaml``."""
-        return cls.resolve_all(repo, [name])[name]
 
     @classmethod
     def resolve_all(cls, repo: Any, names: Iterable[str]) -> dict[str, Definition]:
@@ -89,38 +84,39 @@ class StageRun:
     """One run of a Dag on one commit; its tokens (references to results) are valid only for its own stages.
 
     Args:
-        results: the results on the remote.
+        clone: the clone in which it works, whose DVC remote has the results.
         name: the name of the run; any unique string.
         base: the commit that all stages of the run work on.
     """
 
-    results: Results
+    clone: Workspace
     name: str
     base: str
 
-    @classmethod
-    def of(cls, clone: Workspace, *, name: str, base: str) -> StageRun:
-        """Create a run that stores its results on the DVC remote of ``clone``."""
-        return cls(clone.results, name, base)
-
-    def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
+    def receive(self, tokens: Iterable[Token]) -> list[StageResult]:
         """Return the results to which tokens refer, after checking that the clone defines their stages equally."""
-        results = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
+        results = [self.clone.results.receive(token, run=self.name, base=self.base) for token in tokens]
+        defined = Definition.resolve_all(self.clone.repo, [result.stage for result in results])
         for result in results:
-            _check(result, Definition.resolve(clone.repo, result.stage))
+            if not defined[result.stage].matches(result.entry):
+                detail = "its command, names or params differ from those of this commit"
+                raise ResultUnusable(stage=result.stage, detail=detail)
+            if not _own_metrics(result):
+                raise ResultUnusable(stage=result.stage, detail="its metrics do not match its digests")
         return results
 
-    def reproduce(self, clone: Workspace, stage: str) -> Token:
+    def reproduce(self, stage: str) -> Token:
         """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
+        clone, results = self.clone, self.clone.results
         with phase("dvc"):
-            defined = Definition.resolve(clone.repo, stage)
+            defined = Definition.resolve_all(clone.repo, [stage])[stage]
             inventory = clone.inventory()
             _require_made(clone, defined, inventory)
             digests = {path: inventory.digest(path) for path in defined.deps}
         key = _key(defined, digests)
         try:
-            stored = self.results.get(key)
-            usable = stored is None or self._usable(stored, clone, defined, digests)
+            stored = results.get(key)
+            usable = stored is None or _usable(stored, clone, defined, digests)
         except ResultUnusable:
             stored, usable = None, False
         if stored is not None and usable:
@@ -130,28 +126,16 @@ class StageRun:
             sys.stderr.write(
                 f"The stored result of stage {stage} is damaged or lacks objects; the stage is run again.\n"
             )
-            self.results.remove(key)
+            results.remove(key)
         result = _committed(clone, defined, digests) or _run(clone, defined, inventory)
-        kept, differs = self.results.create(key, result)
+        kept, differs = results.create(key, result)
         if differs:
             detail = "is not deterministic: the result stored first for the same inputs is used"
             sys.stderr.write(f"Stage {stage} {detail}.\n")
         return self._token(key, kept, differs=differs)
 
-    @staticmethod
-    def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
-        """Return whether a stored result has these inputs and its objects are complete."""
-        # with write access to the remote, the result of other inputs could be copied to this key
-        return (
-            stored.stage == defined.name
-            and defined.matches(stored.entry)
-            and dependencies(stored.entry) == digests
-            and _own_metrics(stored)
-            and clone.objects.holds(_objects(stored.entry))
-        )
-
     def _token(self, key: str, result: StageResult, *, differs: bool = False) -> Token:
-        return self.results.token(key, result, run=self.name, base=self.base, differs=differs)
+        return self.clone.results.token(key, result, run=self.name, base=self.base, differs=differs)
 
 
 def dependencies(entry: Mapping[str, Any]) -> dict[str, str]:
@@ -182,11 +166,16 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     return ordered
 
 
-def _check(result: StageResult, defined: Definition) -> None:
-    if not defined.matches(result.entry):
-        raise ResultUnusable(stage=defined.name, detail="its command, names or params differ from those of this commit")
-    if not _own_metrics(result):
-        raise ResultUnusable(stage=defined.name, detail="its metrics do not match its digests")
+def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
+    """Return whether a stored result has these inputs and its objects are complete."""
+    # with write access to the remote, the result of other inputs could be copied to this key
+    return (
+        stored.stage == defined.name
+        and defined.matches(stored.entry)
+        and dependencies(stored.entry) == digests
+        and _own_metrics(stored)
+        and clone.objects.holds(_objects(stored.entry))
+    )
 
 
 def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:

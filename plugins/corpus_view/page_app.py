@@ -17,7 +17,7 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.state import DagRunState, TaskInstanceState
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -38,12 +38,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-FILES = {
-    "page.css": "text/css",
-    "page.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-    "icon-dark.svg": "image/svg+xml",
-}
+FILES = ("page.css", "page.js", "icon.svg", "icon-dark.svg")
 
 
 def build() -> FastAPI:
@@ -69,8 +64,7 @@ def build() -> FastAPI:
         """Return a file of the page; these hold no data, so they need no login."""
         if name not in FILES:
             raise HTTPException(404)
-        headers = HEADERS | {"Cache-Control": "max-age=3600"}
-        return Response((HERE / name).read_bytes(), media_type=FILES[name], headers=headers)
+        return FileResponse(HERE / name, headers=HEADERS | {"Cache-Control": "max-age=3600"})
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> Response:
@@ -102,59 +96,31 @@ def read(session: Session, *, permitted: Collection[str], corpora: Collection[st
     ).all()
     collects = {named(f"{corpus}_collect") for corpus in corpora} & ours
     requests = {named(name) for name in REQUESTS} & ours
-    months = _months(session, collects)
-    latest = _latest(session, ours - collects - requests, since=now - timedelta(days=DAYS))
-    asked = _requests(session, requests, since=now - timedelta(days=DAYS_OF_REQUEST))
-    failed = [run for run in (*months.values(), *latest.values(), *asked) if run.state == DagRunState.FAILED]
+    recent, newest = DagRun.run_after >= now - timedelta(days=DAYS), select(func.max(DagRun.id))
+    of_months = newest.where(DagRun.dag_id.in_(collects), DagRun.partition_key.is_not(None))
+    months = _runs(session, DagRun.id.in_(of_months.group_by(DagRun.dag_id, DagRun.partition_key)))
+    of_others = newest.where(DagRun.dag_id.in_(ours - collects - requests), recent)
+    latest = _runs(session, DagRun.id.in_(of_others.group_by(DagRun.dag_id)))
+    asked = (DagRun.dag_id.in_(requests), DagRun.run_after >= now - timedelta(days=DAYS_OF_REQUEST))
+    rejected = _runs(session, *asked, DagRun.state == DagRunState.FAILED, limit=MOST)
+    failed = [run for run in (*months, *latest, *rejected) if run.state == DagRunState.FAILED]
+    failed.sort(key=lambda run: run.at.timestamp() if run.at else 0.0, reverse=True)
     return Runs(
         known=frozenset(row.dag_id for row in models),
         paused=frozenset(row.dag_id for row in models if row.is_paused),
         broken=frozenset(row.dag_id for row in models if row.has_import_errors or row.is_stale),
-        failed=tuple(_with_tasks(session, sorted(failed, key=_age, reverse=True)[:MOST])),
+        failed=tuple(_with_tasks(session, failed[:MOST])),
         late=tuple(_late(session, ours)),
         questions=tuple(_questions(session, ours)),
-        months={(run.dag, run.key): run for run in months.values() if run.key},
-        latest={run.dag: run for run in latest.values()},
+        months={(run.dag, run.key): run for run in months if run.key},
+        latest={run.dag: run for run in latest},
     )
 
 
-def _age(run: SeenRun) -> float:
-    return run.at.timestamp() if run.at else 0.0
-
-
-def _months(session: Session, dags: Collection[str]) -> dict[int, SeenRun]:
-    newest = (
-        select(func.max(DagRun.id))
-        .where(DagRun.dag_id.in_(dags), DagRun.partition_key.is_not(None))
-        .group_by(DagRun.dag_id, DagRun.partition_key)
-    )
-    return _runs(session, DagRun.id.in_(newest))
-
-
-def _latest(session: Session, dags: Collection[str], *, since: datetime) -> dict[int, SeenRun]:
-    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags), DagRun.run_after >= since)
-    return _runs(session, DagRun.id.in_(newest.group_by(DagRun.dag_id)))
-
-
-def _requests(session: Session, dags: Collection[str], *, since: datetime) -> list[SeenRun]:
-    failed = (DagRun.dag_id.in_(dags), DagRun.run_after >= since, DagRun.state == DagRunState.FAILED)
-    return list(_runs(session, *failed, limit=MOST).values())
-
-
-def _runs(session: Session, *where: Any, limit: int | None = None) -> dict[int, SeenRun]:
-    columns: tuple[Any, ...] = (DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key)
-    columns += (DagRun.queued_at, DagRun.start_date, DagRun.end_date)
-    query = select(*columns).where(*where).order_by(DagRun.id.desc())
-    return {
-        row.id: SeenRun(
-            row.dag_id,
-            row.run_id,
-            str(getattr(row.state, "value", row.state)),
-            row.end_date or row.start_date or row.queued_at,
-            key=row.partition_key,
-        )
-        for row in session.execute(query.limit(limit) if limit else query)
-    }
+def _runs(session: Session, *where: Any, limit: int | None = None) -> list[SeenRun]:
+    ended = func.coalesce(DagRun.end_date, DagRun.start_date, DagRun.queued_at)
+    query = select(DagRun.dag_id, DagRun.run_id, DagRun.state, ended, DagRun.partition_key).where(*where)
+    return [SeenRun(*row) for row in session.execute(query.order_by(DagRun.id.desc()).limit(limit))]
 
 
 def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
@@ -173,13 +139,13 @@ def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
 
 def _late(session: Session, dags: Collection[str]) -> list[SeenRun]:
     query = (
-        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key, Deadline.deadline_time)
+        select(DagRun.dag_id, DagRun.run_id, DagRun.state, Deadline.deadline_time, DagRun.partition_key)
         .join(Deadline, Deadline.dagrun_id == DagRun.id)
         .where(Deadline.missed, DagRun.dag_id.in_(dags), DagRun.state.in_([DagRunState.QUEUED, DagRunState.RUNNING]))
         .order_by(Deadline.deadline_time)
         .limit(MOST)
     )
-    return [SeenRun(dag, run_id, str(state), at, key=key) for dag, run_id, state, key, at in session.execute(query)]
+    return [SeenRun(*row) for row in session.execute(query)]
 
 
 def _questions(session: Session, dags: Collection[str]) -> list[Question]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -77,10 +78,32 @@ def hours(value: float | None) -> str:
     return f"{value:.1f} h" if value < 48 else f"{value / 24:.1f} days"
 
 
+def passed(since: str | datetime | None, until: str | datetime | None = None, *, now: datetime) -> float | None:
+    """Return the hours from a time until another, or until now; ``None`` without a time."""
+    begun = moment(since)
+    return ((moment(until) or now) - begun).total_seconds() / 3600 if begun else None
+
+
 def ago(value: str | datetime | None, *, now: datetime) -> str:
     """Return how long ago a time was, or how far it is ahead."""
-    time = moment(value)
-    if time is None:
+    age = passed(value, now=now)
+    if age is None:
         return NONE
-    passed = (now - time).total_seconds() / 3600
-    return f"{hours(passed)} ago" if passed >= 0 else f"in {hours(-passed)}"
+    return f"{hours(age)} ago" if age >= 0 else f"in {hours(-age)}"
+
+
+def interval(figure: Mapping[str, Any]) -> str:
+    """Return a figure with its interval."""
+    if figure.get("value") is None:
+        return "undefined"
+    text = f"{figure['value']:.2f}"
+    return text if figure.get("low") is None else f"{text} [{figure['low']:.2f}, {figure['high']:.2f}]"
+
+
+def run_page(run: str | None) -> str | None:
+    """Return the address of the Dag run ``<dag>/<run id>`` that a commit names, if it names one."""
+    dag, _, run_id = (run or "").partition("/")
+    return path("dags", dag, "runs", run_id) if run_id else None
+
+
+FILTERS = {shown.__name__: shown for shown in (number, percent, money, moment, hours, web, interval, run_page)}

@@ -29,6 +29,11 @@ class SeenRun:
     task: str | None = None
 
     @property
+    def name(self) -> str:
+        """The run for a reader: its Dag, and its month if it has one."""
+        return f"{self.dag} of {self.key}" if self.key else f"Run of {self.dag}"
+
+    @property
     def href(self) -> str:
         """The address of the run, or of its failed task, from the page."""
         return path("dags", self.dag, "runs", self.run_id, *(("tasks", self.task) if self.task else ()))

@@ -54,13 +54,11 @@ class Approve(HITLBranchOperator):
 
 
 # Of the forms that start a decision. It may be null: Airflow's form starts no run while a field is empty that may not.
-REASON = Param(
-    None,
-    type=["null", "string"],
-    maxLength=500,
-    title="Reason (optional)",
-    description="recorded if the person who approves gives none",
-)
+def _reason(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], maxLength=500, title=title, description=description)
+
+
+REASON = _reason("Reason (optional)", "recorded if the person who approves gives none")
 # Below the figures of each question.
 RECORDED = (
     "Your user name, the answer and what you write under *Why* go on record. Without an answer in "
@@ -81,11 +79,7 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
         options=[yes, REJECT],
         defaults=[REJECT],
         options_mapping={yes: then, REJECT: otherwise},
-        params={
-            "why": Param(
-                None, type=["null", "string"], maxLength=500, title="Why", description="your reason; it goes on record"
-            )
-        },
+        params={"why": _reason("Why", "your reason; it goes on record")},
         doc_md="a person decides based on the figures; without an answer nothing changes",
         response_timeout=PATIENCE,
         execution_timeout=None,

@@ -10,12 +10,9 @@ import logging
 import os
 import signal
 import subprocess
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
@@ -70,26 +67,28 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
     session, which ends together with this task.
     """
-    messages, secrets = Messages(), environment()
-    with (
-        _stdin(given) as stdin,
-        subprocess.Popen(
-            [settings.PYTHON, "-m", "pipelines", *argv],
-            cwd=settings.ROOT,
-            env={**os.environ, **secrets, **QUIET, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=messages.sink,
-            text=True,
-            start_new_session=True,
-        ) as child,
-    ):
+    secrets, message = environment(), list[str]()
+    source, sink = os.pipe()
+    reader = threading.Thread(target=_follow, args=(source, message), daemon=True)
+    with subprocess.Popen(
+        [settings.PYTHON, "-m", "pipelines", *argv],
+        cwd=settings.ROOT,
+        env={**os.environ, **secrets, **QUIET, "CORPUS_HOME": str(settings.HOME), "CORPUS_DIES_WITH_PARENT": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=sink,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as child:
+        os.close(sink)
+        reader.start()
         try:
-            messages.follow()
-            output, _ = child.communicate()
+            output, _ = child.communicate(given or "")
         finally:
             _end(child)
-            messages.close(failed=child.returncode != 0)
+            # a process that left the child's session may hold the pipe open forever
+            reader.join(GRACE)
+            _log(logging.INFO if child.returncode == 0 else logging.ERROR, message)
     last = output.strip().rpartition("\n")[2]
     result: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
     if child.returncode:
@@ -97,59 +96,26 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     return result
 
 
-class Messages:
-    """A logger of a running child process's stderr, with one log record per message.
+def _follow(stderr: int, message: list[str]) -> None:
+    """Log the stderr of a running child, one record for each message, until the last one, which ``message`` holds.
 
     A message is a line with the indented lines below it; a traceback is one message. Each is logged when the next one
     begins. Only the level of the last message depends on the child's exit status.
     """
-
-    def __init__(self) -> None:
-        self._source, self.sink = os.pipe()
-        self._message: list[str] = []
-        self._reader = threading.Thread(target=self._read, name="stderr", daemon=True)
-
-    def follow(self) -> None:
-        """Start reading the child's stderr; call this after the child has inherited the other end of the pipe."""
-        os.close(self.sink)
-        self._reader.start()
-
-    def close(self, *, failed: bool) -> None:
-        """Wait for the end of the child's stderr, and log its last message: at ERROR if the child failed."""
-        if self._reader.ident is not None:
-            # a process that left the child's session may hold the pipe open forever
-            self._reader.join(GRACE)
-        self._log(logging.ERROR if failed else logging.INFO)
-
-    def _read(self) -> None:
-        with open(self._source, "rb") as stream:  # noqa: PTH123 - a descriptor
-            for raw in stream:
-                self._take(raw.decode(errors="replace").rstrip())
-
-    def _take(self, raw: str) -> None:
-        line = raw.rpartition("\r")[2]  # the last state of a line that was rewritten
-        if self._message and not self._continues(line):
-            self._log(logging.INFO)
-        if line:
-            self._message.append(line)
-
-    def _continues(self, line: str) -> bool:
-        inside = line[:1].isspace() or self._message[0] == TRACEBACK
-        return inside and len(self._message) < LONGEST
-
-    def _log(self, level: int) -> None:
-        message, self._message = self._message, []
-        if message:
-            log.log(level, "%s", "\n".join(message))
+    with open(stderr, "rb") as stream:
+        for raw in stream:
+            line = raw.decode(errors="replace").rstrip().rpartition("\r")[2]  # the last state of a rewritten line
+            inside = line[:1].isspace() or message[:1] == [TRACEBACK]
+            if not inside or len(message) >= LONGEST:
+                _log(logging.INFO, message)
+                message.clear()
+            if line:
+                message.append(line)
 
 
-@contextmanager
-def _stdin(given: str | None) -> Iterator[IO[str]]:
-    """Yield a file with the input; unlike a pipe, a file cannot fill up and block."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
-        file.write(given or "")
-        file.seek(0)
-        yield file
+def _log(level: int, message: list[str]) -> None:
+    if message:
+        log.log(level, "%s", "\n".join(message))
 
 
 def _end(child: subprocess.Popen[str]) -> None:
@@ -173,22 +139,17 @@ def environment() -> dict[str, str]:
         for name, fields in _fields().items()
         if (unset := {field: variable for field, variable in fields.items() if not os.environ.get(variable)})
     }
-    values, missing = _read(wanted)
+    connections = {name: _connection(connection_id(name)) for name in wanted}
+    missing = [name for name, connection in connections.items() if connection is None]
     if missing and (task := _running_task()) is not None:
         task.get_dagrun_state(task.dag_id, task.run_id)
-        values |= _read(missing)[0]
-    return values
-
-
-def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
-    values: dict[str, str] = {}
-    missing: dict[str, Mapping[str, str]] = {}
-    for name, fields in wanted.items():
-        connection = _connection(connection_id(name))
-        if connection is None:
-            missing[name] = fields
-        values |= {variable: str(value) for f, variable in fields.items() if (value := getattr(connection, f, None))}
-    return values, missing
+        connections |= {name: _connection(connection_id(name)) for name in missing}
+    return {
+        variable: str(value)
+        for name, fields in wanted.items()
+        for field, variable in fields.items()
+        if (value := getattr(connections[name], field, None))
+    }
 
 
 def _running_task() -> Any:
@@ -212,12 +173,11 @@ def _fields() -> dict[str, dict[str, str]]:
     known: dict[str, dict[str, str]] = json.loads((settings.ROOT / "profiles" / "connections.json").read_text())
     if settings.CONNECTIONS is None:
         return known
-    return {name: known.get(name) or _provider(name) for name in settings.CONNECTIONS.replace(" ", "").split(",")}
-
-
-def _provider(name: str) -> dict[str, str]:
-    variable = f"CORPUS_{name.upper().replace('-', '_')}"
-    return {"host": f"{variable}_URL", "password": f"{variable}_KEY"}
+    fields = {}
+    for name in settings.CONNECTIONS.replace(" ", "").split(","):
+        variable = f"CORPUS_{name.upper().replace('-', '_')}"
+        fields[name] = known.get(name) or {"host": f"{variable}_URL", "password": f"{variable}_KEY"}
+    return fields
 
 
 def _connection(conn_id: str) -> Any:

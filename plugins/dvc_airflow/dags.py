@@ -86,13 +86,10 @@ def corpus_dag(
     task_options.place(dag.task_dict, dag=name)
 
 
-def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
+def collect_dag(corpus: str, *, doc: str) -> DAG:
     """Return the Dag ``<corpus>_collect``, which collects one month a run.
 
-    The tasks are ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
-
-    Args:
-        items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
+    The tasks are ``collect`` → ``images`` or ``texts`` (mapped) → ``partition`` → ``publish``.
     """
     first, last = period(corpus)
     with corpus_dag(
@@ -106,11 +103,11 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
         max_active_runs=2,
         params=explained("Month", OF_MONTH.format(dag=named(f"{corpus}_collect"))),
     ) as dag:
-        _month_tasks(corpus, items=items, of=lambda dag_run, ti: month_of(dag_run))
+        _month_tasks(corpus, of=lambda dag_run, ti: month_of(dag_run))
     return dag
 
 
-def refresh_dag(corpus: str, *, items: str, doc: str) -> DAG:
+def refresh_dag(corpus: str, *, doc: str) -> DAG:
     """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
 
     The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
@@ -124,12 +121,14 @@ def refresh_dag(corpus: str, *, items: str, doc: str) -> DAG:
         start_date=period(corpus)[0],
         max_active_runs=1,
     ) as dag:
-        refresh(corpus) >> _month_tasks(corpus, items=items, of=revised, partitioned=False)
+        refresh(corpus) >> _month_tasks(corpus, of=revised, partitioned=False)
     return dag
 
 
-def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], partitioned: bool = True) -> Any:
+def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: bool = True) -> Any:
     """Render the tasks of a month and return the first; ``of`` returns the month from the run and the task instance."""
+    # the step that processes each item, and the folder that it writes: `images` or `texts`
+    items = str(resolved()["corpora"][corpus]["content"])
 
     @task
     def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
@@ -275,23 +274,14 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
 
 
 WITH_FILES = ("memes", "posts")
-DOES = {
-    "collect": "Collect one month",
-    "refresh": "Read the listings between two months",
-    "dataset": "Build the dataset",
-    "label": "Label the records",
-    "finetune": "Fine-tune and compare models",
-    "benchmark": "Train and compare models",
-    "scoring": "Label every record with the champions",
-}
-
-
-OF_STAGES = {
-    "dataset": dataset_dag,
-    "label": label_dag,
-    "finetune": finetune_dag,
-    "benchmark": benchmark_dag,
-    "scoring": scoring_dag,
+KINDS: dict[str, tuple[Callable[..., DAG], str]] = {
+    "collect": (collect_dag, "Collect one month"),
+    "refresh": (refresh_dag, "Read the listings between two months"),
+    "dataset": (dataset_dag, "Build the dataset"),
+    "label": (label_dag, "Label the records"),
+    "finetune": (finetune_dag, "Fine-tune and compare models"),
+    "benchmark": (benchmark_dag, "Train and compare models"),
+    "scoring": (scoring_dag, "Label every record with the champions"),
 }
 
 
@@ -302,16 +292,12 @@ def added() -> list[str]:
 
 def dags_of(corpus: str) -> dict[str, DAG]:
     """Return the Dags of a corpus by Dag name (without the prefix)."""
-    content = resolved()["corpora"][corpus]["content"]
-    like, kinds = ("posts", ("label", "finetune")) if content == "texts" else ("memes", ("benchmark",))
-    kinds = ("dataset", *kinds, *(("scoring",) if scoring(corpus) else ()))
-    made = {
-        "collect": collect_dag(corpus, items=content, doc=_doc(corpus, "collect", like=like)),
-        "refresh": refresh_dag(corpus, items=content, doc=_doc(corpus, "refresh", like=like)),
-    }
-    made |= {kind: OF_STAGES[kind](corpus, doc=_doc(corpus, kind, like=like)) for kind in kinds}
-    return {f"{corpus}_{kind}": dag for kind, dag in made.items()}
-
-
-def _doc(corpus: str, kind: str, *, like: str) -> str:
-    return f"### {corpus}_{kind}\n\n{DOES[kind]} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."
+    texts = resolved()["corpora"][corpus]["content"] == "texts"
+    like, without = ("posts", {"benchmark"}) if texts else ("memes", {"label", "finetune"})
+    without |= set() if scoring(corpus) else {"scoring"}
+    made = {}
+    for kind, (build, does) in KINDS.items():
+        if kind not in without:
+            text = f"{does} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."
+            made[f"{corpus}_{kind}"] = build(corpus, doc=f"### {corpus}_{kind}\n\n{text}")
+    return made

@@ -17,15 +17,13 @@ from dvc_airflow.names import asset
 def sweeps(corpora: Sequence[str]) -> list[Any]:
     """Return the tasks that re-check the known posts of each corpus on Reddit, as a group."""
     with group("sweep", tooltip="re-check known posts on Reddit, a task for each corpus"):
-        return [_sweep(corpus) for corpus in corpora]
+        return [sweep_corpus.override(task_id=f"sweep__{corpus}")(corpus) for corpus in corpora]
 
 
-def _sweep(corpus: str) -> Any:
-    @task(task_id=f"sweep__{corpus}", doc_md="re-check posts on Reddit by age band")
-    def sweep_corpus() -> dict[str, Any]:
-        return run("sweep", corpus)
-
-    return sweep_corpus()
+@task(doc_md="re-check posts on Reddit by age band")
+def sweep_corpus(corpus: str) -> dict[str, Any]:
+    """Re-check the known posts of a corpus."""
+    return run("sweep", corpus)
 
 
 @task(task_id="takedown", trigger_rule="all_done")

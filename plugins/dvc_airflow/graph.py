@@ -12,8 +12,7 @@ import hashlib
 import json
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
@@ -106,11 +105,6 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
     return {stage["name"]: Stage(**stage | {"upstream": tuple(stage["upstream"])}) for stage in stages}
 
 
-def packages() -> dict[str, str]:
-    """Return the first sentence of the documentation of each package of `pipelines` that has a stage."""
-    return dict(resolved()["packages"])
-
-
 def listed(section: str) -> list[str]:
     """Return the names in a section of the resolved graph.
 
@@ -170,18 +164,8 @@ def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
     return list(ordered.values())
 
 
-@dataclass(frozen=True)
-class ShownGroup:
-    """A group of tasks as the graph shows it: its id, and the text that appears when the pointer is on it."""
-
-    name: str
-    tooltip: str = ""
-
-
-def groups_of(
-    stages: Sequence[Stage], *, waiting: Collection[str] = (), docs: Mapping[str, str] | None = None
-) -> dict[str, tuple[ShownGroup, ...]]:
-    """Return the groups of each stage's task, outermost first.
+def groups_of(stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> dict[str, list[tuple[str, str]]]:
+    """Return the groups of each stage's task, outermost first, as their names and tooltips.
 
     Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
     reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with a matrix
@@ -200,38 +184,20 @@ def groups_of(
     firsts: dict[str, Counter[str]] = defaultdict(Counter)
     for stage in stages:
         firsts[stage.step][stage.first] += 1
-    groups = {}
+    docs, groups = resolved()["packages"], {}
     for stage in stages:
-        path = [ShownGroup(stage.package, (docs or {}).get(stage.package, ""))] if stage.package in chosen else []
+        path = [(stage.package, docs.get(stage.package, ""))] if stage.package in chosen else []
         if counts[stage.step] > 1:
-            path.append(ShownGroup(stage.step, stage.desc))
+            path.append((stage.step, stage.desc))
             if stage.first and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.first] > 1:
-                path.append(ShownGroup(f"{stage.step}__{stage.first}"))
-        groups[stage.name] = tuple(path)
+                path.append((f"{stage.step}__{stage.first}", ""))
+        groups[stage.name] = path
     return groups
 
 
 def group(name: str, *, tooltip: str) -> Any:
     """Return a task group whose name is no part of the ids of its tasks."""
     return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
-
-
-class Groups:
-    """The task groups of a Dag under construction; each is made when its first task is."""
-
-    def __init__(self, stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> None:
-        self._plan = groups_of(stages, waiting=waiting, docs=packages())
-        self._made: dict[str, Any] = {}
-
-    @contextmanager
-    def of(self, stage: Stage) -> Iterator[None]:
-        """Open the groups of a stage's task."""
-        with ExitStack() as opened:
-            for shown in self._plan[stage.name]:
-                if shown.name not in self._made:
-                    self._made[shown.name] = group(shown.name, tooltip=shown.tooltip)
-                opened.enter_context(self._made[shown.name])
-            yield
 
 
 def _acyclic(stages: Sequence[Stage], chosen: Collection[str], *, waiting: Collection[str]) -> bool:

@@ -50,12 +50,6 @@ def checked(options: Any, *, where: str) -> dict[str, Any]:
     return arguments
 
 
-def of_project(options: Any, *, where: str) -> dict[str, Any]:
-    """Return the project's options of a task as arguments of an Airflow operator; pool names get the prefix."""
-    arguments = checked(options, where=where)
-    return arguments | ({"pool": named(arguments["pool"])} if "pool" in arguments else {})
-
-
 def for_every_task() -> dict[str, Any]:
     """Return the deployment's operator arguments for tasks that have no options of their own."""
     return checked(_deployment().get(EVERY, {}), where=f"CORPUS_AIRFLOW_TASKS, {EVERY}")
@@ -63,32 +57,26 @@ def for_every_task() -> dict[str, Any]:
 
 def place(tasks: Mapping[str, Any], *, dag: str) -> None:
     """Set the options (pool, queue and so on) of the tasks of a Dag."""
-    project, deployment = _project(), _deployment()
+    deployment = _deployment()
+    project: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
     _known(deployment, project=project)
     for task_id, task in tasks.items():
         step = task_id.partition("__")[0]
-        arguments: dict[str, Any] = {}
         keys = dict.fromkeys((step, task_id, f"{dag}.{step}", f"{dag}.{task_id}"))
+        arguments: dict[str, Any] = {}
         for key in keys:
-            arguments |= of_project(project.get(key, {}), where=f"profiles/tasks.json, {key}")
+            arguments |= checked(project.get(key, {}), where=f"profiles/tasks.json, {key}")
+        if "pool" in arguments:
+            arguments["pool"] = named(arguments["pool"])
         for key in keys:
             arguments |= checked(deployment.get(key, {}), where=f"CORPUS_AIRFLOW_TASKS, {key}")
+        # a mapped operator has no setter for executor_config
+        mapped = getattr(task, "partial_kwargs", None)
         for key, value in arguments.items():
-            _set(task, key, value)
-
-
-def _set(task: Any, key: str, value: Any) -> None:
-    # a mapped operator has no setter for executor_config
-    mapped = getattr(task, "partial_kwargs", None)
-    if mapped is None:
-        setattr(task, key, value)
-    else:
-        mapped[key] = value
-
-
-def _project() -> dict[str, Any]:
-    options: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
-    return options
+            if mapped is None:
+                setattr(task, key, value)
+            else:
+                mapped[key] = value
 
 
 def _deployment() -> dict[str, Any]:

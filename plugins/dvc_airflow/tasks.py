@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, timedelta
+from functools import cache
 from typing import Any
 
 from airflow.sdk import task
@@ -14,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import ByFailure, run
-from dvc_airflow.graph import Groups, Stage, closure, graph
+from dvc_airflow.graph import Stage, closure, graph, group, groups_of
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -85,7 +87,7 @@ def snapshot(
     stages, waits = graph(), waits or {}
     built = {stage.name for stage in closure(stages, targets=below)}
     rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in built]
-    groups = Groups(rendered, waiting=waits)
+    groups, grouped = groups_of(rendered, waiting=waits), cache(group)
     base = pin() if base is None else base
     made: dict[str, Any] = {}
     before: dict[str, Sequence[Any]] = {}
@@ -94,7 +96,9 @@ def snapshot(
             before[stage.step] = waits[stage.step](made)
         rule = "none_failed" if stage.step in waits else "all_success"
         upstream = [made[name] for name in stage.upstream if name in made]
-        with groups.of(stage):
+        with ExitStack() as opened:
+            for name, tooltip in groups[stage.name]:
+                opened.enter_context(grouped(name, tooltip=tooltip))
             made[stage.name] = _stage_task(stage, base=base, upstream=upstream, rule=rule)
         for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from crisis_corpus_sandbox.reddit.build import build
@@ -52,14 +54,8 @@ class World:
 
     def run(self, *argv: str) -> str:
         """Run ``python -m <argv>`` in the deployment's environment."""
-        done = subprocess.run(
-            [sys.executable, "-m", *argv],
-            cwd=self.root,
-            env=self.deployment.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        how = {"cwd": self.root, "env": self.deployment.environment, "capture_output": True, "text": True}
+        done = subprocess.run([sys.executable, "-m", *argv], **how, check=False)
         assert done.returncode == 0, f"{argv[:3]} exited with {done.returncode}"
         return done.stdout
 
@@ -94,19 +90,8 @@ class World:
     def wait(self, done: Callable[[], object], *, what: str, patience: float = PATIENCE) -> None:
         deadline = time.monotonic() + patience
         while not done():
-            assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.unfinished()}"
+            assert time.monotonic() < deadline, f"waited {patience:.0f} s for: {what}; {self.airflow.unfinished()}"
             time.sleep(POLL)
-
-    def unfinished(self) -> list[str]:
-        """Return the state of every run that has not succeeded, to explain a test's time-out."""
-        dags = [dag["dag_id"] for dag in self.airflow.get("/dags", limit=100)["dags"]]
-        runs = [(dag_id, r) for dag_id in dags for r in self.airflow.runs(dag_id) if r["state"] != "success"]
-        return [
-            f"{dag_id} {r['state']}: {t['task_id']} {t['state']}, try {t['try_number']}"
-            for dag_id, r in runs
-            for t in self.instances(dag_id, r["dag_run_id"])
-            if t["state"] not in {None, "success", "skipped"}
-        ]
 
     def quiet(self, corpus: str = "") -> bool:
         """Whether no run of a corpus's Dags is queued or running, and no consumer is about to be woken."""
@@ -118,6 +103,27 @@ class World:
             "airflow", "backfill", "create", "--dag-id", f"{corpus}_collect", *more,
             "--from-date", f"{months[0]}-01", "--to-date", f"{months[-1]}-01",
         )  # fmt: skip
+
+    def naming(self, needles: Collection[bytes]) -> tuple[int, list[str]]:
+        """Return the number of files of checkout and home, and those with a needle in bytes or in a plain column.
+
+        Left out are the sandbox's own files, and the sources of its generator, which name the canaries.
+        """
+        checked, hits = 0, []
+        for path in [*self.settings.home.rglob("*"), *self.root.rglob("*")]:
+            if not path.is_file() or self.settings.sandbox in path.parents or ".git" in path.parts:
+                continue
+            if self.root in path.parents and path.relative_to(self.root).parts[0] in {"pipelines", "sandbox", "tests"}:
+                continue
+            checked, data = checked + 1, path.read_bytes()
+            if data[:4] == b"PAR1":
+                table = pq.read_table(path)
+                plain = [c for c in table.column_names if pa.types.is_string(table.schema.field(c).type)]
+                data += " ".join(value for c in plain for value in table[c].to_pylist() if value).encode()
+            data = data.lower()
+            if any(needle in data for needle in needles):
+                hits.append(str(path.relative_to(self.settings.home.parent)))
+        return checked, hits
 
     def settle(self, corpus: str = "") -> None:
         """Wait until nothing runs, and has not for longer than the scheduler takes to wake a consumer."""
@@ -239,10 +245,8 @@ def labelling_again(world: Any, labelled: str, label_studio: Future[Any]) -> tup
 def decided(world: Any, labelled: str, tmp_path_factory: pytest.TempPathFactory) -> Decided:
     """A good version was approved, though the first `promote` was killed; then a worse one was judged."""
     with context_of(world) as context:
-        versions = [
-            put(context, share=share, folder=tmp_path_factory.mktemp("model") / name)
-            for name, share in (("good", 1.0), ("worse", 0.2))
-        ]
+        models = {"good": 1.0, "worse": 0.2}.items()
+        versions = [put(context, share=of, folder=tmp_path_factory.mktemp("model") / name) for name, of in models]
     assert versions == [1, 2]
     killed: list[int] = []
     how = {"root": world.root, "killed": killed, "patience": PATIENCE}

@@ -69,7 +69,7 @@ def asked(world: World) -> dict[str, int]:
 def finished(world: World, dag_id: str, run_id: str) -> dict[str, Any]:
     """Wait for the success of a run; return its task instances by task."""
     world.wait(lambda: world.state(dag_id, run_id) in ENDED, what=f"the end of a run of {dag_id}")
-    assert world.state(dag_id, run_id) == "success", world.unfinished()
+    assert world.state(dag_id, run_id) == "success", world.airflow.unfinished()
     return {t["task_id"]: t for t in world.instances(dag_id, run_id)}
 
 

@@ -184,10 +184,8 @@ def test_gold_is_the_truth_wherever_two_agree_with_it(world: Any, held: Held) ->
     for key, row in of_round.items():
         if right[key] >= 2:
             assert frozenset(row["labels"]) == frozenset(held.truth[key[:2]][key[2]])
-    missed = [
-        key for key, row in of_round.items() if frozenset(row["labels"]) != frozenset(held.truth[key[:2]][key[2]])
-    ]
-    assert len(missed) < len(of_round) / 20, "only what both annotators got wrong alike may differ"
+    missed = sum(frozenset(row["labels"]) != frozenset(held.truth[key[:2]][key[2]]) for key, row in of_round.items())
+    assert missed < len(of_round) / 20, "only what both annotators got wrong alike may differ"
 
 
 def test_the_round_and_its_decision_are_on_record(world: Any, held: Held) -> None:
@@ -224,18 +222,12 @@ def found(folder: Path, *, needles: list[bytes]) -> int:
 def pictures_of(world: Any, held: Held, *, vault: Vault) -> list[bytes]:
     with workspace(world.settings, revision=held.head) as clone:
         clone.checkout("data/memes", "annotations/memes/calibration")
-        asked = tables.read(
-            clone.path / "annotations/memes/calibration/assignments.parquet", name="assignments"
-        ).to_pylist()
-        table = tables.concat(
-            sorted((clone.path / "data/memes").glob("*/images/*.parquet")),
-            name="images",
-            columns=["record_id", "image", "bytes"],
-        )
-        keys = list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
-        wanted = {(row["record_id"], row["image"]) for row in asked}
-        opened = dict(zip(keys, open_column(table, name="images", column="bytes", vault=vault), strict=True))
-        return [opened[key] for key in sorted(wanted) if opened[key]]
+        asked = tables.read(clone.path / "annotations/memes/calibration/assignments.parquet", name="assignments")
+        shards = sorted((clone.path / "data/memes").glob("*/images/*.parquet"))
+        table = tables.concat(shards, name="images", columns=["record_id", "image", "bytes"])
+        pictures = open_column(table, name="images", column="bytes", vault=vault)
+        opened = dict(zip(tables.items_of(table), pictures, strict=True))
+        return [opened[item] for item in sorted(set(tables.items_of(asked))) if opened[item]]
 
 
 def titles_of(world: Any, *, vault: Vault) -> list[bytes]:
@@ -244,13 +236,8 @@ def titles_of(world: Any, *, vault: Vault) -> list[bytes]:
         asked = tables.read(clone.path / "annotations/posts/round-1/assignments.parquet", name="assignments")
         months = sorted((clone.path / "data/posts").glob("*/posts.parquet"))
         table = tables.concat(months, name="posts", columns=["record_id", "title"])
-        titles = dict(
-            zip(
-                table["record_id"].to_pylist(),
-                open_column(table, name="posts", column="title", vault=vault),
-                strict=True,
-            )
-        )
+        opened = open_column(table, name="posts", column="title", vault=vault)
+        titles = dict(zip(table["record_id"].to_pylist(), opened, strict=True))
         return [titles[r] for r in sorted(set(asked["record_id"].to_pylist())) if titles[r]]
 
 

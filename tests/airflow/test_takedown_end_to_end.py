@@ -229,8 +229,7 @@ def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, cana
     for corpus in CORPORA:
         world.backfill(corpus, "--reprocess-behavior", "completed", months=MONTHS[1:])
     world.wait(
-        lambda: all(len(world.airflow.runs(f"{corpus}_collect")) > n for corpus, n in ran.items()),
-        what="the backfills",
+        lambda: all(len(world.airflow.runs(f"{corpus}_collect")) > n for corpus, n in ran.items()), what="the backfills"
     )
     world.settle()
     with workspace(world.settings) as clone:

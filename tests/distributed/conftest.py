@@ -72,10 +72,10 @@ class World:
         deadline, told = time.monotonic() + PATIENCE, 0.0
         while not done():
             self.cluster.revive()
-            assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}; {self.unfinished()}"
+            assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}; {self.airflow.unfinished()}"
             if time.monotonic() > told + 30:
                 told = time.monotonic()
-                say(f"waiting for {what}: {', '.join(self.unfinished()) or 'nothing runs'}")
+                say(f"waiting for {what}: {', '.join(self.airflow.unfinished()) or 'nothing runs'}")
             time.sleep(1)
         say(f"{what}: done")
 
@@ -91,19 +91,10 @@ class World:
 
         def done() -> bool:
             states = [run["state"] for run in self.airflow.runs(dag_id)]
-            assert "failed" not in states, f"{dag_id} failed; {self.unfinished()}"
+            assert "failed" not in states, f"{dag_id} failed; {self.airflow.unfinished()}"
             return len(states) >= runs and set(states) == {"success"}
 
         self.wait(done, what=f"{runs} runs of {dag_id}")
-
-    def unfinished(self) -> list[str]:
-        """Return every task that has begun and not succeeded."""
-        _, tasks = self.airflow.runs_and_tasks()
-        return [
-            f"{t['dag_id']}.{t['task_id']} {t['state']} on {t['hostname']}, try {t['try_number']}"
-            for t in tasks
-            if t["state"] not in {None, "success", "skipped"}
-        ]
 
     def digests(self) -> dict[str, str]:
         """Return the digests of everything that the corpus branch has."""

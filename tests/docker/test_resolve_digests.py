@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import runpy
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+
+from tests.json_server import Request, json_server
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "resolve_digests.py"))
@@ -19,39 +20,24 @@ MANIFEST = b'{"schemaVersion": 2, "manifests": []}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 
 
-class Registry(BaseHTTPRequestHandler):
-    """A registry with two images, of which one has a false digest in its header."""
-
-    def do_GET(self) -> None:
-        host = self.headers["Host"]
-        if self.path.startswith("/token?"):
-            return self._answer(200, json.dumps({"token": self.path.partition("scope=")[2]}).encode())
-        if self.headers["Authorization"] != "Bearer repository%3Ateam%2Ftool%3Apull":
-            challenge = f'Bearer realm="http://{host}/token",service="registry",scope="repository:team/tool:pull"'
-            return self._answer(401, b"", {"WWW-Authenticate": challenge})
-        stated = {"/v2/team/tool/manifests/1.0": DIGEST, "/v2/team/tool/manifests/false": "sha256:" + "0" * 64}
-        if self.path not in stated or "image.index.v1+json" not in self.headers["Accept"]:
-            return self._answer(404, b"")
-        return self._answer(200, MANIFEST, {"Docker-Content-Digest": stated[self.path]})
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write no log."""
+def answer(request: Request) -> tuple[int, Any, dict[str, str]]:
+    """Answer as a registry with two images, of which one has a false digest in its header."""
+    if request.path == "/token":
+        return 200, {"token": quote(request.query["scope"], safe="")}, {}
+    if request.headers["Authorization"] != "Bearer repository%3Ateam%2Ftool%3Apull":
+        realm = f"http://{request.headers['Host']}/token"
+        asks = f'Bearer realm="{realm}",service="registry",scope="repository:team/tool:pull"'
+        return 401, b"", {"WWW-Authenticate": asks}
+    stated = {"/v2/team/tool/manifests/1.0": DIGEST, "/v2/team/tool/manifests/false": "sha256:" + "0" * 64}
+    if request.path not in stated or "image.index.v1+json" not in request.headers["Accept"]:
+        return 404, b"", {}
+    return 200, MANIFEST, {"Docker-Content-Digest": stated[request.path]}
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with json_server(answer) as address:
+        yield address.removeprefix("http://")
 
 
 def folder(place: Path, image: str, digest: str | None) -> Path:

@@ -1,4 +1,4 @@
-"""The answer of a user reaches the command that carries it out, and no other text does."""
+"""What a person sees before an approval, and that the answer, and no other text, reaches the command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from airflow.sdk import DAG
 
 from dvc_airflow import approval
 from dvc_airflow.command import CommandFailed
+from pipelines.core.config.params import load
+from pipelines.release import datasheet
 from tests.plugins.handed import Handed
 
 RUN = SimpleNamespace(dag_id="release", run_id="manual__1", triggering_user_name="bob")
@@ -59,3 +61,50 @@ def test_an_answer_without_a_user_fails_the_task(user: dict[str, str] | None) ->
     with pytest.raises(CommandFailed) as caught:
         answer(user)
     assert caught.value.returncode == 77
+
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+LINKS = {"commit": COMMIT, "report": "http://127.0.0.1:5000/#/r", "run": "http://127.0.0.1:5000/#/n"}
+COUNTS = {
+    "items": 1040, "records": 1000, "alone": 30, "smallest": 6, "left_out": {"taken_down": 2, "suppressed": 1},
+    "splits": {"train": 900, "test": 140}, "levels": {"quarter+subreddit": 1040},
+}  # fmt: skip
+FACTS: dict[str, Any] = {
+    "release": "m2", "corpus": "memes", "data_commit": COMMIT, "k": 5, "counts": COUNTS,
+    "columns": ["severity", "month", "subreddit"], "joined": {"m0": 0.5, "m1": 0.25},
+}  # fmt: skip
+
+
+def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
+    terms = load().release.model_copy(update={"max_alone": 0.05, "max_joined": 0.05})
+    text = datasheet.text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
+    rows = {line.split("|")[1].split(":")[0].strip(): line for line in text.splitlines() if line.startswith("| `")}
+    assert "30 of 1,000 (3.0%) | 5.0% | within |" in rows["`max_alone`"]
+    assert "matched with release `m1` | 25.0% | 5.0% | **over" in text
+    # what is retired is measured and not limited, as `corpus release approve` has it
+    assert "matched with release `m0` | 50.0% | none: it is retired | within |" in text
+    assert "| 6 | 5 or more | within |" in rows["`k`"]
+    assert "at least 5 authors share each combination" in text and "(m0)" in text
+    assert "| taken down before the release was made | 2 |" in text
+
+
+def test_the_page_of_a_first_release_says_that_nothing_can_be_matched() -> None:
+    text = datasheet.text(FACTS | {"joined": {}}, terms=load().release, live=[])
+    assert "first release" in text and "max_joined" not in text
+
+
+def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: dict[str, Any] = {"text": "the risks", "links": LINKS, "passed": True, "champion": 1, "reasons": []}
+    asked, handed = [], Handed()
+    monkeypatch.setattr(approval, "run", lambda *argv: asked.append(argv) or done)
+    page = approval.make_release.function(params={"corpus": "memes", "name": "m2"})["text"]
+    assert page == f"the risks\n\n{approval.links(LINKS)}"
+    assert (
+        f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page
+        and f"[the newest report]({LINKS['report']})" in page
+    )
+
+    assert approval.gate.function(params={"name": "crisis-posts", "version": 2}, ti=handed) == "approve"
+    assert handed["verdict"]["text"] == page
+    assert asked == [("release", "make", "memes", "m2"), ("gate", "crisis-posts", "2")]
+    assert approval.links({}) == ""

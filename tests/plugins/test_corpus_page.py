@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from corpus_view import page_plugin, page_tables, page_view, runs_seen
+from corpus_view import page_plugin, page_view, runs_seen
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.page_view import Summary, SummaryFile
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
@@ -91,7 +91,7 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 def test_gold_is_what_people_labelled_of_the_sample() -> None:
     gold = {"records": 120, "without": 120, "unfit": 3, "pending": 5, "outside": 7, "labels": 137}
-    [row] = page_tables.funnel("posts", {"funnel": {"gold": gold}}, sources=page_tables.Sources({}))
+    [row] = page_view.funnel({"funnel": {"gold": gold}})
     assert (row["in"], row["out"]) == (243, 120)
     assert row["excluded"] == {"not labelled by people": 115, "undecided": 5, "found unfit by people": 3}
 

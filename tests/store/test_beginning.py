@@ -10,16 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.workspace import publish, repository
+from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
+from tests.commands import output
 from tests.refusals import refused
 from tests.store import git_servers
 
@@ -50,6 +49,45 @@ def commit(checkout: Path, path: str, text: str) -> None:
 )  # fmt: skip
 def test_an_address_is_told_from_a_path_as_git_does(repo: str, local: bool) -> None:
     assert (local_path(repo) is not None) == local
+
+
+def test_a_profile_is_written_where_dvc_sees_it(settings: Settings, checkout: Path, tmp_path: Path) -> None:
+    first = repository.init(settings, checkout=checkout, profile="sandbox")
+    assert repository.init(settings, checkout=checkout, profile="sandbox") == first, "beginning twice is one beginning"
+    clone = repository.clone(settings, folder=tmp_path / "laptop")
+    assert load(clone) == load(checkout, profile="sandbox").model_copy(update={"profile": "sandbox"})
+    assert "# FigSIM 3.1" in git("--git-dir", settings.repo, "show", "corpus:params.yaml"), (
+        "the source of a value stays beside it"
+    )
+    assert f"Code-Revision: {git('rev-parse', 'HEAD', cwd=checkout)}" in git(
+        "--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus"
+    )
+
+
+def test_a_beginning_that_was_killed_leaves_no_repository(
+    settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository without its profile would be taken for a finished one."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(trust, "sign", killed)
+        repository.init(settings, checkout=checkout, profile="sandbox")
+    assert not Path(settings.repo).exists()
+    repository.init(settings, checkout=checkout, profile="sandbox")
+    assert load(repository.clone(settings, folder=checkout.parent / "laptop")).profile == "sandbox"
+
+
+def test_a_folder_without_commits_is_refused(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with refused("NotARepository", match="git checkout"):
+        repository.init(settings, checkout=tmp_path / "empty", profile=None)
+    assert not Path(settings.repo).exists()
 
 
 @pytest.mark.parametrize("kind", ["file", pytest.param("daemon", marks=pytest.mark.faults), "ssh"])
@@ -126,6 +164,7 @@ def test_a_profile_from_a_file_is_kept_on_the_branch_and_survives_upgrades(
     repository.init(settings, checkout=checkout, profile=str(tmp_path / "team.yaml"))
     commit(checkout, "params.yaml", (checkout / "params.yaml").read_text().replace("size: 1050", "size: 900"))
     assert repository.upgrade(settings, checkout=checkout) is not None
+    assert repository.upgrade(settings, checkout=checkout) is None, "nothing new"
     laptop = repository.clone(settings, folder=tmp_path / "laptop")
     assert (laptop / "profiles" / "team.yaml").read_text() == PROFILE
     assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 77)
@@ -156,14 +195,6 @@ class TestCommand:
     def there(self, settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(checkout)
 
-    @staticmethod
-    def run(*argv: str) -> str:
-        done = CliRunner().invoke(app, argv)
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == 0, done.output
-        return done.output
-
     def test_choices_become_a_commented_profile_and_a_private_file_of_addresses(
         self, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -171,11 +202,11 @@ class TestCommand:
         env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
         refreshed = "postgresql+psycopg2://host/refresh"
         argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote), "--refresh-url", refreshed)
-        shown = self.run(*argv, "--dry-run")
+        shown = output(*argv, "--dry-run")
         assert '"would": "create"' in shown and "hunter2" not in shown and not env.exists()
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
-        output = self.run(*argv)
-        assert "corpus doctor" in output and "corpus try" in output
+        told = output(*argv)
+        assert "corpus doctor" in told and "corpus try" in told
         text = (checkout / "profiles" / "team.yaml").read_text()
         assert text.partition("---")[0] in shown
         assert all(line.startswith("#") or before.lstrip().startswith("#") or line.endswith(":")
@@ -190,7 +221,7 @@ class TestCommand:
         assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
         git("add", "-A", cwd=checkout)
         git("commit", "--quiet", "-m", "a profile", cwd=checkout)
-        upgraded = self.run("upgrade")
+        upgraded = output("upgrade")
         assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
         assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
@@ -201,14 +232,14 @@ class TestCommand:
     @pytest.mark.faults
     def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
-        output = self.run(*self.ARGV)
-        findings, _, steps = output.partition("Findings of `corpus doctor`")[2].partition("Next:")
+        told = output(*self.ARGV)
+        findings, _, steps = told.partition("Findings of `corpus doctor`")[2].partition("Next:")
         # neither keys nor servers exist yet, and the corpus is created all the same
         for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
                      "failure approval reddit: ", "warning backup: "):  # fmt: skip
             assert f"\n  {line}" in findings
         assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")
-        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in output
+        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in told
 
     def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
         for argv, words in (
@@ -221,7 +252,7 @@ class TestCommand:
             ((*self.ARGV, "--refresh-url", "postgresql://me:hunter2@host/r"), "CORPUS_REFRESH_URL"),
         ):
             with pytest.raises(Exception, match=words) as caught:
-                self.run(*argv)
+                output(*argv)
             assert "hunter2" not in str(caught.value)
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
 

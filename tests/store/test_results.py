@@ -228,8 +228,8 @@ def test_a_removed_object_leaves_every_result_that_names_it(folder: Results) -> 
 def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
     base = publish.head(settings)
     with workspace(settings, revision=base) as clone:
-        run = StageRun.of(clone, name=RUN, base=base)
-        good = run.results.receive(run.reproduce(clone, "part@one"), run=RUN, base=base)
+        run = StageRun(clone, RUN, base)
+        good = clone.results.receive(run.reproduce("part@one"), run=RUN, base=base)
         entry = json.loads(json.dumps(good.entry))
         other_out = [{**entry["outs"][0], "path": "snapshot/parts/../../etc"}, *entry["outs"][1:]]
         changes: list[dict[str, Any]] = [
@@ -242,18 +242,18 @@ def test_a_result_of_another_definition_is_refused(settings: Settings) -> None:
         for number, change in enumerate(changes):
             other = replace(good, entry=entry | change)
             with pytest.raises(ResultUnusable, match="differ from those of this commit"):
-                run.receive(clone, [handed(run, other, number)])
+                run.receive([handed(run, other, number)])
         changed = replace(good, metrics={"metrics/one.json": "{}"})
         with pytest.raises(ResultUnusable, match="metrics do not match its digests"):
-            run.receive(clone, [handed(run, changed, len(changes))])
-        assert run.receive(clone, [handed(run, good, len(changes) + 1)]) == [good]
+            run.receive([handed(run, changed, len(changes))])
+        assert run.receive([handed(run, good, len(changes) + 1)]) == [good]
 
 
 def handed(run: StageRun, other: StageResult, number: int) -> Token:
     """Store a result under a key of its own and return its token."""
     key = f"{number:064x}"
-    run.results.create(key, other)
-    return run.results.token(key, other, run=run.name, base=run.base, differs=False)
+    run.clone.results.create(key, other)
+    return run.clone.results.token(key, other, run=run.name, base=run.base, differs=False)
 
 
 def test_the_slower_of_two_differing_attempts_goes_on_with_the_result_of_the_first(
@@ -282,7 +282,7 @@ def test_a_result_is_taken_instead_of_a_run_and_made_again_when_its_objects_are_
     first = stages(settings, "part@one", base=base)
     assert stages(settings, "part@one", base=base) == first and len(ran(settings)) == 1
     with workspace(settings) as clone:
-        [made] = StageRun.of(clone, name="a run", base=base).receive(clone, first)
+        [made] = StageRun(clone, "a run", base).receive(first)
         digest = made.entry["outs"][-1]["md5"]
         for place in (clone.objects.cache, clone.objects.remote):
             Path(place.oid_to_path(digest)).unlink()
@@ -354,13 +354,13 @@ def test_a_stage_is_not_run_on_a_folder_that_lacks_an_object(settings: Settings)
     base = publish.head(settings)
     tokens = stages(settings, "part@one", "part@two", base=base)
     with workspace(settings, revision=base) as clone:
-        run = StageRun.of(clone, name="a run", base=base)
-        clone.take(run.receive(clone, tokens))
+        run = StageRun(clone, "a run", base)
+        clone.take(run.receive(tokens))
         [(_, lost)] = clone.inventory().files("snapshot/parts/two").items()
         for place in (clone.objects.cache, clone.objects.remote):
             Path(place.oid_to_path(lost)).unlink()
         with pytest.raises(ObjectIncomplete, match=lost):
-            run.reproduce(clone, "join")
+            run.reproduce("join")
     assert "join" not in ran(settings)
 
 
@@ -368,12 +368,12 @@ def test_a_stage_is_not_run_on_a_folder_whose_stages_did_not_all_hand_over(setti
     base = publish.head(settings)
     tokens = stages(settings, "part@one", base=base)
     with workspace(settings, revision=base) as clone:
-        run = StageRun.of(clone, name="a run", base=base)
+        run = StageRun(clone, "a run", base)
         with refused("DependencyMissing", match=r"snapshot/parts is neither|snapshot/parts/"):
-            run.reproduce(clone, "join")
-        clone.take(run.receive(clone, tokens))
+            run.reproduce("join")
+        clone.take(run.receive(tokens))
         with refused("DependencyMissing", match=r"snapshot/parts/two"):
-            run.reproduce(clone, "join")
+            run.reproduce("join")
     assert "join" not in ran(settings)
 
 

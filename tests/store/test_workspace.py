@@ -20,34 +20,21 @@ from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
 from tests.refusals import refused
-from tests.small_corpus import begin, code_of, sign
+from tests.small_corpus import SHELL, begin, code_of, sign, staged
 from tests.stages import reproduce, rerun
 
-STEP = """
-import json, os, pathlib, shutil, sys
-if sys.argv[1] == "write":
-    path = pathlib.Path(sys.argv[2]); path.parent.mkdir(parents=True, exist_ok=True); path.write_text(sys.argv[3])
-elif sys.argv[1] == "copy":
-    pathlib.Path(sys.argv[3]).parent.mkdir(parents=True, exist_ok=True); shutil.copy(*sys.argv[2:4])
-elif sys.argv[1] == "fail":
-    print(sys.argv[2]); sys.exit(65)
-else:
-    months = sorted(pathlib.Path("data/memes").glob("*/posts.parquet"))
-    out = pathlib.Path("snapshot/memes/count"); out.mkdir(parents=True, exist_ok=True)
-    (out / "count.txt").write_text("".join(m.read_text() for m in months))
-    metrics = pathlib.Path("metrics/memes"); metrics.mkdir(parents=True, exist_ok=True)
-    (metrics / "count.json").write_text(json.dumps({"months": len(months)}))
-print(json.dumps({"done": sys.argv[1]}))
-"""
-DVC_YAML = """
+GRAPH = """
 stages:
   count:
     matrix: {corpus: [memes]}
-    cmd: python -m pipelines count
+    cmd: >-
+      mkdir -p snapshot/memes/count metrics/memes && cat data/memes/*/posts.parquet > snapshot/memes/count/count.txt &&
+      echo "{\\"months\\": $(ls data/memes/*/posts.parquet | wc -l)}" > metrics/memes/count.json
     deps: ["data/${item.corpus}", pipelines/__main__.py]
     outs: ["snapshot/${item.corpus}/count"]
     metrics: ["metrics/${item.corpus}/count.json": {cache: false}]
 """
+head = publish.head
 
 
 @pytest.fixture
@@ -56,14 +43,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
     files = {
-        "pipelines/__main__.py": STEP,
-        "pipelines/__init__.py": "",
-        "dvc.yaml": DVC_YAML,
+        "dvc.yaml": staged(GRAPH),
         "data/.gitignore": "*.parquet\n",
         "snapshot/.gitignore": "*\n!.gitignore\n",
-        ".gitignore": "__pycache__/\n",
     }
-    begin(settings, code=code_of(tmp_path / "code", files))
+    begin(settings, code=code_of(tmp_path / "code", SHELL | files))
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
 
@@ -71,9 +55,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
     """Write a month's posts in a clone and hand over the pointers."""
     with workspace(settings) as clone:
-        path = f"data/memes/{month}/posts.parquet"
-        assert json.loads(clone.step("write", path, text)) == {"done": "write"}
-        return clone.add([clone.path / path])
+        folder = f"data/memes/{month}"
+        assert clone.step(f"mkdir -p {folder} && printf '{text}' > {folder}/posts.parquet && echo done") == "done"
+        return clone.add([clone.path / folder / "posts.parquet"])
 
 
 def publish_month(settings: Settings, pointers: dict[str, str], *, month: str = "2022-11") -> dict[str, Any]:
@@ -87,10 +71,6 @@ def collect_and_publish(settings: Settings, *, month: str = "2022-11", text: str
 
 def never(_: Workspace) -> None:
     raise AssertionError("nothing may be remembered here")
-
-
-def head(settings: Settings) -> str:
-    return git("--git-dir", settings.repo, "rev-parse", "corpus")
 
 
 def test_a_month_is_committed_once(settings: Settings) -> None:
@@ -127,7 +107,7 @@ def test_a_failed_step_keeps_its_exit_status_and_the_delay_that_it_asks_for(
     settings: Settings, said: str, delay: float | None
 ) -> None:
     with pytest.raises(StepFailed) as caught, workspace(settings) as clone:
-        clone.step("fail", said)
+        clone.step(f"echo '{said}'; exit 65")
     assert (caught.value.fields["returncode"], caught.value.fields["retry_after"]) == (65, delay)
 
 
@@ -251,7 +231,7 @@ def test_only_a_later_month_of_the_corpus_makes_an_earlier_run_needless(settings
 
 AGREE = """
   agree:
-    cmd: python -m pipelines copy annotations/memes/said snapshot/memes/agree
+    cmd: mkdir -p snapshot/memes && cp annotations/memes/said snapshot/memes/agree
     deps: [annotations/memes]
     outs: [snapshot/memes/agree]
 """
@@ -262,7 +242,7 @@ def say(settings: Settings, text: str) -> str:
     with workspace(settings) as clone:
         (clone.path / "annotations" / "memes").mkdir(parents=True, exist_ok=True)
         (clone.path / "annotations" / "memes" / "said").write_text(text)
-        (clone.path / "dvc.yaml").write_text(DVC_YAML + AGREE)
+        (clone.path / "dvc.yaml").write_text(staged(GRAPH + AGREE))
         commit = str(clone.commit(text))
     sign(settings)
     return commit
@@ -347,7 +327,7 @@ import json, sys
 from pipelines.core.config.settings import Settings
 from pipelines.workspace.clone import workspace
 with workspace(Settings.from_env()) as clone:
-    path = f"data/memes/{sys.argv[1]}/posts.parquet"
-    clone.step("write", path, sys.argv[1])
-    print(json.dumps(clone.add([clone.path / path])))
+    folder = f"data/memes/{sys.argv[1]}"
+    clone.step(f"mkdir -p {folder} && echo {sys.argv[1]} > {folder}/posts.parquet")
+    print(json.dumps(clone.add([clone.path / folder / "posts.parquet"])))
 """

@@ -1,21 +1,19 @@
-"""Repair makes a valid set of whatever it is given, once and for all, in whatever order; strict names what is wrong."""
+"""The papers' schemes have their strings and sizes; repair makes valid sets, and strict names what is wrong."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.core import taxonomy
+from tests.refusals import refused
 
-CRADLE = taxonomy.load("cradle").category()
+SCHEME = taxonomy.load("cradle")
+CRADLE = SCHEME.category()
 FIGSIM = taxonomy.load("figsim")
 CATEGORIES = [CRADLE, *FIGSIM.categories.values()]
-TIERS = [
-    frozenset(),
-    taxonomy.tiers_of("paper"),
-    taxonomy.tiers_of("improved"),
-    taxonomy.tiers_of("improved") | {"soft"},
-]
-PAPER, IMPROVED, _ = TIERS[1:]
+PAPER, IMPROVED = taxonomy.tiers_of("paper"), taxonomy.tiers_of("improved")
+TIERS = [frozenset(), PAPER, IMPROVED, IMPROVED | {"soft"}]
+ACTIVE = "suicideideation_active_past"
 
 
 @st.composite
@@ -83,29 +81,22 @@ def test_what_the_scheme_does_not_know_is_never_made_a_label(case):
 @pytest.mark.parametrize(
     ("values", "labels", "repairs"),
     [
-        ([], ["no_crisis"], ["empty"]),
-        (["no_crisis", "rape_past"], ["rape_past"], ["exclusive"]),
-        (["rape_past", "rape_past", "Rape_Past"], ["rape_past"], ["alias", "duplicate", "duplicate"]),
-        (["selfharm_ongoing", "selfharm_past"], ["selfharm_ongoing"], ["ongoing_before_past"]),
-        (
-            ["suicideideation_active_past", "suicideideation_passive_past"],
-            ["suicideideation_active_past"],
-            ["active_before_passive"],
-        ),
+        ("", "no_crisis", "empty"),
+        ("no_crisis rape_past", "rape_past", "exclusive"),
+        ("rape_past rape_past Rape_Past", "rape_past", "alias duplicate duplicate"),
+        ("selfharm_ongoing selfharm_past", "selfharm_ongoing", "ongoing_before_past"),
+        (f"{ACTIVE} suicideideation_passive_past", ACTIVE, "active_before_passive"),
         # CRADLE's third example: at different times both may stand
-        (
-            ["suicideideation_active_past", "suicideideation_passive_ongoing"],
-            ["suicideideation_active_past", "suicideideation_passive_ongoing"],
-            [],
-        ),
+        (f"{ACTIVE} suicideideation_passive_ongoing", f"{ACTIVE} suicideideation_passive_ongoing", ""),
         # nothing hard forbids rape and sexual harassment together
-        (["rape_past", "sexualharassment_past"], ["rape_past", "sexualharassment_past"], []),
-        (["rape_past", "selfharm_past"], ["rape_past", "selfharm_past"], []),
+        ("rape_past sexualharassment_past", "rape_past sexualharassment_past", ""),
+        ("rape_past selfharm_past", "rape_past selfharm_past", ""),
     ],
 )
 def test_the_hard_rules_of_cradle(values, labels, repairs):
-    checked = CRADLE.check(values, mode="repair", tiers=IMPROVED)
-    assert (checked.labels, checked.repairs, checked.violations) == (frozenset(labels), tuple(repairs), ())
+    checked = CRADLE.check(values.split(), mode="repair", tiers=IMPROVED)
+    found = (checked.labels, checked.repairs, checked.violations)
+    assert found == (frozenset(labels.split()), tuple(repairs.split()), ())
 
 
 def test_paper_mode_leaves_what_rules_d_and_e_would_change():
@@ -155,13 +146,8 @@ def test_valid_sets_are_those_that_strict_accepts():
     assert max(map(len, sets)) == 4
     assert frozenset() not in sets
     assert [s for s in sets if "no_crisis" in s] == [frozenset({"no_crisis"})]
-    assert {c.key: len(c.valid_sets()) for c in FIGSIM.categories.values()} == {
-        "figurative": 8,
-        "severity": 5,
-        "related": 16,
-        "modality": 3,
-        "context": 2,
-    }
+    sizes = {"figurative": 8, "severity": 5, "related": 16, "modality": 3, "context": 2}
+    assert {c.key: len(c.valid_sets()) for c in FIGSIM.categories.values()} == sizes
 
 
 def test_figsim_attempt_and_death_are_one_class():
@@ -193,3 +179,62 @@ def test_one_of_several_is_not_chosen_for_a_single_label_category():
     assert checked.violations == ("several",)
     assert severity.check([], mode="repair", tiers=IMPROVED).labels == {"None"}
     assert modality.check([], mode="repair", tiers=IMPROVED).violations == ("empty",)
+
+
+def test_cradle_has_fifteen_labels_of_eight_types_and_three_times():
+    category = CRADLE
+    assert category.key == "labels"
+    assert len(category.names) == 15
+    types = {"self_harm", "suicide_ideation", "rape", "sexual_harassment", "domestic_violence", "child_abuse"}
+    assert {a["type"] for a in category.attributes.values()} == {"no_crisis", *types}
+    assert {a["time"] for a in category.attributes.values()} == {"ongoing", "past", "no_crisis"}
+    for name in category.names:
+        time = category.attributes[name]["time"]
+        assert name.endswith(time)
+
+
+def test_cradle_tables_have_the_papers_rows_and_every_label_once():
+    rows = ["No crisis", "Self-harm", "SI (passive)", "Rape", "SI (active)"]
+    assert list(SCHEME.display) == [*rows, "Sexual har.", "Domestic viol.", "Child abuse"]
+    shown = [name for row in SCHEME.display.values() for name in row]
+    assert sorted(shown) == sorted(CRADLE.names)
+
+
+def test_severity_orders_cradles_label_sets():
+    severity = CRADLE.severity
+    assert severity(frozenset()) == severity({"no_crisis"}) == 0
+    assert severity({"rape_past", "selfharm_past"}) == severity({"suicideideation_active_past"}) == 1
+    assert severity({"rape_past", "suicideideation_passive_ongoing"}) == 2
+    assert severity({"suicideideation_active_ongoing"}) == 3
+
+
+def test_figsim_has_five_categories_of_the_papers_task_sizes():
+    sizes = {"figurative": 3, "severity": 5, "related": 4, "modality": 3, "context": 2}
+    assert {key: len(c.names) for key, c in FIGSIM.categories.items()} == sizes
+    severity = FIGSIM.category("severity")
+    assert severity.ordinal
+    assert [severity.severity({name}) for name in severity.names] == [0, 1, 2, 3, 4]
+    assert severity.severity({"Suicide death"}) == 4
+
+
+def test_figsim_codes_are_the_papers():
+    codes = {x.code for c in FIGSIM.categories.values() for x in c.labels}
+    numbered = {"F": 4, "SS": 6, "SR": 6, "M": 3, "C": 2}
+    assert codes == {f"{p}{i}" for p, n in numbered.items() for i in range(1, n + 1)} | {"SS4+SS5"}
+
+
+def test_a_scheme_of_several_categories_has_none_by_default():
+    with refused("UnknownCategory", match="figurative, severity"):
+        FIGSIM.category()
+    with refused("UnknownCategory"):
+        SCHEME.category("severity")
+
+
+def test_schemes_are_found_by_name():
+    assert taxonomy.available() == [
+        "communities", "cradle", "cradle_round_1", "cradle_round_2", "cssrs", "figsim",
+    ]  # fmt: skip
+    assert taxonomy.load("cradle") is SCHEME
+    for name in ("none", "../cradle", ""):
+        with refused("UnknownScheme", match="communities, cradle, cradle_round_1, cradle_round_2, cssrs, figsim"):
+            taxonomy.load(name)

@@ -74,3 +74,10 @@ class Analysis(Section):
     least: Annotated[Positive, Field(ge=2)]
     seed: int
     lexicons: Lexicons = Lexicons()
+
+
+class AnnotateSections(Section):
+    round: Round
+    agreement: Agreement
+    gold: dict[str, GoldParams]
+    analysis: Analysis

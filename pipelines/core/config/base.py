@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -22,7 +22,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-Model = TypeVar("Model", bound=Section)
+Model = TypeVar("Model")
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
@@ -31,7 +31,7 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
 
     try:
         # libyaml: the same values in an eighth of the time
-        return model.model_validate(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+        return TypeAdapter(model).validate_python(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
     except (OSError, yaml.YAMLError) as error:
         raise refuse(f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:

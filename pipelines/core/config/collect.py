@@ -193,3 +193,18 @@ class Sandbox(Section):
     submissions: Positive
     posts: Annotated[int, Field(ge=0)] = 0
     port: int
+
+
+class CollectSections(Section):
+    corpora: dict[str, Corpus]
+    matrix: Matrix
+    sources: dict[SourceName, Source]
+    dump: Dump
+    reddit: Reddit
+    refresh: Refresh = Field(default_factory=Refresh)
+    arctic_shift: ArcticShift
+    collect: Collect
+    images: Images
+    texts: Texts
+    language: Language
+    sandbox: Sandbox | None = None

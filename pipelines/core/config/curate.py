@@ -43,3 +43,10 @@ class Split(Section):
 
 class Quality(Section):
     truth: bool
+
+
+class CurateSections(Section):
+    dedupe: Dedupe
+    sample: dict[str, Sample]
+    split: dict[str, Split]
+    quality: Quality

@@ -245,3 +245,17 @@ class Moderation(Section):
     def of(self, corpus: str) -> tuple[str, ...]:
         """Return the names of the systems that are asked about a corpus."""
         return self.systems.get(corpus, ())
+
+
+class LabelSections(Section):
+    providers: dict[str, Provider]
+    consents: dict[str, Consent] = Field(default_factory=dict)
+    labellers: dict[str, Labeller]
+    ensembles: dict[str, Ensemble]
+    moderators: dict[str, Moderator]
+    moderation: Moderation
+    prompts: Prompts = Field(default_factory=Prompts)
+    few_shot: FewShot
+    votes: VotesParams
+    silver: Silver
+    injection_test: InjectionTest

@@ -420,3 +420,19 @@ class Drift(Section):
     rate: Fraction
     confidence: Fraction
     psi: Annotated[float, Field(ge=0)]
+
+
+class ModelSections(Section):
+    models: dict[str, Model]
+    prompted: Prompted
+    finetune: Finetune
+    predict_finetuned: PredictFinetuned
+    repeats: Repeats
+    baselines: Baselines
+    evaluate: Evaluate
+    report: Report
+    train: Train
+    registry: dict[str, tuple[Chosen, ...]]
+    promote: Promote
+    batch_predict: dict[str, tuple[str, ...]]
+    drift: Drift

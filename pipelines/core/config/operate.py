@@ -87,3 +87,10 @@ class Takedown(Section):
     withdraw_share: Fraction
     weights_days: Positive = 30
     scan_days: Positive = 28
+
+
+class OperateSections(Section):
+    sweep: Sweep
+    takedown: Takedown
+    doctor: Doctor
+    housekeeping: Housekeeping

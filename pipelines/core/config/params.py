@@ -15,59 +15,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.annotate import Agreement, Analysis, GoldParams, Round
-from pipelines.core.config.base import Section, faults
-from pipelines.core.config.collect import (
-    ArcticShift,
-    Collect,
-    Corpus,
-    Dump,
-    Images,
-    Language,
-    Matrix,
-    Reddit,
-    Refresh,
-    Sandbox,
-    Source,
-    SourceName,
-    Texts,
-)
-from pipelines.core.config.curate import Dedupe, Quality, Sample, Split
-from pipelines.core.config.label import (
-    API,
-    Consent,
-    Ensemble,
-    FewShot,
-    InjectionTest,
-    Labeller,
-    Moderation,
-    Moderator,
-    Prompts,
-    Provider,
-    RemoteLabeller,
-    Silver,
-    VotesParams,
-)
-from pipelines.core.config.models import (
-    Baselines,
-    Chosen,
-    Drift,
-    EnsembleModel,
-    Evaluate,
-    Finetune,
-    Model,
-    PredictFinetuned,
-    Promote,
-    Prompted,
-    PromptedModel,
-    Repeats,
-    Report,
-    Train,
-    VotesModel,
-    WithRationales,
-)
-from pipelines.core.config.operate import Doctor, Housekeeping, Sweep, Takedown
-from pipelines.core.config.release import Export, Release
+from pipelines.core.config.annotate import AnnotateSections
+from pipelines.core.config.base import faults
+from pipelines.core.config.collect import CollectSections
+from pipelines.core.config.curate import CurateSections
+from pipelines.core.config.label import API, LabelSections, RemoteLabeller
+from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel, WithRationales
+from pipelines.core.config.operate import OperateSections
+from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
@@ -81,7 +36,9 @@ ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 ALL_CORPORA = "all-corpora"
 
 
-class Params(Section):
+class Params(
+    ReleaseSections, OperateSections, ModelSections, LabelSections, AnnotateSections, CurateSections, CollectSections
+):
     """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
     ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
@@ -89,56 +46,6 @@ class Params(Section):
 
     profile: str | None
     revisions: dict[str, int] = Field(default_factory=dict)
-    corpora: dict[str, Corpus]
-    matrix: Matrix
-    sources: dict[SourceName, Source]
-    dump: Dump
-    reddit: Reddit
-    refresh: Refresh = Field(default_factory=Refresh)
-    arctic_shift: ArcticShift
-    collect: Collect
-    images: Images
-    texts: Texts
-    language: Language
-    dedupe: Dedupe
-    sample: dict[str, Sample]
-    split: dict[str, Split]
-    quality: Quality
-    round: Round
-    agreement: Agreement
-    gold: dict[str, GoldParams]
-    providers: dict[str, Provider]
-    consents: dict[str, Consent] = Field(default_factory=dict)
-    labellers: dict[str, Labeller]
-    ensembles: dict[str, Ensemble]
-    moderators: dict[str, Moderator]
-    moderation: Moderation
-    prompts: Prompts = Field(default_factory=Prompts)
-    few_shot: FewShot
-    votes: VotesParams
-    silver: Silver
-    injection_test: InjectionTest
-    models: dict[str, Model]
-    prompted: Prompted
-    finetune: Finetune
-    predict_finetuned: PredictFinetuned
-    repeats: Repeats
-    baselines: Baselines
-    analysis: Analysis
-    evaluate: Evaluate
-    report: Report
-    train: Train
-    registry: dict[str, tuple[Chosen, ...]]
-    promote: Promote
-    batch_predict: dict[str, tuple[str, ...]]
-    drift: Drift
-    sweep: Sweep
-    takedown: Takedown
-    release: Release
-    export: Export
-    doctor: Doctor
-    housekeeping: Housekeeping
-    sandbox: Sandbox | None = None
 
     def weights(self, model: str) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.

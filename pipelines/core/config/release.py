@@ -87,3 +87,8 @@ class Export(Section):
     """Parameters of exports: ``licence`` is the text of ``LICENSE`` beside an exported model."""
 
     licence: Annotated[str, Field(min_length=1)]
+
+
+class ReleaseSections(Section):
+    release: Release
+    export: Export

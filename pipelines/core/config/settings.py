@@ -9,12 +9,13 @@ import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
 from pipelines.core.config import logins
-from pipelines.core.config.base import Section
+from pipelines.core.config.base import Positive, Section
 from pipelines.core.config.private_file import create_private
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
 
@@ -22,13 +23,8 @@ from pipelines.core.errors import BadParams, ConfigError, NoSecret
 HOME_FILE = Path(".git") / "corpus-home"
 
 # DVC's options of an S3 remote, and the variables that set them.
-REMOTE = {
-    "endpointurl": "ENDPOINT",
-    "region": "REGION",
-    "access_key_id": "ACCESS_KEY_ID",
-    "secret_access_key": "SECRET_ACCESS_KEY",
-    "session_token": "SESSION_TOKEN",
-}
+REMOTE = {name: name.upper() for name in ("region", "access_key_id", "secret_access_key", "session_token")}
+REMOTE["endpointurl"] = "ENDPOINT"
 
 
 # The first one that is set counts.
@@ -37,6 +33,7 @@ SECRETS = SECRET, SECRET_FILE, SECRET_COMMAND = "CORPUS_SECRET", "CORPUS_SECRET_
 _taken: dict[str, str] = {}
 # A place of the secret: in a home that also has the vault.
 GENERATED = "generated"
+Port = Annotated[int, Field(ge=0)]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # A secret manager on another host answers within this time.
 COMMAND_SECONDS = 30.0
@@ -51,13 +48,6 @@ def take_secret() -> None:
 def with_secret() -> dict[str, str]:
     """Return the environment variables with the project secret, for a process that opens the vault."""
     return _taken | os.environ
-
-
-def _number(variable: str, *, needs: str = "a port number", least: int = 0) -> int | None:
-    text = os.environ.get(variable)
-    if text and not (text.isdecimal() and int(text) >= least):
-        raise BadParams(where=variable, detail=f"needs {needs}")
-    return int(text) if text else None
 
 
 def find_home() -> Path:
@@ -116,80 +106,62 @@ def _remote_options(remote: str) -> dict[str, SecretStr]:
     return {key: SecretStr(value) for key, value in values.items()}
 
 
+def _below(template: str) -> Any:
+    return Field(default_factory=lambda values: template.format(home=values["home"]), validate_default=True)
+
+
 class Settings(Section):
     """Addresses and secrets, from ``CORPUS_*`` environment variables (docs/configuration.md lists them)."""
 
     home: Path
-    vault_url: str
-    vault_backup: Path | None
-    repo: str
-    remote: str
+    vault_url: str = _below("sqlite:///{home}/vault.sqlite")
+    vault_backup: Path | None = None
+    repo: str = _below("{home}/corpus.git")
+    remote: str = _below("{home}/remote")
     remote_options: dict[str, SecretStr]
-    cache: Path
-    dumps: Path
-    sandbox: Path
-    reddit_client_id: str
-    reddit_client_secret: str
-    reddit_url: str
-    reddit_oauth_url: str
-    arctic_shift_url: str
-    contact: str
-    sandbox_port: int | None
-    mlflow_tracking_uri: str | None
-    traces: bool
-    answers_url: str
-    refresh_url: str
-    journal_url: str
-    label_studio: Path
-    label_studio_env: Path
-    label_studio_port: int | None
-    label_studio_url: str | None
-    label_studio_key: SecretStr
-    annotation_files: Path
-    hub_url: str
-    hub_token: SecretStr
-    finetune_processes: int | None
+    cache: Path = _below("{home}/cache")
+    dumps: Path = _below("{home}/sandbox/dumps")
+    sandbox: Path = _below("{home}/sandbox")
+    reddit_client_id: str = ""
+    reddit_client_secret: str = ""
+    reddit_url: str = "https://www.reddit.com"
+    reddit_oauth_url: str = "https://oauth.reddit.com"
+    arctic_shift_url: str = "https://arctic-shift.photon-reddit.com"
+    contact: str = ""
+    sandbox_port: Port | None = None
+    mlflow_tracking_uri: str | None = None
+    traces: Annotated[bool, BeforeValidator(lambda text: text == "on")] = False
+    answers_url: str = _below("sqlite:///{home}/answers.sqlite")
+    refresh_url: str = _below("sqlite:///{home}/refresh.sqlite")
+    journal_url: str = _below("sqlite:///{home}/journal.sqlite")
+    label_studio: Path = _below("{home}/label_studio")
+    label_studio_env: Annotated[Path, AfterValidator(Path.resolve)] = Field(".label-studio", validate_default=True)
+    label_studio_port: Port | None = None
+    label_studio_url: str | None = None
+    label_studio_key: SecretStr = SecretStr("")
+    annotation_files: Path = _below("{home}/annotation")
+    hub_url: Annotated[str, AfterValidator(lambda url: url.rstrip("/"))] = "https://huggingface.co"
+    hub_token: SecretStr = SecretStr("")
+    finetune_processes: Positive | None = None
 
     @classmethod
     def from_env(cls) -> Settings:
         """Read the settings from the environment; paths and databases default to places under :func:`find_home`."""
         home = find_home()
-
-        def env(name: str, default: str) -> str:
-            return os.environ.get(f"CORPUS_{name}", default)
-
-        return cls(
-            home=home,
-            vault_url=env("VAULT_URL", f"sqlite:///{home}/vault.sqlite"),
-            vault_backup=Path(backup) if (backup := env("VAULT_BACKUP", "")) else None,
-            repo=env("REPO", f"{home}/corpus.git"),
-            remote=env("REMOTE", f"{home}/remote"),
-            remote_options=_remote_options(env("REMOTE", "")),
-            cache=Path(env("CACHE", f"{home}/cache")),
-            dumps=Path(env("DUMPS", f"{home}/sandbox/dumps")),
-            sandbox=Path(env("SANDBOX", f"{home}/sandbox")),
-            reddit_client_id=env("REDDIT_CLIENT_ID", ""),
-            reddit_client_secret=env("REDDIT_CLIENT_SECRET", ""),
-            reddit_url=env("REDDIT_URL", "https://www.reddit.com"),
-            reddit_oauth_url=env("REDDIT_OAUTH_URL", "https://oauth.reddit.com"),
-            arctic_shift_url=env("ARCTIC_SHIFT_URL", "https://arctic-shift.photon-reddit.com"),
-            contact=env("CONTACT", ""),
-            sandbox_port=_number("CORPUS_SANDBOX_PORT"),
-            mlflow_tracking_uri=_mlflow(home),
-            traces=env("TRACES", "off") == "on",
-            answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
-            refresh_url=env("REFRESH_URL", f"sqlite:///{home}/refresh.sqlite"),
-            journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
-            label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
-            label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),
-            label_studio_port=_number("CORPUS_LABEL_STUDIO_PORT"),
-            label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
-            label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
-            annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
-            hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
-            hub_token=SecretStr(env("HUB_TOKEN", "")),
-            finetune_processes=_number("CORPUS_FINETUNE_PROCESSES", needs="a number from 1 on", least=1),
-        )
+        texts = {name: os.environ.get(f"CORPUS_{name.upper()}") for name in cls.model_fields}
+        # an empty text is a value, except where the default is none
+        values: dict[str, Any] = {
+            name: text
+            for name, text in texts.items()
+            if text or (text == "" and cls.model_fields[name].default is not None)
+        }
+        values |= {"home": home, "mlflow_tracking_uri": _mlflow(home)}
+        values["remote_options"] = _remote_options(values.get("remote", ""))
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            [fault, *_] = error.errors()
+            raise BadParams(where=f"CORPUS_{str(fault['loc'][0]).upper()}", detail=fault["msg"]) from None
 
     def endpoint(self, provider: str) -> Endpoint:
         """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""

@@ -6,15 +6,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from pipelines.core.errors import ConfigError
 
 Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Tier = Literal["improved", "soft"]
 Mode = Literal["strict", "repair"]
+# No unknown keys in a scheme's file.
+CLOSED = ConfigDict(extra="forbid")
 TIERS = ("base", "improved", "soft")
 
 
@@ -49,7 +52,7 @@ class Preference:
     time ``ongoing`` displaces the one with time ``past``.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     name: Text
     tier: Tier
@@ -82,7 +85,7 @@ class Label:
     empty set).
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     name: Text
     code: Text
@@ -96,7 +99,7 @@ class Label:
 class Merge:
     """A set of labels (``labels``) that is treated as one label (``into``)."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     labels: frozenset[Text]
     into: Text
@@ -110,7 +113,7 @@ class LearntRule:
     nothing if it is ``None``, because a model that knows the errors on test is not scored on unseen items.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
     text: Text
     learnt_from: Text
@@ -118,29 +121,62 @@ class LearntRule:
 
 
 @dataclass(frozen=True)
+class Severity:
+    """The severity (``is``) of the labels that have these attributes."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+
+    where: Mapping[str, str]
+    level: Annotated[int, Field(alias="is", ge=0)]
+
+
+@dataclass(frozen=True)
 class Category:
     """One question about a record, with its possible labels.
 
     ``none`` is the label for "none of these": if it belongs to the task, it excludes all others (CRADLE's no_crisis);
-    if not, it is another name of the empty set (FigSIM). ``severities`` has each label's severity, 0 if the scheme
-    gives none. ``guidelines`` and ``special`` are for annotators and prompts, ``brief`` is for fine-tuning prompts.
-    ``learnt`` has those of their rules that were learnt from printed test errors, by text.
+    if not, it is another name of the empty set (FigSIM). ``guidelines`` and ``special`` are for annotators and prompts,
+    ``brief`` is for fine-tuning prompts. ``learnt`` has those of their rules that were learnt from printed test errors,
+    by text.
     """
 
-    key: str
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+
     kind: Literal["single", "multi"]
-    ordinal: bool
-    task: str
-    labels: tuple[Label, ...]
-    none: str | None
-    rules: tuple[Preference, ...]
-    merges: Mapping[str, Merge]
-    task_merge: str | None
-    severities: Mapping[str, int]
-    guidelines: tuple[str, ...]
-    special: tuple[str, ...]
-    brief: tuple[str, ...]
+    task: Text
+    labels: Annotated[tuple[Label, ...], Field(min_length=1)]
+    key: str = ""
+    ordinal: bool = False
+    none: str | None = None
+    rules: tuple[Preference, ...] = ()
+    merges: Mapping[str, Merge] = field(default_factory=dict)
+    task_merge: str | None = None
+    levels: Annotated[tuple[Severity, ...], Field(alias="severity")] = ()
+    guidelines: tuple[Text, ...] = ()
+    special: tuple[Text, ...] = ()
+    brief: tuple[Text, ...] = ()
     learnt: Mapping[str, LearntRule] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a category that contradicts itself."""
+        for rule in self.rules:
+            if rule.keep == rule.drop or rule.of in rule.same:
+                raise ValueError(f"rule {rule.name}: keep and drop must differ, and same must not contain `of`")
+        names = {label.name for label in self.labels}
+        merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
+        if unknown := ({self.none} - {None} | merged) - names:
+            raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
+        if self.task_merge is not None and self.task_merge not in self.merges:
+            raise ValueError(f"task_merge names {self.task_merge}, which merges does not have")
+        if not any(label.task for label in self.labels):
+            raise ValueError("every label has task: false")
+        meant: dict[str, str] = {}
+        for label in self.labels:
+            for spelling in (label.name, label.code, *label.aliases):
+                if not normal(spelling) or meant.setdefault(normal(spelling), label.name) != label.name:
+                    raise ValueError(f"'{spelling}' is empty or means more than one label")
+        if len(names) < len(self.labels):
+            raise ValueError("two labels have the same name")
 
     def worded(self, mode: Literal["paper", "improved"]) -> Category:
         """Return the category with the rules of prompts in a mode: in ``paper`` without learnt ones."""
@@ -159,6 +195,14 @@ class Category:
     def names(self) -> tuple[str, ...]:
         """The names of the labels that models may give, in the scheme's order (ordinal order for an ordinal one)."""
         return tuple(label.name for label in self.labels if label.task)
+
+    @cached_property
+    def severities(self) -> dict[str, int]:
+        """The severity of every label, 0 if the scheme gives none, by the label's name."""
+        return {
+            label.name: max((s.level for s in self.levels if s.where.items() <= label.attributes.items()), default=0)
+            for label in self.labels
+        }
 
     @cached_property
     def attributes(self) -> dict[str, Mapping[str, str]]:
@@ -250,6 +294,18 @@ class Category:
         return {}
 
 
+def _with_learnt(category: Any) -> Any:
+    """Set the learnt rules of a category of a file apart, by their texts."""
+    if not isinstance(category, dict):
+        return category
+    category, learnt = dict(category), dict[Any, Any]()
+    for name in ("guidelines", "special", "brief"):
+        if isinstance(rules := category.get(name), list):
+            learnt |= {rule.get("text"): rule for rule in rules if isinstance(rule, dict)}
+            category[name] = [rule.get("text") if isinstance(rule, dict) else rule for rule in rules]
+    return category | {"learnt": learnt}
+
+
 @dataclass(frozen=True)
 class Scheme:
     """The label scheme of a corpus: its categories, with their labels and rules.
@@ -258,15 +314,23 @@ class Scheme:
     ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
     """
 
-    name: str
-    version: int
-    title: str
-    item: str
-    role: str
-    purpose: str
-    categories: Mapping[str, Category]
-    display: Mapping[str, tuple[str, ...]]
-    digest: str
+    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
+
+    name: Name
+    version: Annotated[int, Field(ge=1)]
+    title: Text
+    item: Text
+    role: Text
+    purpose: Text
+    categories: Annotated[Mapping[Name, Annotated[Category, BeforeValidator(_with_learnt)]], Field(min_length=1)]
+    display: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a table with unknown labels."""
+        names = {label.name for category in self.categories.values() for label in category.labels}
+        if unknown := {name for row in self.display.values() for name in row} - names:
+            raise ValueError(f"display names labels that no category has: {', '.join(sorted(unknown))}")
 
     def category(self, key: str | None = None) -> Category:
         """Return the category with this key; without a key, return the only category."""
