@@ -6,7 +6,7 @@ Rows are models or labels, never items: the tables hold names, counts and scores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,29 +66,16 @@ def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str,
     ``metrics`` is the ``evaluate.json`` of the corpus. Training runs have ended before these scores are computed.
     """
     folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
-    for task, name, of_seed, scores in _by_seed(metrics):
-        files = [folder / f"train-{task}-{name}-{of_seed}.json"]
+    models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
+    seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    for task, name, seed, part in seeds:
+        scores = (part.get("all") or {}).get("figures") or {}
+        files = [folder / f"train-{task}-{name}-{seed}.json"]
         # named by the subset of its labels: see `Described.measured_as`
         model, _, subset = name.rpartition("-")
-        if not (folder / f"repeats-{subset}-{model}-{of_seed}.json").exists():
+        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
             files.append(folder / f"finetune-{subset}-{model}.json")
-        for file in files:
-            run = _run(file)
-            if run is not None:
+        for file in filter(Path.is_file, files):
+            if run := (json.loads(file.read_bytes()).get("weights") or {}).get("run"):
                 by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
     return by_run
-
-
-def _by_seed(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    for key, task in metrics["tasks"].items():
-        for name, model in task["models"].items():
-            for seed, part in model.get("by_seed", {}).items():
-                yield key, name, seed, (part.get("all") or {}).get("figures") or {}
-
-
-def _run(file: Path) -> str | None:
-    try:
-        weights = json.loads(file.read_bytes()).get("weights") or {}
-    except OSError:
-        return None
-    return weights.get("run")

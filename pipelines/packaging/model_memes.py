@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from pipelines.datasets.example import TEST, Example
 from pipelines.metrics.decoding import decide
 from pipelines.models import build
 from pipelines.packaging.model_described import REST, Described, asked
-from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, cells, says, texts
+from pipelines.train.predictors.inference import AT_ONCE, predict
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 HEAD = "head."
 START_OF_SCAN = b"\xff\xda"
@@ -40,27 +42,17 @@ def opened(pack: Path, described: Described) -> Asker:
     if {name for name in built.module.state_dict() if name.startswith(HEAD)} != set(rest):
         raise ConfigError("BaseUnfit", base=described.base, detail=f"{REST} does not have the weights of its head")
     built.module.load_state_dict(rest, strict=False)
-    module = ready(built.module)
     # float64: see ``decide``
     thresholds = np.array(described.thresholds or (), np.float64)
     seen = ExampleReader(described)
 
-    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
+    def ask(frame: pd.DataFrame) -> list[Prediction]:
         examples = seen.examples(frame)
         readable = [example for example in examples if example is not None]
-        scores = probabilities(
-            module,
-            lengths=[built.length(example) for example in readable],
-            prepare=lambda which: built.prepare([readable[n] for n in which]),
-            batch=described.batch,
-            labels=len(task.labels),
-            kind=task.kind,
-        )
+        scores = predict(built, examples=readable, task=task, batch=described.batch // AT_ONCE)
         built.forget()
-        answers = iter(
-            ServedAnswer(tuple(label for label in task.labels if label in labels), tuple(row))
-            for labels, row in zip(decide(scores, task=task, thresholds=thresholds), scores.tolist(), strict=True)
-        )
+        decided = decide(scores, task=task, thresholds=thresholds)
+        answers = map(Prediction, repeat(VOTE), decided, map(tuple, scores.tolist()))
         return [SILENT if example is None else next(answers) for example in examples]
 
     return ask

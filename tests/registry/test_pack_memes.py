@@ -239,19 +239,6 @@ def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Pa
     assert found.thresholds == tuple(numbers["thresholds"].values())
 
 
-def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> None:
-    path = lab.metrics("tiny-image", 1)
-    before = path.read_text()
-    numbers = json.loads(before)
-    numbers["history"][0]["validation_macro_f1"] += 0.01
-    try:
-        path.write_text(json.dumps(numbers))
-        with refused("NothingToPack", match="no finished run"):
-            lab.pack("tiny-image", to=tmp_path / "pack")
-    finally:
-        path.write_text(before)
-
-
 def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:
     recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
     client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)

@@ -7,7 +7,7 @@ by manual approval, before the first file is sent; a person who wants to publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import JournalRow
 from pipelines.core.config.settings import LOOPBACK, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, RegistryError
@@ -30,7 +31,6 @@ from pipelines.release.export.folder import (
     NotExportable,
     RemovalsDue,
     checked_repo,
-    digest,
     read,
 )
 from pipelines.release.release_store import NoSuchRelease, ReleaseEntry
@@ -70,7 +70,7 @@ def listing(*, settings: Settings, journal: Journal, vault: Vault, now: datetime
     journal.verify()
     sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
     rows = [row for _, row in sorted(last_rows(journal).items()) if row.event != "unpushed"]
-    return [_copy(row, current=lambda origin: current(origin, **sources)) for row in rows]
+    return [_copy(row, **sources) for row in rows]
 
 
 def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
@@ -99,9 +99,9 @@ def origin_of(row: JournalRow) -> ExportOrigin:
     return ExportOrigin(name=row.name.removeprefix(RELEASE), version=row.to_version, **values)
 
 
-def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -> HubCopy:
+def _copy(row: JournalRow, **sources: Any) -> HubCopy:
     origin = origin_of(row)
-    state, why, first = _state(row, origin=origin, current=current)
+    state, why, first = _state(row, origin=origin, **sources)
     source = f"release {origin.name}" if origin.version is None else f"model {origin.name} {origin.version}"
     remove = f"corpus export remove {origin.repo} --kind {origin.kind} {SEND}"
     replace = f"{first}corpus export {source} --repo {origin.repo} --to FOLDER; corpus export push FOLDER {SEND}"
@@ -118,12 +118,10 @@ def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -
     )
 
 
-def _state(
-    row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]
-) -> tuple[State, str, str]:
+def _state(row: JournalRow, *, origin: ExportOrigin, **sources: Any) -> tuple[State, str, str]:
     """Return the state of a copy, the reason, and a command that must come before it is replaced."""
     try:
-        now = current(origin)
+        now = current(origin, **sources)
     except RemovalsDue as error:
         return "outdated", f"the removal of {error.fields['count']} deleted posts is due", "corpus release refresh; "
     except NotExportable as error:
@@ -184,13 +182,15 @@ def push(
         ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
         and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
     """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
     signed(who, why)
     exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
     origin, api = exported.origin, _api(settings)
     place: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
     row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
     metrics: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
-    metrics |= {"export": digest(folder), "files": len(exported.files) + 1}
+    metrics |= {"export": sha256(folder / FILE), "files": len(exported.files) + 1}
     with _translated(settings):
         there = _files(api, place)
         if there - OF_HUB and not _last(origin.repo, kind=origin.kind, settings=settings, journal=journal):
@@ -198,7 +198,10 @@ def push(
         journal.append(origin.journal, event="pushing", metrics=metrics, **row)
         api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
         api.update_repo_settings(gated=GATED, **place)
-        _commit(api, folder=folder, exported=exported, present=there, place=place)
+        names = {FILE, *exported.files}
+        added = [CommitOperationAdd(name, folder / name) for name in sorted(names)]
+        gone = [CommitOperationDelete(name, is_folder=False) for name in sorted(there - names - OF_HUB)]
+        api.create_commit(operations=[*added, *gone], commit_message=MESSAGE, **place)
         deleted = _forget_earlier(api, exported=exported, place=place)
         refs = api.list_repo_refs(include_pull_requests=True, **place)
         commit = str(api.repo_info(**place).sha)
@@ -267,17 +270,6 @@ def _files(api: HfApi, place: dict[str, Any]) -> set[str]:
         return set(api.list_repo_files(**place))
     except RepositoryNotFoundError:
         return set()
-
-
-def _commit(api: HfApi, *, folder: Path, exported: Exported, present: set[str], place: dict[str, Any]) -> None:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    names = {FILE, *exported.files}
-    operations = [
-        *(CommitOperationAdd(name, folder / name) for name in sorted(names)),
-        *(CommitOperationDelete(name, is_folder=False) for name in sorted(present - names - OF_HUB)),
-    ]
-    api.create_commit(operations=operations, commit_message=MESSAGE, **place)
 
 
 def _forget_earlier(api: HfApi, *, exported: Exported, place: dict[str, Any]) -> int:
