@@ -10,25 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crisis_corpus.integrity import CARD
-
 Json = dict[str, Any]
 Columns = dict[str, list[Any]]
 """A table by column, as ``MlflowClient.log_table`` takes it."""
 FOLDER = "evaluation"  # of a run's artifacts
 PARTS = ("f1", "precision", "recall")
 FIGURES = ("macro_f1", "weighted_f1", "exact")
-
-
-def of_pack(pack: Path) -> dict[str, Columns]:
-    """Return the tables of a model package by file: ``labels.json``, from its card; none if the card has no scores."""
-    card = json.loads((pack / CARD).read_bytes())
-    measured = card.get("measured") or {} if isinstance(card, dict) else {}
-    rows = [
-        {"label": label, "items": scores["items"], **_cells(scores, PARTS)}
-        for label, scores in measured.get("labels", {}).items()
-    ]
-    return _tables({"labels": rows})
 
 
 def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
@@ -44,20 +31,16 @@ def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
                 | _cells(valid["labels"].get(label, {}), PARTS)
                 for label in task["labels"]
             ]
-    return _tables({"scores": scores, "labels": labels})
+    return {
+        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
+        for name, table in (("scores", scores), ("labels", labels))
+        if table
+    }
 
 
 def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> Json:
     ends = {"": "mean", "_low": "low", "_high": "high"}
     return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
-
-
-def _tables(rows: Mapping[str, list[Json]]) -> dict[str, Columns]:
-    return {
-        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
-        for name, table in rows.items()
-        if table
-    }
 
 
 def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:

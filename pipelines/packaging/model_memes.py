@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -78,16 +78,12 @@ class ExampleReader:
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
         if self._reads and self._ocr is None and None in words:
             raise Malformed(f"'text' of row {words.index(None)} is missing, and this model has no OCR of its own")
-        wanted = [
-            data if self._looks or (self._reads and text is None) else None
-            for data, text in zip(pictures, words, strict=True)
-        ]
-        return [
-            self._example(row, picture=picture, text=text)
-            for row, (picture, text) in enumerate(zip(self._decoded(wanted), words, strict=True))
-        ]
+        wanted = [data if self._looks or text is None else None for data, text in zip(pictures, words, strict=True)]
+        with Decoder(self._decode) if any(wanted) else nullcontext() as decoder:
+            decoded = [_plain(data, decoder=decoder) if data and decoder else None for data in wanted]
+        return [self._example(row, *cell) for row, cell in enumerate(zip(decoded, words, strict=True))]
 
-    def _example(self, row: int, *, picture: bytes | None, text: str | None) -> Example | None:
+    def _example(self, row: int, picture: bytes | None, text: str | None) -> Example | None:
         if picture is None and (self._looks or text is None):
             return None
         words = ""
@@ -96,12 +92,6 @@ class ExampleReader:
             if not self._looks and not says(words):
                 return None
         return Example((str(row), 0), TEST, words, picture if self._looks else None, None, "")
-
-    def _decoded(self, pictures: Sequence[bytes | None]) -> list[bytes | None]:
-        if not any(pictures):
-            return [None] * len(pictures)
-        with Decoder(self._decode) as decoder:
-            return [_plain(data, decoder=decoder) if data else None for data in pictures]
 
     def _read(self, picture: bytes) -> str:
         if self._engine is None and self._ocr is not None:

@@ -22,8 +22,10 @@ def opened(pack: Path, described: Described) -> Asker:
     scheme, task = asked(pack, described=described)
     predictor: Predictor
     if isinstance(described.spec, SftModel):
-        lengths = {"max_length": described.spec.max_length, "max_new_tokens": described.max_new_tokens or 0}
-        predictor = Generator(pack, task=task, scheme=scheme, batch=described.batch, folder=pack, **lengths)
+        length, room = described.spec.max_length, described.max_new_tokens or 0
+        predictor = Generator(
+            pack, task=task, scheme=scheme, max_length=length, max_new_tokens=room, batch=described.batch, folder=pack
+        )
     else:
         predictor = EncoderPredictor(pack, task=task)
 

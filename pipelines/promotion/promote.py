@@ -8,6 +8,7 @@ only be finished by repeating the call or undone by :func:`abandon`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, Standing, standing
@@ -141,7 +142,7 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
     last = context.journal.last(name)
     same = (last.event, last.to_version, last.who, last.why) if last is not None else None
     if last is None or same != ("refused", version, who.strip(), why.strip()):
-        row = {"from_version": now.champion, "to_version": version, "files": rejected.digest or None}
+        row: dict[str, Any] = {"from_version": now.champion, "to_version": version, "files": rejected.digest or None}
         last = context.journal.append(name, event="refused", who=who, why=why, **row)
     dismiss(name, version, registry=context.registry)
     return last
@@ -156,7 +157,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
             raise ConfigError("NothingToUndo", name=name, detail="no change of the champion is in progress")
         # repeated after the row was written; the alias may not be restored yet
         return replace(_settled(name, context=context), row=closing[-1])
-    versions = {"from_version": now.intention.to_version, "to_version": now.champion}
+    versions: dict[str, Any] = {"from_version": now.intention.to_version, "to_version": now.champion}
     row = context.journal.append(name, event="abandoned", who=who, why=why, **versions, after=now.head)
     _settled(name, context=context)
     return Moved(name, now.champion, row)

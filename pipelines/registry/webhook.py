@@ -124,11 +124,11 @@ WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
 NOTICE = 0
 
 
-class _Table(MappedAsDataclass, DeclarativeBase, kw_only=True):
+class _Table(MappedAsDataclass, DeclarativeBase):
     """The tables of subscribers and deliveries."""
 
 
-class Subscriber(_Table):
+class Subscriber(_Table, kw_only=True):
     """One subscriber of webhooks.
 
     Args:
@@ -146,7 +146,7 @@ class Subscriber(_Table):
     since: Mapped[str] = mapped_column(sa.Text, repr=False)
 
 
-class Delivery(_Table):
+class Delivery(_Table, kw_only=True):
     """One webhook for one subscriber; ``answer`` is the HTTP status or error of the last attempt to send it.
 
     ``name`` is the model and ``number`` the journal row that it is about, 0 for drift.

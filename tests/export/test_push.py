@@ -79,14 +79,6 @@ def remove_some(world: World) -> set[str]:
     return set(found)
 
 
-def test_a_plan_sends_nothing(folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal) -> None:
-    told = copies.plan(folder, **given)
-    assert (told["hub"], told["repo"], told["kind"], told["replaces"]) == (hub.url, REPO, "dataset", False)
-    assert told["files"]["data/train.parquet"] == (folder / "data/train.parquet").stat().st_size
-    assert sum(told["files"].values()) == told["bytes"] and "export.json" in told["files"]
-    assert hub.requests == [] and events(journal) == []
-
-
 def test_a_push_sends_the_folder_to_a_private_gated_repository(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
@@ -96,22 +88,12 @@ def test_a_push_sends_the_folder_to_a_private_gated_repository(
     assert {name: data for name, data in repository.files.items() if name != ".gitattributes"} == expected
     assert repository.first == (True, "manual"), "before the first file arrived"
     assert told["commit"] == repository.refs["refs/heads/main"] and told["url"] == f"{hub.url}/datasets/{REPO}"
-    assert len(repository.reachable()) == 1 and told["other_refs"] == []
+    assert len(repository.history) == 1 and told["other_refs"] == []
     assert events(journal) == [("release/p1", "pushing"), ("release/p1", "pushed")]
     row = journal.rows()[-1]
     assert (row.who, row.why) == ("Ada Writer", "request 12")
     assert (row.metrics["commit"], row.metrics["repo"]) == (told["commit"], REPO)
     assert hub.tokens <= {TOKEN, ""} and states(given) == [(REPO, "current")]
-
-
-@pytest.mark.faults
-def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path) -> None:
-    copies.push(folder, **WHO, **given)
-    for name, data in on_hub(hub).files.items():
-        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "copy" / name).write_bytes(data)
-    rows = test_release_export.loaded(tmp_path / "copy", cache=tmp_path / "cache")["rows"]
-    assert rows == {path.stem: pq.read_table(path).to_pylist() for path in (folder / "data").iterdir()}
 
 
 def test_after_removals_the_copy_is_outdated_and_a_push_leaves_nothing_of_them(
@@ -178,7 +160,7 @@ def test_a_repository_with_files_of_others_is_left_alone(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
     theirs = hub.repos["dataset", REPO] = Repository(private=False)
-    theirs.add({".gitattributes": b"", "data.csv": b"theirs"}, parent=None)
+    theirs.add({".gitattributes": b"", "data.csv": b"theirs"})
     with refused("NotOurs", match="1 files"):
         copies.push(folder, **WHO, **given)
     assert theirs.files["data.csv"] == b"theirs" and theirs.gated is False and events(journal) == []
@@ -205,7 +187,7 @@ def test_a_push_that_fails_is_listed_and_can_be_repeated(
     assert copy.state == "unfinished" and "corpus export push" in copy.do
     hub.fail = ""
     copies.push(folder, **WHO, **given)
-    assert states(given) == [(REPO, "current")] and len(on_hub(hub).reachable()) == 1
+    assert states(given) == [(REPO, "current")] and len(on_hub(hub).history) == 1
 
 
 def test_a_wrong_token_and_a_hub_that_does_not_answer(

@@ -220,16 +220,6 @@ def test_base64_is_as_good_as_bytes_and_anything_else_is_refused(loaded: Any) ->
         assert caught.value.get_http_status_code() == 400
 
 
-def test_an_answer_does_not_depend_on_its_company(lab: Lab, loaded: Any) -> None:
-    rows = list(lab.inputs("test").values())
-    for name in MODELS:
-        together = asked(loaded[name], *rows)
-        for n in (0, 5):
-            [alone] = asked(loaded[name], rows[n])
-            assert alone[0] == together[n][0]
-            np.testing.assert_allclose(alone[1], together[n][1], atol=1e-5)
-
-
 def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Path) -> None:
     scores = {seed: json.loads(lab.metrics("tiny-text", seed).read_text())["validation_macro_f1"] for seed in SEEDS}
     best = min(SEEDS, key=lambda seed: (-scores[seed], seed))
