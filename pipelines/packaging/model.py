@@ -140,22 +140,17 @@ ARTIFACT, SCRIPT = "pack", "serve.py"
 OPENERS = dict.fromkeys(OF_POSTS, "model_posts") | dict.fromkeys(("text", "image", "fusion"), "model_memes")
 ENTRY = '''"""Opens the pack that came with this version."""
 
-import gc
 import sys
 
 from mlflow.models import set_model
 
-# see `model_opening` of the package that is imported here
-compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
-sys.dont_write_bytecode = True
-gc.disable()
+# compiled files would change the digest of the version's files
+compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
     from {package}.packaging.{opener} import opened
     from {package}.packaging.model_pyfunc import Served
 finally:
     sys.dont_write_bytecode = compiling
-    if collecting:
-        gc.enable()
 
 set_model(Served(opened))
 '''

@@ -54,24 +54,15 @@ def new_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def body(row: JournalRow) -> str:
+def _body(event: str, *, at: str, **data: Any) -> str:
+    """Return the webhook's body for an event: of a row of the journal, or ``drift``."""
+    return canonical({"type": f"model.{event}", "timestamp": at, "data": data | {"event": event, "at": at}})
+
+
+def _row_body(row: JournalRow) -> str:
     """Return the webhook's body for a journal row: the row without the reason (``why``)."""
-    data = {
-        "name": row.name,
-        "event": row.event,
-        "from": row.from_version,
-        "to": row.to_version,
-        "who": row.who,
-        "at": row.at,
-        "token": row.digest,
-    }
-    return canonical({"type": f"model.{row.event}", "timestamp": row.at, "data": data})
-
-
-def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
-    """Return the webhook's body for a drifting champion: by month, the names of the quantities that have drifted."""
-    data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
-    return canonical({"type": "model.drift", "timestamp": at, "data": data})
+    versions = {"from": row.from_version, "to": row.to_version}
+    return _body(row.event, at=row.at, name=row.name, who=row.who, token=row.digest, **versions)
 
 
 def check(url: str) -> None:
@@ -208,7 +199,8 @@ class Watch:
 
         ``months`` has by month the names of the quantities that have drifted.
         """
-        mark, body = (drift_body(name, version=version, months=months, at=at) for at in ("", self._now()))
+        drift = {"name": name, "version": version, "months": dict(months)}
+        mark, body = (_body("drift", at=at, **drift) for at in ("", self._now()))
         wanted = [subscriber for subscriber in self.subscribers() if subscriber.name in (None, name)]
         return self._queue(self._delivery(each, mark=mark, name=name, number=NOTICE, body=body) for each in wanted)
 
@@ -255,7 +247,7 @@ class Watch:
         known = {subscriber.id: subscriber for subscriber in self.subscribers()}
         rows = [row for row in self._journal.rows() if row.event in VISIBLE]
         self._queue(
-            self._delivery(subscriber, mark=row.digest, name=row.name, number=row.number, body=body(row))
+            self._delivery(subscriber, mark=row.digest, name=row.name, number=row.number, body=_row_body(row))
             for subscriber in known.values()
             for row in rows
             if subscriber.name in (None, row.name) and row.number > json.loads(subscriber.since).get(row.name, 0)

@@ -173,10 +173,7 @@ def test_files_that_are_not_the_registered_ones_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("fusion", "its head"), ("rule", "kind 'rule'")],
-)
+@pytest.mark.parametrize(("kind", "said"), [("fusion", "its head"), ("rule", "kind 'rule'")])
 def test_kinds_that_transformers_does_not_load_are_refused(
     context: Context, tmp_path: Path, kind: str, said: str
 ) -> None:
