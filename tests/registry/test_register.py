@@ -263,6 +263,7 @@ def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) 
     context.registry.tag(other, {PACK: sha256(integrity.place(folder) / integrity.FILES)})
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (2, True)
+    assert [v.version for v in context.registry.versions(NAME)] == [1, 2]
 
 
 def test_of_two_versions_of_one_pack_the_second_goes(context: Context, folder: Path) -> None:
@@ -277,12 +278,6 @@ def test_of_two_versions_of_one_pack_the_second_goes(context: Context, folder: P
     assert [v.version for v in context.registry.versions(NAME)] == [1]
     # the number is not given again
     assert put(NAME, saved(context, to=folder.with_name("other"), knows=2), context=context, **WHO)[0].version == 3
-
-
-def test_versions_that_others_registered_stay(context: Context, folder: Path) -> None:
-    add(context, knows=4)
-    assert put(NAME, folder, context=context, **WHO)[0].version == 2
-    assert [v.version for v in context.registry.versions(NAME)] == [1, 2]
 
 
 CHOSEN = Chosen(model="encoder", subset="consensus")

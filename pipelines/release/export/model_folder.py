@@ -173,7 +173,7 @@ LOAD_OTHERWISE = (
     "the Hub, set a text or image encoder, or a fine-tuned model, under registry in params.yaml and register it."
 )
 # The parts of a package that are not exported: ids of records, the list of files with them, what the card replaces.
-LEFT_OUT = frozenset({integrity.RECORDS, integrity.FILES, integrity.PAGE, DESCRIPTION})
+LEFT_OUT = (integrity.RECORDS, integrity.FILES, integrity.PAGE, DESCRIPTION)
 CONFIG, THRESHOLDS, INSTRUCTION = "config.json", "thresholds.json", "prompt.json"
 # Settings in which libraries note the folder that a model was loaded from.
 PLACES = ("_name_or_path", "name_or_path")
@@ -224,11 +224,7 @@ def _refused(what: str, detail: str) -> NotExportable:
 
 def _copy(pack: Path, *, to: Path, described: Described) -> None:
     """Copy a package's files for the Hub, and add what its ``model.json`` tells a user of the weights."""
-    for path in sorted(path for path in pack.rglob("*") if path.is_file()):
-        name = path.relative_to(pack)
-        if name.as_posix() not in LEFT_OUT:
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, to / name)
+    shutil.copytree(pack, to, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     scheme, task = asked(pack, described=described)
     for path in to.rglob("*config.json"):
         _write(path, {key: value for key, value in json.loads(path.read_bytes()).items() if key not in PLACES})
