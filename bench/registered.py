@@ -54,6 +54,7 @@ from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
+from pipelines.train.predictors.inference import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5
@@ -102,7 +103,8 @@ def packed(shape: str, *, to: Path) -> Path:
         epochs=1,
     )  # fmt: skip
     identity = Calibration("multi", np.tile([1.0, 0.0], (len(task.labels), 1)))
-    recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json())
+    recipe = {"batch": BATCH // AT_ONCE}
+    recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json(), recipe=recipe)
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",

@@ -37,6 +37,8 @@ def opened(pack: Path, described: Described) -> Asker:
         posts = [Post("", title, body) for title, body in zip(titles, bodies, strict=True)]
         readable = [says(post.title) or says(post.body) for post in posts]
         answers = iter(predictor.predict([post.text for post, known in zip(posts, readable, strict=True) if known]))
+        if isinstance(predictor, EncoderPredictor):
+            predictor.forget()
         return [next(answers) if known else SILENT for known in readable]
 
     return ask
