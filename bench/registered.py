@@ -34,7 +34,7 @@ import torch
 import transformers
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import TrainedWeights, listing
+from crisis_corpus.integrity import Learnt, TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.models import EncoderModel
 from pipelines.core.config.params import load
@@ -47,13 +47,14 @@ from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.pretrained import tiny
 from pipelines.packaging import model
-from pipelines.packaging.model_described import SCHEME, Described, TrainingSet
+from pipelines.packaging.model_described import SCHEME, Described
 from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
+from pipelines.train.predictors.inference import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5
@@ -102,11 +103,12 @@ def packed(shape: str, *, to: Path) -> Path:
         epochs=1,
     )  # fmt: skip
     identity = Calibration("multi", np.tile([1.0, 0.0], (len(task.labels), 1)))
-    recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json())
+    recipe = {"batch": BATCH // AT_ONCE}
+    recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json(), recipe=recipe)
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",
-        split_digest="0" * 64, votes_digest=None, train=TrainingSet(records=0, digest="0" * 64),
+        split_digest="0" * 64, votes_digest=None, train=Learnt(records=0, digest="0" * 64),
         weights=TrainedWeights(run=None, files={}), spec=spec, scrub=params.collect.scrub, batch=BATCH,
     ).write(to)  # fmt: skip
     shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)

@@ -30,8 +30,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.registry.journal import Journal
-    from pipelines.store.vault.vault import Vault
+    from pipelines.release.export.hub import Hub
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -73,12 +72,8 @@ def push(
     yes: Yes = False,
 ) -> None:
     """Print which files of a folder would be sent to the Hub; with --send, replace the repository's content by them."""
-    from pipelines.release.export import hub as stage
-
-    settings = Settings.from_env()
-    with _opened(settings) as (vault, journal):
-        options: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now()}
-        planned = stage.plan(folder, **options)
+    with _opened() as hub:
+        planned = hub.plan(folder)
         if not send:
             emit(planned | {"sent": False})
             return
@@ -86,7 +81,7 @@ def push(
         count, place = len(planned["files"]), f"{planned['repo']} on {planned['hub']}"
         confirm(f"sends {count} files to {place} and deletes all earlier files there", count=count, yes=yes)
         with doing("sending the files"):
-            emit(stage.push(folder, who=person, why=reason, **options) | {"sent": True})
+            emit(hub.push(folder, who=person, why=reason) | {"sent": True})
 
 
 @app.command("remove")
@@ -100,30 +95,24 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Print which repository would be deleted from the Hub; with --send, delete it with its history."""
-    from pipelines.release.export import hub as stage
-
     if kind not in ("dataset", "model"):
         raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
-    settings = Settings.from_env()
-    with _opened(settings) as (_, journal):
-        options: dict[str, Any] = {"kind": kind, "settings": settings, "journal": journal}
-        planned = stage.remove(repo, who="", why="", send=False, **options)
+    options: dict[str, Any] = {"kind": kind}
+    with _opened() as hub:
+        planned = hub.remove(repo, who="", why="", send=False, **options)
         if not send:
             emit(planned)
             return
         person, reason = decided(who, why)
         confirm(f"deletes the repository {repo} on {planned['hub']} with its history", count=1, yes=yes)
-        emit(stage.remove(repo, who=person, why=reason, **options))
+        emit(hub.remove(repo, who=person, why=reason, **options))
 
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the copies on the Hub, which of them are outdated, and the commands that replace or remove them."""
-    from pipelines.release.export import hub
-
-    settings = Settings.from_env()
-    with _opened(settings) as (vault, journal):
-        listed = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
+    with _opened() as hub:
+        listed = hub.listing()
     if as_json:
         emit({"copies": [asdict(copy) for copy in listed]})
         return
@@ -136,8 +125,10 @@ def list_(as_json: AsJson = False) -> None:
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[tuple[Vault, Journal]]:
+def _opened() -> Iterator[Hub]:
     from pipelines.registry.journal import Journal
+    from pipelines.release.export.hub import Hub
 
+    settings = Settings.from_env()
     with open_vault(settings) as vault, Journal.of(settings) as journal:
-        yield vault, journal
+        yield Hub(settings, journal, vault, now())

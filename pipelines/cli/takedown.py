@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -221,14 +222,14 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
     """
     from crisis_corpus.journal import JournalBroken
     from pipelines.registry.journal import Journal
-    from pipelines.release.export import hub
+    from pipelines.release.export.hub import Hub
 
     with Journal.of(settings) as journal:
         try:
-            listed = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
+            listed = Hub(settings, journal, vault, now()).listing()
         except JournalBroken:
             return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
-    late = hub.outdated(listed)
+    late = [asdict(copy) for copy in listed if copy.state != "current"]
     return {"hub": late} if late else {}
 
 

@@ -7,7 +7,7 @@ package's ``calibration.json`` (dev); nothing is measured here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,21 +222,22 @@ def _crises(crises: Json, *, thing: str) -> Iterator[str]:
         yield f"A crisis was missed in {rate(severity['missed'])} {thing}s that describe one."
     if severity["alarms"]["count"]:
         yield f"A crisis was found in {rate(severity['alarms'])} {thing}s that describe none."
-    swaps = [swap for confusion in crises["confusions"].values() for swap in confusion["swaps"] if swap["count"]]
-    for swap in sorted(swaps, key=lambda swap: (-swap["rate"], swap["gold"], swap["said"]))[:COMMONEST]:
-        yield f"`{swap['gold']}` was predicted as `{swap['said']}` in {rate(swap)} cases."
-    wide = [(kind, over["over"]) for kind, over in crises["over_extension"].items() if over["over"]["count"]]
-    for kind, over in sorted(wide, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+    swaps = (swap for confusion in crises["confusions"].values() for swap in confusion["swaps"])
+    for (gold, said), swap in _commonest((((swap["gold"], swap["said"]), swap) for swap in swaps), COMMONEST):
+        yield f"`{gold}` was predicted as `{said}` in {rate(swap)} cases."
+    for kind, over in _commonest(((kind, row["over"]) for kind, row in crises["over_extension"].items()), 1):
         yield f"{kind.replace('_', ' ').capitalize()} is most often added wrongly: to {rate(over)} {thing}s without it."
 
 
 def _mistakes(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
     if errors["wrong"]["count"]:
         yield f"Its answer differed from the annotators' for {rate(errors['wrong'])} answers."
-    if not ordinal:
-        return
-    words = {"under": "too mild", "over": "too grave"}
-    for way, word in words.items():
-        rates = [(label, row[way]) for label, row in errors["by_label"].items() if row[way]["count"]]
-        for label, row in sorted(rates, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+    for way, word in {"under": "too mild", "over": "too grave"}.items() if ordinal else ():
+        for label, row in _commonest(((label, row[way]) for label, row in errors["by_label"].items()), 1):
             yield f"It is {word} most often for {thing}s of `{label}`: {rate(row)}."
+
+
+def _commonest(rates: Iterable[tuple[Any, Json]], n: int) -> list[tuple[Any, Json]]:
+    """Return the ``n`` entries with the highest rates, those without a case left out; ties in order of their keys."""
+    known = [(key, row) for key, row in rates if row["count"]]
+    return sorted(known, key=lambda each: (-each[1]["rate"], each[0]))[:n]

@@ -6,11 +6,9 @@ Rows are models or labels, never items: the tables hold names, counts and scores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-from crisis_corpus.integrity import CARD
 
 Json = dict[str, Any]
 Columns = dict[str, list[Any]]
@@ -18,17 +16,6 @@ Columns = dict[str, list[Any]]
 FOLDER = "evaluation"  # of a run's artifacts
 PARTS = ("f1", "precision", "recall")
 FIGURES = ("macro_f1", "weighted_f1", "exact")
-
-
-def of_pack(pack: Path) -> dict[str, Columns]:
-    """Return the tables of a model package by file: ``labels.json``, from its card; none if the card has no scores."""
-    card = json.loads((pack / CARD).read_bytes())
-    measured = card.get("measured") or {} if isinstance(card, dict) else {}
-    rows = [
-        {"label": label, "items": scores["items"], **_cells(scores, PARTS)}
-        for label, scores in measured.get("labels", {}).items()
-    ]
-    return _tables({"labels": rows})
 
 
 def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
@@ -44,20 +31,16 @@ def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
                 | _cells(valid["labels"].get(label, {}), PARTS)
                 for label in task["labels"]
             ]
-    return _tables({"scores": scores, "labels": labels})
+    return {
+        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
+        for name, table in (("scores", scores), ("labels", labels))
+        if table
+    }
 
 
 def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> Json:
     ends = {"": "mean", "_low": "low", "_high": "high"}
     return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
-
-
-def _tables(rows: Mapping[str, list[Json]]) -> dict[str, Columns]:
-    return {
-        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
-        for name, table in rows.items()
-        if table
-    }
 
 
 def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -66,29 +49,16 @@ def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str,
     ``metrics`` is the ``evaluate.json`` of the corpus. Training runs have ended before these scores are computed.
     """
     folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
-    for task, name, of_seed, scores in _by_seed(metrics):
-        files = [folder / f"train-{task}-{name}-{of_seed}.json"]
+    models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
+    seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    for task, name, seed, part in seeds:
+        scores = (part.get("all") or {}).get("figures") or {}
+        files = [folder / f"train-{task}-{name}-{seed}.json"]
         # named by the subset of its labels: see `Described.measured_as`
         model, _, subset = name.rpartition("-")
-        if not (folder / f"repeats-{subset}-{model}-{of_seed}.json").exists():
+        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
             files.append(folder / f"finetune-{subset}-{model}.json")
-        for file in files:
-            run = _run(file)
-            if run is not None:
+        for file in filter(Path.is_file, files):
+            if run := (json.loads(file.read_bytes()).get("weights") or {}).get("run"):
                 by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
     return by_run
-
-
-def _by_seed(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    for key, task in metrics["tasks"].items():
-        for name, model in task["models"].items():
-            for seed, part in model.get("by_seed", {}).items():
-                yield key, name, seed, (part.get("all") or {}).get("figures") or {}
-
-
-def _run(file: Path) -> str | None:
-    try:
-        weights = json.loads(file.read_bytes()).get("weights") or {}
-    except OSError:
-        return None
-    return weights.get("run")

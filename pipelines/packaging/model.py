@@ -17,13 +17,15 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
@@ -41,9 +43,6 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = {"pipelines": "", "crisis_corpus": "crisis_corpus"}
 LOCK = "requirements.lock"
 MENTIONED = re.compile(rf"\b({'|'.join(OURS)})(?=\.\w|\s+import\b)")
-# Libraries and modules that no consumer should need.
-SETTINGS = "pipelines.core.config.params"
-UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", SETTINGS})
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
@@ -67,42 +66,34 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield each module name that a file may import, and whether the import runs when the file is imported."""
-    tree = ast.parse(path.read_bytes())
-    late = {id(node) for each in ast.walk(tree) if isinstance(each, _FUNCTION) for node in ast.walk(each)}
-    skipped = {
-        id(node)
-        for each in ast.walk(tree)
-        if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test)
-        for line in each.body
-        for node in ast.walk(line)
-    }
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) not in late) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                yield name, id(node) not in late
+    yield from _imports(ast.parse(path.read_bytes()), at_once=True)
 
 
-_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+def _imports(node: ast.AST, *, at_once: bool) -> Iterator[tuple[str, bool]]:
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, at_once) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield from ((name, at_once) for name in (node.module, *(f"{node.module}.{a.name}" for a in node.names)))
+    elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+        late = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from _imports(child, at_once=at_once and not late)
 
 
 def write(roots: Sequence[str], *, to: Path) -> str:
     """Write the Python package with the modules that ``roots`` need and their weights below ``to``; return its name."""
     files = closure(roots)
-    refuse(files)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode())
     for path in (data := _data(files)):
         digest.update(path.read_bytes())
     package = f"corpus_model_{digest.hexdigest()[:16]}"
+    copies = {top: ".".join(filter(None, (package, place))) for top, place in OURS.items()}
     for name, text in texts.items():
         top = name.partition(".")[0]
         place = to / package / OURS[top] / files[name].relative_to(ROOT / top)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(MENTIONED.sub(lambda match: _copied(match[1], package), text), encoding="utf-8")
+        place.write_text(MENTIONED.sub(lambda match: copies[match[1]], text), encoding="utf-8")
     for path in data:
         shutil.copy(path, to / package / path.relative_to(ROOT / "pipelines"))
     return package
@@ -114,32 +105,16 @@ def _data(files: dict[str, Path]) -> list[Path]:
     return sorted(f for path in files.values() for p in patterns for f in path.parent.glob(p.format(path.stem)))
 
 
-def _copied(top: str, package: str) -> str:
-    return f"{package}.{OURS[top]}" if OURS[top] else package
-
-
-def refuse(files: dict[str, Path]) -> None:
-    """Raise TooMuchCode if modules (name -> file) import, even in functions, a library that users should not need."""
-    guilty: dict[str, set[str]] = {}
-    for module, path in files.items():
-        for name, _ in imported(path):
-            library = name if name == SETTINGS else name.partition(".")[0]
-            if library in UNWANTED:
-                guilty.setdefault(library, set()).add(module)
-    if guilty:
-        modules = sorted(set().union(*guilty.values()))
-        raise ConfigError("TooMuchCode", libraries=", ".join(sorted(guilty)), modules=", ".join(modules))
-
-
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
     """Return pinned requirements of the libraries in ``more`` and of those that the modules' closure imports."""
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
-    foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}}
-    pins = _pins(lock)
-    libraries = {_distribution(name) for name in foreign}
-    for library in sorted(libraries - {None} - pins.keys(), key=str):
+    foreign = {name.partition(".")[0] for name in {*names, *more}} - {*OURS, *sys.stdlib_module_names}
+    lines = lock.read_text().splitlines() if lock.is_file() else []
+    pins = {line.partition("==")[0]: line.split()[0] for line in lines if "==" in line and line[0].isalnum()}
+    libraries = {_distribution(name) for name in foreign if name in _packages()}
+    for library in sorted(libraries - pins.keys()):
         raise ConfigError("NotLocked", library=library)
-    return sorted(pins[library] for library in libraries if library)
+    return sorted(pins[library] for library in libraries)
 
 
 def _file(name: str) -> Path | None:
@@ -150,60 +125,32 @@ def _file(name: str) -> Path | None:
 
 
 @cache
-def _packages() -> dict[str, list[str]]:
-    return {name: sorted(set(owners)) for name, owners in metadata.packages_distributions().items()}
+def _packages() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
 
 
-def _distribution(name: str) -> str | None:
-    """Return the distribution that provides an importable name, or ``None`` if there is none."""
-    top = name.partition(".")[0]
-    owners = [_normal(owner) for owner in _packages().get(top, ())]
-    if len(owners) < 2 or _normal(top) in owners:
-        return _normal(top) if _normal(top) in owners else next(iter(owners), None)
-    place = name.replace(".", "/")
-    for owner in owners:
-        files = map(str, metadata.files(owner) or ())
-        if any(file in {f"{place}.py", f"{place}/__init__.py"} for file in files):
-            return owner
-    return None
-
-
-def _pins(lock: Path) -> dict[str, str]:
-    lines = lock.read_text().splitlines() if lock.is_file() else []
-    return {_normal(line.partition("==")[0]): line.split()[0] for line in lines if "==" in line and line[0].isalnum()}
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _distribution(package: str) -> str:
+    """Return the distribution that provides an importable package: of several, the one of its name."""
+    owners = sorted(map(canonicalize_name, _packages()[package]))
+    return name if (name := canonicalize_name(package)) in owners else owners[0]
 
 
 ARTIFACT, SCRIPT = "pack", "serve.py"
 # Kind -> the module that opens it. Modules that are imported by a computed name are additional roots.
-OPENERS = {
-    "encoder": "model_encoder",
-    "sft": "model_sft",
-    "text": "model_memes",
-    "image": "model_memes",
-    "fusion": "model_memes",
-}
+OPENERS = dict.fromkeys(OF_POSTS, "model_posts") | dict.fromkeys(("text", "image", "fusion"), "model_memes")
 ENTRY = '''"""Opens the pack that came with this version."""
 
-import gc
 import sys
 
 from mlflow.models import set_model
 
-# see `model_opening` of the package that is imported here
-compiling, collecting = sys.dont_write_bytecode, gc.isenabled()
-sys.dont_write_bytecode = True
-gc.disable()
+# compiled files would change the digest of the version's files
+compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
     from {package}.packaging.{opener} import opened
     from {package}.packaging.model_pyfunc import Served
 finally:
     sys.dont_write_bytecode = compiling
-    if collecting:
-        gc.enable()
 
 set_model(Served(opened))
 '''
@@ -277,9 +224,8 @@ def _checked(pack: Path) -> Described:
     if wrong := [*faults["files"], *faults["pickle"], *faults["card"]]:
         raise RegistryError("NotServable", name=described.name, detail="; ".join(wrong))
     if described.kind not in OPENERS:
-        raise RegistryError(
-            "NotServable", name=described.name, detail=f"models of kind '{described.kind}' cannot be opened"
-        )
+        detail = f"models of kind '{described.kind}' cannot be opened"
+        raise RegistryError("NotServable", name=described.name, detail=detail)
     return described
 
 
@@ -297,10 +243,10 @@ def _unimported(described: Described) -> list[str]:
     """Return the libraries that are needed although no module imports them."""
     if not isinstance(described.spec, SftModel):
         return ["mlflow"]
-    # accelerate for device_map, jinja2 for chat templates
+    # jinja2 for chat templates
     adapters = ["peft"] if described.spec.tuning == "lora" else []
     quantized = ["bitsandbytes"] if described.spec.quantization else []
-    return ["mlflow", "accelerate", "jinja2", *adapters, *quantized]
+    return ["mlflow", "jinja2", *adapters, *quantized]
 
 
 @contextmanager

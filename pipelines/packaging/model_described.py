@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from crisis_corpus.integrity import TrainedWeights
+from crisis_corpus.integrity import Learnt, TrainedWeights
 from pipelines.core.config.base import Section
 from pipelines.core.config.collect import Decode, Ocr
 from pipelines.core.config.models import Model
@@ -21,15 +21,6 @@ REST = "rest.safetensors"
 
 # The kinds whose input is title and body; the input of all others is an image.
 OF_POSTS = ("encoder", "sft")
-
-Count = Annotated[int, Field(ge=0)]
-
-
-class TrainingSet(Section):
-    """The number of training records and the SHA-256 of their sorted ids, one id per line."""
-
-    records: Count
-    digest: str
 
 
 class Described(Section):
@@ -55,7 +46,7 @@ class Described(Section):
     kind: str
     task: str
     model: str
-    subset: str | None
+    subset: str | None = None
     base: str
     seed: int
     labels: tuple[str, ...]
@@ -64,8 +55,8 @@ class Described(Section):
     scheme_digest: str
     data_commit: str
     split_digest: str
-    votes_digest: str | None
-    train: TrainingSet
+    votes_digest: str | None = None
+    train: Learnt
     weights: TrainedWeights
     spec: Model
     scrub: tuple[str, ...]

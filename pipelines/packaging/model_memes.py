@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from pipelines.datasets.example import TEST, Example
 from pipelines.metrics.decoding import decide
 from pipelines.models import build
 from pipelines.packaging.model_described import REST, Described, asked
-from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, cells, says, texts
+from pipelines.train.predictors.inference import AT_ONCE, predict
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 HEAD = "head."
 START_OF_SCAN = b"\xff\xda"
@@ -40,27 +42,17 @@ def opened(pack: Path, described: Described) -> Asker:
     if {name for name in built.module.state_dict() if name.startswith(HEAD)} != set(rest):
         raise ConfigError("BaseUnfit", base=described.base, detail=f"{REST} does not have the weights of its head")
     built.module.load_state_dict(rest, strict=False)
-    module = ready(built.module)
     # float64: see ``decide``
     thresholds = np.array(described.thresholds or (), np.float64)
     seen = ExampleReader(described)
 
-    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
+    def ask(frame: pd.DataFrame) -> list[Prediction]:
         examples = seen.examples(frame)
         readable = [example for example in examples if example is not None]
-        scores = probabilities(
-            module,
-            lengths=[built.length(example) for example in readable],
-            prepare=lambda which: built.prepare([readable[n] for n in which]),
-            batch=described.batch,
-            labels=len(task.labels),
-            kind=task.kind,
-        )
+        scores = predict(built, examples=readable, task=task, batch=described.batch // AT_ONCE)
         built.forget()
-        answers = iter(
-            ServedAnswer(tuple(label for label in task.labels if label in labels), tuple(row))
-            for labels, row in zip(decide(scores, task=task, thresholds=thresholds), scores.tolist(), strict=True)
-        )
+        decided = decide(scores, task=task, thresholds=thresholds)
+        answers = map(Prediction, repeat(VOTE), decided, map(tuple, scores.tolist()))
         return [SILENT if example is None else next(answers) for example in examples]
 
     return ask
@@ -86,16 +78,12 @@ class ExampleReader:
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
         if self._reads and self._ocr is None and None in words:
             raise Malformed(f"'text' of row {words.index(None)} is missing, and this model has no OCR of its own")
-        wanted = [
-            data if self._looks or (self._reads and text is None) else None
-            for data, text in zip(pictures, words, strict=True)
-        ]
-        return [
-            self._example(row, picture=picture, text=text)
-            for row, (picture, text) in enumerate(zip(self._decoded(wanted), words, strict=True))
-        ]
+        wanted = [data if self._looks or text is None else None for data, text in zip(pictures, words, strict=True)]
+        with Decoder(self._decode) if any(wanted) else nullcontext() as decoder:
+            decoded = [_plain(data, decoder=decoder) if data and decoder else None for data in wanted]
+        return [self._example(row, *cell) for row, cell in enumerate(zip(decoded, words, strict=True))]
 
-    def _example(self, row: int, *, picture: bytes | None, text: str | None) -> Example | None:
+    def _example(self, row: int, picture: bytes | None, text: str | None) -> Example | None:
         if picture is None and (self._looks or text is None):
             return None
         words = ""
@@ -104,12 +92,6 @@ class ExampleReader:
             if not self._looks and not says(words):
                 return None
         return Example((str(row), 0), TEST, words, picture if self._looks else None, None, "")
-
-    def _decoded(self, pictures: Sequence[bytes | None]) -> list[bytes | None]:
-        if not any(pictures):
-            return [None] * len(pictures)
-        with Decoder(self._decode) as decoder:
-            return [_plain(data, decoder=decoder) if data else None for data in pictures]
 
     def _read(self, picture: bytes) -> str:
         if self._engine is None and self._ocr is not None:

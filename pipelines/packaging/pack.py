@@ -18,32 +18,34 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import listing, sha256
+from crisis_corpus.integrity import TrainedWeights, listing, sha256
 from crisis_corpus.versions import UnknownVersion, missing
 from pipelines.core.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
+from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.loader import path_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.posts import GOLD, split_digest
-from pipelines.packaging.model_described import REST, SCHEME, Described, TrainingSet
+from pipelines.packaging import card
+from pipelines.packaging.model_described import REST, SCHEME, Described
 from pipelines.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
 from pipelines.registry.versions import Registry, subject
 from pipelines.store import tables
+from pipelines.store.tables import items_of
 from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors import finetuned, training_records
 from pipelines.train.predictors.inference import AT_ONCE
 
 HEAD = "head."
 SCORE = "validation_macro_f1"
-# Tolerance for equal metrics: about the precision of a float.
-SAME = 1e-12
 Spec = TextModel | ImageModel | FusionModel
 
 
@@ -69,7 +71,14 @@ class Source:
     def unfit(self, detail: str) -> ConfigError:
         return ConfigError("NotPackable", name=self.name, model=self.chosen.model, detail=detail)
 
-    def described(self, *, task: Task, spec: Any, base: str, **values: Any) -> Described:
+    def weights(
+        self, metrics: Mapping[str, Any], *, records: Collection[str], model: str, where: str
+    ) -> TrainedWeights:
+        """Return the run and digests that a training recorded in ``metrics``; refuse a model of deleted records."""
+        refuse_deleted(records, metrics=metrics, name=self.name, model=model, where=where, vault=self.vault)
+        return recorded(metrics, name=self.name, where=where)
+
+    def described(self, *, scheme: Scheme, task: Task, spec: Any, base: str, **values: Any) -> Described:
         """Return the content of ``model.json``: what all kinds share, and the ``values`` of this kind."""
         corpus, _ = self.subject
         return Described(
@@ -79,7 +88,10 @@ class Source:
             task=task.key,
             model=self.chosen.model,
             base=public(base),
+            labels=task.labels,
             definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
+            scheme=scheme.name,
+            scheme_digest=scheme.digest,
             split_digest=split_digest(corpus, root=self.root),
             spec=spec.model_copy(update={"base": public(base)}),
             scrub=self.params.collect.scrub,
@@ -93,17 +105,10 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
     to.mkdir(parents=True, exist_ok=True)
     of_posts = params.corpora[source.subject[0]].content == "texts"
     described, records = (_posts if of_posts else _memes)(source, to=to)
-    return finish(to, described=described, records=records, root=root)
-
-
-def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Complete the model package in ``to``: description, record ids, scheme, card and, last, its list of files."""
-    from pipelines.packaging import card
-
-    refuse_degenerate(to, name=described.name)
+    refuse_degenerate(to, name=name)
     described.write(to)
     shutil.copy(path_of(described.scheme, root=root), to / SCHEME)
-    pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / integrity.RECORDS)
+    pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
     card.write(to, described=described, measured=measured(described, root=root))
     (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
     return to
@@ -111,15 +116,13 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
     """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task."""
-    path = root / "metrics" / described.corpus / "evaluate.json"
+    path, stage = root / "metrics" / described.corpus / "evaluate.json", f"the stage evaluate@{described.corpus}"
     if not path.is_file():
-        raise ConfigError(
-            "NothingToPack", name=described.name, detail=f"the stage evaluate@{described.corpus} has not run"
-        )
+        raise ConfigError("NothingToPack", name=described.name, detail=f"{stage} has not run")
     metrics = json.loads(path.read_bytes())
     task = metrics["tasks"].get(described.task, {})
     if described.measured_as not in task.get("models", {}):
-        detail = f"the stage evaluate@{described.corpus} has no metrics of '{described.measured_as}'"
+        detail = f"{stage} has no metrics of '{described.measured_as}'"
         raise ConfigError("NothingToPack", name=described.name, detail=detail)
     return {**task, "sampling": metrics["sampling"], "split": metrics["split"]}
 
@@ -141,30 +144,27 @@ def _posts(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
     if not (root / where).is_file():
         raise source.missing(f"{where} is missing")
     metrics = json.loads((root / where).read_bytes())
-    refuse_deleted(records, metrics=metrics, name=source.name, model=model.name, where=where, vault=source.vault)
-    weights = recorded(metrics, name=source.name, where=where)
+    weights = source.weights(metrics, records=records, model=model.name, where=where)
     # the digests of the copies: the originals could be exchanged between the check and the copy
     copied = {part: _copied(path, to / part) for part, path in finetuned.parts(folder).items()}
     refuse_exchanged(copied, weights=weights, name=source.name, where=where)
     encoder = isinstance(model.spec, EncoderModel)
     described = source.described(
+        scheme=scheme_of(model.scheme, root=root),
         task=task,
         spec=model.spec,
         base=model.base,
         subset=model.subset,
         seed=model.seed,
-        labels=model.labels,
-        scheme=model.scheme,
-        scheme_digest=scheme_of(model.scheme, root=root).digest,
         data_commit=model.data_commit,
         votes_digest=None if model.subset == GOLD else _silver(source),
-        train=TrainingSet(**model.train.model_dump()),
+        train=model.train.model_dump(),
         weights=weights,
         # for an encoder the batch of the stage ``predict_finetuned``
         batch=AT_ONCE * model.spec.batch if encoder else params.predict_finetuned.batch,
         max_new_tokens=None if encoder else params.finetune.max_new_tokens,
     )
-    return described, records
+    return described, records.keys()
 
 
 def _copied(path: Path, to: Path) -> str:
@@ -189,25 +189,20 @@ def _memes(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
     task = task_of(scheme, category)
     seed, metrics = _best(source, task=task)
     where = f"metrics/{corpus}/train-{task.key}-{source.chosen.model}-{seed}.json"
-    records = _records(source, task=task, seed=seed, metrics=metrics, where=where)
+    learnt, weights = _learnt(source, task=task, seed=seed, metrics=metrics, where=where)
     with TemporaryDirectory(dir=to.parent) as scratch:
-        weights = recorded(metrics, name=source.name, where=where)
-        data_commit = _commit(source, run_id=weights.run, seed=seed, metrics=metrics)
-        file = _weights(source, run_id=str(weights.run), to=Path(scratch) / "weights")
+        data_commit, file = _downloaded(source, weights=weights, to=Path(scratch))
         refuse_exchanged({file.name: sha256(file)}, weights=weights, name=source.name, where=where)
         write(spec, weights=file, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
+    train = training_records.trained_on([record_id for record_id, split in learnt.items() if split == TRAIN])
     described = source.described(
+        scheme=scheme,
         task=task,
         spec=spec,
         base=spec.base,
-        subset=None,
         seed=seed,
-        labels=task.labels,
-        scheme=scheme.name,
-        scheme_digest=scheme.digest,
         data_commit=data_commit,
-        votes_digest=None,
-        train=TrainingSet(**training_records.trained_on(records[TRAIN]).model_dump()),
+        train=train.model_dump(),
         weights=weights,
         batch=AT_ONCE * params.train.batch,
         max_tokens=params.train.max_tokens,
@@ -216,7 +211,7 @@ def _memes(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
         # a consumer's images must not be sent to Google just because the corpus's were
         ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
     )
-    return described, records[TRAIN] | records[VALIDATION]
+    return described, learnt.keys()
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
@@ -281,52 +276,42 @@ def _best(source: Source, *, task: Task) -> tuple[int, Mapping[str, Any]]:
     return best, known[best]
 
 
-def _records(source: Source, *, task: Task, seed: int, metrics: Mapping[str, Any], where: str) -> dict[str, set[str]]:
-    """Return by split the records that the run learnt from or was selected on, if its gold labels are unchanged."""
+def _learnt(
+    source: Source, *, task: Task, seed: int, metrics: Mapping[str, Any], where: str
+) -> tuple[dict[str, str], TrainedWeights]:
+    """Return the splits of a run's records and its weights, if the gold labels that selected it are unchanged."""
     folder, model = source.root / "snapshot" / source.subject[0], source.chosen.model
-    predictions = folder / "predictions" / "train" / task.key / model / str(seed) / "predictions.parquet"
-    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet", predictions
-    learnt = training_records.read(predictions.parent) or {}
-    if absent := [path.name for path in (*paths, predictions.with_name(training_records.FILE)) if not path.is_file()]:
+    predictions = folder / "predictions" / "train" / task.key / model / str(seed)
+    folders = {"splits": folder / "split", "gold": folder / "gold", "predictions": predictions}
+    paths = {kind: place / f"{kind}.parquet" for kind, place in folders.items()}
+    if absent := [p.name for p in (*paths.values(), predictions / training_records.FILE) if not p.is_file()]:
         raise source.missing(f"{', '.join(absent)} of '{model}' is missing")
-    splits, gold, predicted = (
-        tables.read(path, name=kind).to_pylist()
-        for path, kind in zip(paths, ("splits", "gold", "predictions"), strict=True)
+    learnt = training_records.read(predictions) or {}
+    weights = source.weights(metrics, records=learnt, model=model, where=where)
+    wanted = {"splits": ("split", VALIDATION), "gold": ("category", task.key), "predictions": ("split", VALIDATION)}
+    placed, answered, judged = (
+        set(items_of(tables.read(path, name=kind).filter(pc.field(wanted[kind][0]) == wanted[kind][1])))
+        for kind, path in paths.items()
     )
-    refuse_deleted(learnt, metrics=metrics, name=source.name, model=model, where=where, vault=source.vault)
-    placed = {(row["record_id"], row["image"]): row["split"] for row in splits}
-    answered = {(row["record_id"], row["image"]) for row in gold if row["category"] == task.key}
-    gone = source.vault.tombstoned({record_id for record_id, _ in placed})
-    validation = {i for i in answered & placed.keys() if i[0] not in gone and placed[i] == VALIDATION}
-    judged = {(row["record_id"], row["image"]) for row in predicted if row["split"] == VALIDATION}
-    if judged != validation:
+    validation = placed & answered
+    gone = source.vault.tombstoned({record_id for record_id, _ in validation})
+    if judged != {item for item in validation if item[0] not in gone}:
         raise source.unfit("split or gold labels have changed since the training; train it again")
-    return {split: {r for r, own in learnt.items() if own == split} for split in (TRAIN, VALIDATION)}
+    return learnt, weights
 
 
-def _commit(source: Source, *, run_id: str | None, seed: int, metrics: Mapping[str, Any]) -> str:
-    """Return the commit of the run that the metrics name, after checking that it is finished and has their scores.
+def _downloaded(source: Source, *, weights: TrainedWeights, to: Path) -> tuple[str, Path]:
+    """Return the commit of the run that the metrics name, after checking that it is finished, and its weights.
 
     A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run's commit is not HEAD.
     """
-    registry = Registry.open(source.settings)
-    wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
+    client, run_id = Registry.open(source.settings).client, weights.run or ""
     with suppress(UnknownVersion), missing(name=source.name, version=None):
-        run = registry.client.get_run(run_id or "")
-        history = {m.step: m.value for m in registry.client.get_metric_history(run.info.run_id, SCORE)}
-        same = history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted)
-        if same and run.info.status == "FINISHED":
-            return str(run.data.tags.get("data_commit", "none"))
-    place = f"metrics/{source.subject[0]}"
-    raise source.missing(
-        f"MLflow has no finished run of '{source.chosen.model}', seed {seed}, with the metrics in {place}"
-    )
-
-
-def _weights(source: Source, *, run_id: str, to: Path) -> Path:
-    client = Registry.open(source.settings).client
-    paths = [file.path for file in client.list_artifacts(run_id, "model") if file.path.endswith(".safetensors")]
-    if len(paths) != 1:
-        raise source.missing(f"run {run_id} has {len(paths)} files of weights, expected one")
-    to.mkdir()
-    return Path(client.download_artifacts(run_id, paths[0], str(to)))
+        run = client.get_run(run_id)
+        if run.info.status == "FINISHED":
+            paths = [file.path for file in client.list_artifacts(run_id, "model") if file.path.endswith(".safetensors")]
+            if len(paths) != 1:
+                raise source.missing(f"run {run_id} has {len(paths)} files of weights, expected one")
+            commit = str(run.data.tags.get("data_commit", "none"))
+            return commit, Path(client.download_artifacts(run_id, paths[0], str(to)))
+    raise source.missing(f"MLflow has no finished run '{run_id}' of '{source.chosen.model}'")

@@ -18,9 +18,9 @@ from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
 from pipelines.core.progress import silent
-from pipelines.packaging import card, evaluation_table
+from pipelines.packaging import card
 from pipelines.registry.candidate import Context, Pack, registration, scratch
-from pipelines.registry.journal import JournalMoved, signed
+from pipelines.registry.journal import Journal, JournalMoved, signed
 from pipelines.registry.versions import subject
 from pipelines.train import tracking
 
@@ -67,9 +67,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
     context.journal.verify(name)
     pack, mark = _looked_at(name, folder)
     version = _known(name, mark=mark, context=context)
-    if version is not None and (row := registration(context.journal, version)) is not None:
-        if row.files != version.digest:
-            raise RegistryError("NumberTaken", name=name, version=version.version)
+    if version is not None and _recorded(version, journal=context.journal):
         return version, False
     if version is None:
         run_id, (files, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
@@ -89,9 +87,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
             run_id = str(version.run_id)
             files, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     if version.digest != files:
-        raise RegistryError(
-            "StoredOtherwise", name=name, run=run_id, detail=f"version {version.version} has other files"
-        )
+        detail = f"version {version.version} has other files"
+        raise RegistryError("StoredOtherwise", name=name, run=run_id, detail=detail)
     metrics = {
         PACK: mark,
         "run": run_id,
@@ -105,7 +102,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         "weights": weights_of(listing(pack.folder)),
         "trained": pack.manifest.weights.model_dump() if pack.manifest.weights else None,
     }
-    written = _record(version, context=context, who=who, why=why, metrics=metrics)
+    written = _record(version, context=context, who=who, why=why, metrics=metrics, files=version.digest)
     say("recorded")
     return version, written
 
@@ -170,10 +167,6 @@ def _stored(
         read_back = _read_back(name, run_id=run_id, mark=mark, context=context)
         if read_back[0] != digest(folder):
             raise RegistryError("StoredOtherwise", name=name, run=run_id, detail="their digest is different")
-        with translated():
-            # beside the files of the version, which they do not belong to
-            for file, columns in evaluation_table.of_pack(pack.folder).items():
-                client.log_table(run_id, columns, file)
     return run_id, read_back
 
 
@@ -193,20 +186,22 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
         return digest(stored), outside
 
 
-def _record(version: Version, *, context: Context, who: str, why: str, metrics: dict[str, Any]) -> bool:
+def _recorded(version: Version, *, journal: Journal) -> bool:
+    """Return whether the journal has the registration of a version; refuse one with other files."""
+    row = registration(journal, version)
+    if row is not None and row.files != version.digest:
+        raise RegistryError("NumberTaken", name=version.name, version=version.version)
+    return row is not None
+
+
+def _record(version: Version, *, context: Context, **decision: Any) -> bool:
     """Write the row of a registration unless it exists; return whether it was written."""
-    name, journal = version.name, context.journal
+    journal, number = context.journal, version.version
     while True:
-        head = journal.last(name)
-        if (row := registration(journal, version)) is not None:
-            if row.files != version.digest:
-                raise RegistryError("NumberTaken", name=name, version=version.version)
+        head = journal.last(version.name)
+        if _recorded(version, journal=journal):
             return False
-        decision: dict[str, Any] = {"who": who, "why": why, "metrics": metrics, "files": version.digest}
-        try:
-            journal.append(
-                name, event="registered", to_version=version.version, after=head.number if head else 0, **decision
-            )
-        except JournalMoved:
-            continue
-        return True
+        after = head.number if head else 0
+        with suppress(JournalMoved):
+            journal.append(version.name, event="registered", to_version=number, after=after, **decision)
+            return True

@@ -8,6 +8,7 @@ only be finished by repeating the call or undone by :func:`abandon`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, Standing, standing
@@ -141,15 +142,8 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
     last = context.journal.last(name)
     same = (last.event, last.to_version, last.who, last.why) if last is not None else None
     if last is None or same != ("refused", version, who.strip(), why.strip()):
-        last = context.journal.append(
-            name,
-            event="refused",
-            who=who,
-            why=why,
-            from_version=now.champion,
-            to_version=version,
-            files=rejected.digest or None,
-        )
+        row: dict[str, Any] = {"from_version": now.champion, "to_version": version, "files": rejected.digest or None}
+        last = context.journal.append(name, event="refused", who=who, why=why, **row)
     dismiss(name, version, registry=context.registry)
     return last
 
@@ -163,15 +157,8 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
             raise ConfigError("NothingToUndo", name=name, detail="no change of the champion is in progress")
         # repeated after the row was written; the alias may not be restored yet
         return replace(_settled(name, context=context), row=closing[-1])
-    row = context.journal.append(
-        name,
-        event="abandoned",
-        who=who,
-        why=why,
-        from_version=now.intention.to_version,
-        to_version=now.champion,
-        after=now.head,
-    )
+    versions: dict[str, Any] = {"from_version": now.intention.to_version, "to_version": now.champion}
+    row = context.journal.append(name, event="abandoned", who=who, why=why, **versions, after=now.head)
     _settled(name, context=context)
     return Moved(name, now.champion, row)
 
@@ -205,9 +192,8 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
         entry = enter(context.registry.version(name, version), context=context, folder=folder)
         wrong = [f"{check}: {reason}" for check, reasons in entry.faults.items() for reason in reasons]
     if wrong or entry.pack is None:
-        raise NotPromoted(
-            name=name, version=version, detail="; ".join(wrong) or "files: the description of the model is missing"
-        )
+        detail = "; ".join(wrong) or "files: the description of the model is missing"
+        raise NotPromoted(name=name, version=version, detail=detail)
     return entry.taken_down(context.vault), entry.found
 
 

@@ -84,21 +84,17 @@ def count(
     rows, high = list(answers), frozenset(alerting)
     known = [inputs[item] for item, _, _ in rows if item in inputs]
     labels = Counter(label for _, named, _ in rows for label in named)
-    words = [0] * (len(WORDS) + 1)
-    sure = [0] * TWENTIETHS
-    for length, _ in known:
-        words[bisect_right(WORDS, length)] += 1
-    for _, _, scores in rows:
-        if scores:
-            sure[min(int(_confidence(scores, kind=task.kind) * TWENTIETHS), TWENTIETHS - 1)] += 1
+    words = Counter(bisect_right(WORDS, length) for length, _ in known)
+    values = [_confidence(scores, kind=task.kind) for _, _, scores in rows if scores]
+    sure = Counter(min(int(value * TWENTIETHS), TWENTIETHS - 1) for value in values)
     return Counts(
         answered=len(rows),
         labels={label: labels[label] for label in task.labels},
         alerting=tuple(label for label in task.labels if label in high),
         alerts=sum(not high.isdisjoint(named) for _, named, _ in rows),
-        confidence=tuple(sure) if any(sure) else (),
+        confidence=tuple(sure[k] for k in range(TWENTIETHS)) if sure else (),
         language=dict(sorted(Counter(language for _, language in known).items())),
-        words=tuple(words),
+        words=tuple(words[k] for k in range(len(WORDS) + 1)),
     )
 
 

@@ -5,7 +5,7 @@ Faults, such as a broken journal or a moved alias, are shown with the rest and n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -101,39 +101,32 @@ def _model(name: str, *, registry: Registry, journal: Journal, known: Mapping[st
         "before": list(now.before),
         "open": now.intention.number if now.intention else None,
         "faults": [
-            *_broken(name, journal=journal, known=known),
-            *_astray(now, alias=aliases["champion"]),
-            *(fault for version in versions for fault in _doubts(version, recorded=recorded)),
+            *_journal_faults(now, journal=journal, known=known, alias=aliases["champion"]),
+            *_version_faults(versions, recorded=recorded),
         ],
         "versions": [_version(version, now=now, aliases=aliases) for version in versions],
         "journal": [_row(row) for row in rows],
     }
 
 
-def _broken(name: str, *, journal: Journal, known: Mapping[str, str]) -> list[str]:
+def _journal_faults(now: Standing, *, journal: Journal, known: Mapping[str, str], alias: int | None) -> Iterator[str]:
     try:
-        journal.verify(name, known={name: known[name]} if name in known else None)
+        journal.verify(now.name, known={now.name: known[now.name]} if now.name in known else None)
     except JournalBroken as error:
-        return [str(error)]
-    return []
-
-
-def _astray(now: Standing, *, alias: int | None) -> list[str]:
+        yield str(error)
     if now.intention is not None:
-        return [f"a move is open since row {now.intention.number}: repeat it, or `corpus promote {now.name} --abandon`"]
-    if alias == now.champion:
-        return []
-    return [
-        f"the alias points to {alias or 'no version'}, but {now.champion or 'no version'} is champion in the journal"
-    ]
+        yield f"a move is open since row {now.intention.number}: repeat it, or `corpus promote {now.name} --abandon`"
+    elif alias != now.champion:
+        points, champion = (number or "no version" for number in (alias, now.champion))
+        yield f"the alias points to {points}, but {champion} is champion in the journal"
 
 
-def _doubts(version: Version, *, recorded: dict[int | None, str | None]) -> list[str]:
-    if version.version not in recorded:
-        return [f"the journal has no registration of version {version.version}"]
-    if recorded[version.version] != version.digest:
-        return [f"version {version.version} has a digest tag that differs from the registered digest"]
-    return []
+def _version_faults(versions: Sequence[Version], *, recorded: Mapping[int | None, str | None]) -> Iterator[str]:
+    for version in versions:
+        if version.version not in recorded:
+            yield f"the journal has no registration of version {version.version}"
+        elif recorded[version.version] != version.digest:
+            yield f"version {version.version} has a digest tag that differs from the registered digest"
 
 
 def _version(version: Version, *, now: Standing, aliases: dict[str, int | None]) -> Json:

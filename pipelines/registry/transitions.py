@@ -8,6 +8,7 @@ change was completed or abandoned; then the process sets the alias to the journa
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,12 +54,10 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
         last = last_move(journal, move.name)
         if now.champion != move.champion and last is not None:
             raise ahead(last)
-        try:
-            metrics = {**move.metrics, "leads_to": move.deed}
+        metrics = {**move.metrics, "leads_to": move.deed}
+        # if another row was written meanwhile, perhaps of another move: check again
+        with suppress(JournalMoved):
             return journal.append(move.name, event="intended", metrics=metrics, after=now.head, **_decision(move))
-        except JournalMoved:
-            # another row was written meanwhile, perhaps of another move: check again
-            continue
 
 
 def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
@@ -111,8 +110,6 @@ def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
         later = [row for row in rows if row.number > intention.number]
         if closing := [row for row in later if row.event in (*MOVES, "abandoned")]:
             return closing[0]
-        try:
-            values = {"event": intention.metrics["leads_to"], "metrics": intention.metrics, "after": rows[-1].number}
+        values = {"event": intention.metrics["leads_to"], "metrics": intention.metrics, "after": rows[-1].number}
+        with suppress(JournalMoved):
             return journal.append(intention.name, **values, **_decision(intention))
-        except JournalMoved:
-            continue

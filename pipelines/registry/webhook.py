@@ -19,20 +19,21 @@ import ipaddress
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
 
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.progress import silent
 from pipelines.registry.journal import Clock, Journal, utc_now
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
@@ -53,34 +54,22 @@ def new_secret() -> str:
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def body(row: JournalRow) -> str:
+def _body(event: str, *, at: str, **data: Any) -> str:
+    """Return the webhook's body for an event: of a row of the journal, or ``drift``."""
+    return canonical({"type": f"model.{event}", "timestamp": at, "data": data | {"event": event, "at": at}})
+
+
+def _row_body(row: JournalRow) -> str:
     """Return the webhook's body for a journal row: the row without the reason (``why``)."""
-    data = {
-        "name": row.name,
-        "event": row.event,
-        "from": row.from_version,
-        "to": row.to_version,
-        "who": row.who,
-        "at": row.at,
-        "token": row.digest,
-    }
-    return canonical({"type": f"model.{row.event}", "timestamp": row.at, "data": data})
-
-
-def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
-    """Return the webhook's body for a drifting champion: by month, the names of the quantities that have drifted."""
-    data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
-    return canonical({"type": "model.drift", "timestamp": at, "data": data})
+    versions = {"from": row.from_version, "to": row.to_version}
+    return _body(row.event, at=row.at, name=row.name, who=row.who, token=row.digest, **versions)
 
 
 def check(url: str) -> None:
     """Check the address of a webhook receiver, and reject an address that is unsafe or malformed."""
     if not _safe(url):
-        raise BadParams(
-            "BadArgument",
-            where="url",
-            detail="must be an https address (http on this machine only) without a user name or password",
-        )
+        detail = "must be an https address (http on this machine only) without a user name or password"
+        raise BadParams("BadArgument", where="url", detail=detail)
 
 
 def _safe(url: str) -> bool:
@@ -125,63 +114,49 @@ WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
 # The number of a delivery that is about no row of the journal.
 NOTICE = 0
 
-metadata = sa.MetaData()
-subscribers = sa.Table(
-    "subscribers",
-    metadata,
-    sa.Column("id", sa.String(16), primary_key=True),
-    sa.Column("url", sa.String(URL_CHARACTERS), nullable=False),
-    sa.Column("name", sa.String(128)),
-    sa.Column("secret", sa.String(64), nullable=False),
-    # model -> number of its last row at the time of subscription
-    sa.Column("since", sa.Text, nullable=False),
-)
-deliveries = sa.Table(
-    "deliveries",
-    metadata,
-    sa.Column("id", sa.String(40), primary_key=True),
-    sa.Column("subscriber", sa.String(16), nullable=False),
-    sa.Column("name", sa.String(128), nullable=False),
-    sa.Column("number", sa.Integer, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("status", sa.String(16), nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("due", sa.String(32), nullable=False),
-    sa.Column("answer", sa.String(64)),
-)
+
+class _Table(MappedAsDataclass, DeclarativeBase):
+    """The tables of subscribers and deliveries."""
 
 
-@dataclass(frozen=True)
-class Subscriber:
+class Subscriber(_Table, kw_only=True):
     """One subscriber of webhooks.
 
     Args:
         id: its random id, shown in logs because the address itself may contain a secret.
         name: the registered model that it subscribes to, or ``None`` for all models.
+        since: JSON: model -> number of its last row at the time of subscription.
     """
 
-    id: str
-    url: str = field(repr=False)
-    name: str | None
-    secret: str = field(repr=False)
+    __tablename__ = "subscribers"
+
+    id: Mapped[str] = mapped_column(sa.String(16), primary_key=True)
+    url: Mapped[str] = mapped_column(sa.String(URL_CHARACTERS), repr=False)
+    name: Mapped[str | None] = mapped_column(sa.String(128))
+    secret: Mapped[str] = mapped_column(sa.String(64), repr=False)
+    since: Mapped[str] = mapped_column(sa.Text, repr=False)
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(_Table, kw_only=True):
     """One webhook for one subscriber; ``answer`` is the HTTP status or error of the last attempt to send it.
 
     ``name`` is the model and ``number`` the journal row that it is about, 0 for drift.
     """
 
-    id: str
-    subscriber: str
-    name: str
-    number: int
-    body: str = field(repr=False)
-    status: str
-    attempts: int
-    due: str
-    answer: str | None
+    __tablename__ = "deliveries"
+
+    id: Mapped[str] = mapped_column(sa.String(40), primary_key=True)
+    subscriber: Mapped[str] = mapped_column(sa.String(16))
+    name: Mapped[str] = mapped_column(sa.String(128))
+    number: Mapped[int]
+    body: Mapped[str] = mapped_column(sa.Text, repr=False)
+    status: Mapped[str] = mapped_column(sa.String(16), default=WAITING)
+    attempts: Mapped[int] = mapped_column(default=0)
+    due: Mapped[str] = mapped_column(sa.String(32))
+    answer: Mapped[str | None] = mapped_column(sa.String(64), default=None)
+
+
+subscribers = Subscriber.__table__
 
 
 class Watch:
@@ -194,7 +169,7 @@ class Watch:
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
         """Open the webhook subscribers and deliveries in the journal's database; create their tables if missing."""
         with journal.engine.writing() as connection:
-            metadata.create_all(connection)
+            _Table.metadata.create_all(connection)
         return cls(journal, clock=clock)
 
     def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
@@ -202,58 +177,63 @@ class Watch:
         if name is not None:
             checked(name)
         check(url)
-        since = {row.name: row.number for row in self._journal.rows()}
+        since = json.dumps({row.name: row.number for row in self._journal.rows()})
         for known in self.subscribers():
             if (known.url, known.name) == (url, name):
                 raise ConfigError("SubscribedAlready", id=known.id, name=name or "every model")
-        made = Subscriber(secrets.token_hex(4), url, name, new_secret())
-        with self._engine.writing() as connection:
-            connection.execute(sa.insert(subscribers), asdict(made) | {"since": json.dumps(since)})
+        made = Subscriber(id=secrets.token_hex(4), url=url, name=name, secret=new_secret(), since=since)
+        with self._engine.writing() as connection, Session(connection) as session:
+            session.add(made)
+            session.flush()
+            session.expunge(made)
         return made
 
     def unsubscribe(self, subscriber: str) -> None:
         with self._engine.writing() as connection:
-            if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
+            if not connection.execute(sa.delete(Subscriber).where(Subscriber.id == subscriber)).rowcount:
                 raise ConfigError("UnknownSubscriber", id=subscriber)
-            connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
+            connection.execute(sa.delete(Delivery).where(Delivery.subscriber == subscriber))
 
     def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:
         """Queue a webhook about drift of the champion for each subscriber of a model, once; return how many are new.
 
         ``months`` has by month the names of the quantities that have drifted.
         """
-        now, mark = _stamp(self._clock()), drift_body(name, version=version, months=months, at="")
-        body = drift_body(name, version=version, months=months, at=now)
+        drift = {"name": name, "version": version, "months": dict(months)}
+        mark, body = (_body("drift", at=at, **drift) for at in ("", self._now()))
         wanted = [subscriber for subscriber in self.subscribers() if subscriber.name in (None, name)]
-        return self._queue({_id(subscriber, mark): _row(subscriber, name, NOTICE, body, now) for subscriber in wanted})
+        return self._queue(self._delivery(each, mark=mark, name=name, number=NOTICE, body=body) for each in wanted)
 
     def subscribers(self) -> list[Subscriber]:
-        return [subscriber for subscriber, _ in self._subscribers()]
+        with self._engine.reading() as connection, Session(connection) as session:
+            return list(session.scalars(sa.select(Subscriber).order_by(Subscriber.id)))
 
     def deliveries(self, *, status: str | None = None) -> list[Delivery]:
         """Return the webhooks to send and sent, or those with a status, sorted by subscriber, model and journal row."""
-        query = sa.select(deliveries).order_by(deliveries.c.subscriber, deliveries.c.name, deliveries.c.number)
+        query = sa.select(Delivery).order_by(Delivery.subscriber, Delivery.name, Delivery.number)
         if status is not None:
-            query = query.where(deliveries.c.status == status)
-        with self._engine.reading() as connection:
-            return [Delivery(**row) for row in connection.execute(query).mappings()]
+            query = query.where(Delivery.status == status)
+        with self._engine.reading() as connection, Session(connection) as session:
+            return list(session.scalars(query))
 
     def status(self) -> list[dict[str, Any]]:
         """Return for each subscriber ``id``, ``host``, ``name``, deliveries by status, and the last HTTP ``answer``."""
-        states, deliveries = [], self.deliveries()
+        states, deliveries = list[dict[str, Any]](), self.deliveries()
         for subscriber in self.subscribers():
             own = [delivery for delivery in deliveries if delivery.subscriber == subscriber.id]
             counts = Counter(delivery.status for delivery in own)
-            state: dict[str, Any] = {
-                "id": subscriber.id,
-                "host": urlsplit(subscriber.url).hostname,
-                "name": subscriber.name,
-            }
-            state |= {status: counts[status] for status in (WAITING, DELIVERED, DEAD)}
-            states.append(state | {"answer": next((d.answer for d in reversed(own) if d.answer), None)})
+            states.append(
+                {
+                    "id": subscriber.id,
+                    "host": urlsplit(subscriber.url).hostname,
+                    "name": subscriber.name,
+                    **{status: counts[status] for status in (WAITING, DELIVERED, DEAD)},
+                    "answer": next((d.answer for d in reversed(own) if d.answer), None),
+                }
+            )
         return states
 
-    def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
+    def deliver(self, *, say: Callable[[str], None] = silent) -> dict[str, int]:
         """Queue webhooks for new journal rows, and send those that are due once; a failing subscriber blocks no other.
 
         A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead;
@@ -264,57 +244,50 @@ class Watch:
             in this call, and that are ``waiting`` after it.
         """
         self._journal.verify()
-        self._fill()
-        results: Counter[str] = Counter()
+        known = {subscriber.id: subscriber for subscriber in self.subscribers()}
+        rows = [row for row in self._journal.rows() if row.event in VISIBLE]
+        self._queue(
+            self._delivery(subscriber, mark=row.digest, name=row.name, number=row.number, body=_row_body(row))
+            for subscriber in known.values()
+            for row in rows
+            if subscriber.name in (None, row.name) and row.number > json.loads(subscriber.since).get(row.name, 0)
+        )
+        results, held = Counter[str](), set[tuple[str, str, bool]]()
         # no redirects: a request is signed for one address
         with httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
-            for subscriber in self.subscribers():
-                held = set[tuple[str, bool]]()
-                for delivery in self.deliveries(status=WAITING):
-                    line = delivery.name, delivery.number == NOTICE
-                    if delivery.subscriber != subscriber.id or line in held:
-                        continue
-                    if delivery.due > _stamp(self._clock()):
-                        held.add(line)
-                        continue
-                    signing = {"secret": subscriber.secret, "id": delivery.id, "body": delivery.body}
-                    answer = post(client, subscriber.url, now=self._clock(), **signing)
-                    if say is not None:
-                        say(delivery.id)
-                    status = self._mark(delivery, answer=answer)
-                    results["failed" if status == WAITING else status] += 1
-                    if status == WAITING:
-                        held.add(line)
+            for delivery in self.deliveries(status=WAITING):
+                subscriber, line = known.get(delivery.subscriber), _line(delivery)
+                if subscriber is None or line in held:
+                    continue
+                if delivery.due > self._now():
+                    held.add(line)
+                    continue
+                signing = {"secret": subscriber.secret, "id": delivery.id, "body": delivery.body}
+                answer = post(client, subscriber.url, now=self._clock(), **signing)
+                say(delivery.id)
+                status = self._mark(delivery, answer=answer)
+                results["failed" if status == WAITING else status] += 1
+                if status == WAITING:
+                    held.add(line)
         waiting = len(self.deliveries(status=WAITING))
         return {key: results[key] for key in (DELIVERED, "failed", DEAD)} | {WAITING: waiting}
 
-    def _subscribers(self) -> list[tuple[Subscriber, dict[str, int]]]:
-        with self._engine.reading() as connection:
-            rows = connection.execute(sa.select(subscribers).order_by(subscribers.c.id)).all()
-        return [(Subscriber(row.id, row.url, row.name, row.secret), json.loads(row.since)) for row in rows]
+    def _now(self) -> str:
+        return _stamp(self._clock())
 
-    def _fill(self) -> None:
-        rows = [row for row in self._journal.rows() if row.event in VISIBLE]
-        now = _stamp(self._clock())
-        self._queue(
-            {
-                _id(subscriber, row.digest): _row(subscriber, row.name, row.number, body(row), now)
-                for subscriber, since in self._subscribers()
-                for row in rows
-                if subscriber.name in (None, row.name) and row.number > since.get(row.name, 0)
-            }
-        )
+    def _delivery(self, subscriber: Subscriber, *, mark: str, **values: Any) -> Delivery:
+        """Return a webhook that is due now, with an id that is the same for the same subscriber and ``mark``."""
+        id_ = f"msg_{hashlib.sha256(f'{subscriber.id} {mark}'.encode()).hexdigest()[:32]}"
+        return Delivery(id=id_, subscriber=subscriber.id, due=self._now(), **values)
 
-    def _queue(self, new: Mapping[str, Mapping[str, Any]]) -> int:
-        queued = 0
-        with self._engine.writing() as connection:
-            known = set(connection.execute(sa.select(deliveries.c.id)).scalars())
-            present = set(connection.execute(sa.select(subscribers.c.id)).scalars())
-            for id_, values in new.items():
-                if id_ not in known and values["subscriber"] in present:
-                    connection.execute(sa.insert(deliveries), {"id": id_, **values})
-                    queued += 1
-        return queued
+    def _queue(self, new: Iterable[Delivery]) -> int:
+        with self._engine.writing() as connection, Session(connection) as session:
+            known = set(session.scalars(sa.select(Delivery.id)))
+            present = set(session.scalars(sa.select(Subscriber.id)))
+            fresh = [delivery for delivery in new if delivery.id not in known and delivery.subscriber in present]
+            session.add_all(fresh)
+            session.flush()
+        return len(fresh)
 
     def _mark(self, delivery: Delivery, *, answer: str) -> str:
         attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
@@ -325,19 +298,15 @@ class Watch:
         else:
             due = _stamp(self._clock() + DELAYS[attempts - 1])
         # a concurrent pass may have delivered it: then its result is kept
-        query = sa.update(deliveries).where(deliveries.c.id == delivery.id, deliveries.c.status == WAITING)
+        query = sa.update(Delivery).where(Delivery.id == delivery.id, Delivery.status == WAITING)
         with self._engine.writing() as connection:
             connection.execute(query.values(status=status, attempts=attempts, due=due, answer=answer))
         return status
 
 
-def _id(subscriber: Subscriber, mark: str) -> str:
-    return f"msg_{hashlib.sha256(f'{subscriber.id} {mark}'.encode()).hexdigest()[:32]}"
-
-
-def _row(subscriber: Subscriber, name: str, number: int, body: str, due: str) -> dict[str, Any]:
-    row = {"subscriber": subscriber.id, "name": name, "number": number, "body": body}
-    return row | {"status": WAITING, "attempts": 0, "due": due}
+def _line(delivery: Delivery) -> tuple[str, str, bool]:
+    """Return what a failed delivery holds back: the later ones with the same value."""
+    return delivery.subscriber, delivery.name, delivery.number == NOTICE
 
 
 def _stamp(at: datetime) -> str:

@@ -1,7 +1,6 @@
 """A server on loopback that keeps repositories as the Hub does, for the requests of ``huggingface_hub`` that push uses.
 
-Commits have parents, branches and tags keep what they name, large files are in a store apart, and only what
-``rewriteHistory`` or a squash leaves unnamed can be deleted for good. Everything that is sent is recorded.
+A repository keeps the files of every commit until a squash, and large files in a store apart. Requests are recorded.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import base64
 import fnmatch
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,47 +23,29 @@ TOKEN = "hf_a-token-of-tests"
 LARGE = ("*.parquet", "*.safetensors")
 
 
-@dataclass(frozen=True)
-class Commit:
-    sha: str
-    parent: str | None
-    files: Mapping[str, bytes]
-
-
 @dataclass
 class Repository:
     private: bool
     gated: Any = False
     # what was true when the first file arrived
     first: tuple[bool, Any] | None = None
-    commits: dict[str, Commit] = field(default_factory=dict)
+    # the files of each commit that is still in the history, newest last
+    history: list[Mapping[str, bytes]] = field(default_factory=list)
     refs: dict[str, str] = field(default_factory=dict)
-    large: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    large: dict[str, bytes] = field(default_factory=dict)
 
-    def add(self, files: Mapping[str, bytes], *, parent: str | None) -> str:
-        sha = hashlib.sha1(f"{len(self.commits)} {parent}".encode()).hexdigest()
-        self.commits[sha] = Commit(sha, parent, dict(files))
-        self.refs["refs/heads/main"] = sha
+    def add(self, files: Mapping[str, bytes], *, squash: bool = False) -> str:
+        self.history = [*([] if squash else self.history), dict(files)]
+        sha = self.refs["refs/heads/main"] = secrets.token_hex(20)
         return sha
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        return self.commits[self.refs["refs/heads/main"]].files
-
-    def reachable(self) -> list[Commit]:
-        """Return every commit that a branch or tag leads to."""
-        found, waiting = {}, list(self.refs.values())
-        while waiting:
-            commit = self.commits[waiting.pop()]
-            found[commit.sha] = commit
-            waiting += [commit.parent] if commit.parent else []
-        return list(found.values())
+        return self.history[-1]
 
     def everything(self) -> list[bytes]:
         """Return all bytes that a person with access can still get, of every version."""
-        return [data for commit in self.reachable() for data in commit.files.values()] + [
-            data for _, data in self.large.values()
-        ]
+        return [data for files in (*self.history, self.large) for data in files.values()]
 
 
 class HubServer:
@@ -88,7 +70,7 @@ class HubServer:
             kind, repo, oid = parts[1], "/".join(parts[2:4]), parts[4]
             if hashlib.sha256(body).hexdigest() != oid:
                 return 400, {"error": "another digest"}
-            self._of(kind, repo).large[oid] = ("", body)
+            self._of(kind, repo).large[oid] = body
             return 200, {}
         if parts[-1] == "batch" and "info" in parts:
             return 200, self._lfs_batch(parts, json.loads(body))
@@ -114,7 +96,7 @@ class HubServer:
         if (kind, repo) in self.repos:
             return 409, {"url": url, "error": "exists"}
         made = self.repos[kind, repo] = Repository(private=told.get("visibility") == "private")
-        made.add({".gitattributes": b"*.parquet filter=lfs\n"}, parent=None)
+        made.add({".gitattributes": b"*.parquet filter=lfs\n"})
         return 200, {"url": url}
 
     def _about(
@@ -159,20 +141,15 @@ class HubServer:
             case "POST", "commit":
                 return self._commit(found, kind=kind, repo=repo, body=body)
             case "POST", "super-squash":
-                found.add(found.files, parent=None)
+                found.add(found.files, squash=True)
                 return 200, {}
             case "GET", "lfs-files":
-                named = {
-                    hashlib.sha256(data).hexdigest(): name
-                    for c in found.commits.values()
-                    for name, data in c.files.items()
-                }
                 return 200, [
                     {
-                        "fileOid": f"f{oid[1:]}", "filename": named.get(oid, "unknown"), "oid": oid,
+                        "fileOid": f"f{oid[1:]}", "filename": "unknown", "oid": oid,
                         "pushedAt": "2026-01-01T00:00:00.000Z", "ref": "main", "size": len(data),
                     }
-                    for oid, (_, data) in found.large.items()
+                    for oid, data in found.large.items()
                 ]  # fmt: skip
             case "POST", "lfs-files":
                 for sha in json.loads(body)["deletions"]["sha"]:
@@ -192,10 +169,10 @@ class HubServer:
                 case "lfsFile":
                     if value["oid"] not in found.large:
                         return 400, {"error": "the file was not uploaded"}
-                    files[value["path"]] = found.large[value["oid"]][1]
+                    files[value["path"]] = found.large[value["oid"]]
                 case "deletedFile":
                     del files[value["path"]]
-        sha = found.add(files, parent=found.refs["refs/heads/main"])
+        sha = found.add(files)
         return 200, {
             "commitOid": sha,
             "commitUrl": f"{self.url}/{repo}/commit/{sha}",

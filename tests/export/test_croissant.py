@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.release import removal
 from tests.export.test_release_export import export, unlabel
-from tests.release.small_release import NOW, World
+from tests.release.small_release import World
 
 pytestmark = pytest.mark.faults
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,12 +49,3 @@ def test_a_lack_is_noticed(world: World, tmp_path: Path) -> None:
     del told["citeAs"], told["version"]
     path.write_text(json.dumps(told))
     assert len(validated(tmp_path / "out")["warnings"]) == 2
-
-
-def test_after_a_removal_it_has_the_next_version_and_the_new_digests(world: World, tmp_path: Path) -> None:
-    world.approved("posts", "p1")
-    world.vault.destroy([world.record("t3_p009")], reason="test", now=NOW)
-    removal.refresh(settings=world.settings, vault=world.vault, now=NOW + timedelta(days=1), at_once=True)
-    export(world, "p1", tmp_path / "out")
-    found = validated(tmp_path / "out")
-    assert (found["errors"], found["warnings"]) == ([], [])

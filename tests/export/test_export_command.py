@@ -15,6 +15,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.packaging.register import put
 from pipelines.release import approval
 from pipelines.release.export.folder import NotExportable
+from pipelines.release.release_store import NoSuchRelease
 from pipelines.workspace import repository
 from tests.export.hub_server import TOKEN, HubServer
 from tests.refusals import refused
@@ -52,10 +53,13 @@ def test_a_release_to_the_hub_and_away(
     monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
     monkeypatch.setenv("CORPUS_HUB_URL", f"{hub.url}/")
     monkeypatch.setenv("CORPUS_HUB_TOKEN", TOKEN)
-    world.release("posts", "p1")
     written = ("release", "p1", "--repo", REPO, "--to", "out")
+    with pytest.raises(NoSuchRelease):
+        corpus(*written)
+    world.release("posts", "p1")
     with pytest.raises(NotExportable, match="a draft that no person has approved"):
         corpus(*written)
+    assert not [*tmp_path.glob("*out*")]
     world.approve("p1")
     assert told(corpus(*written))["folder"] == str(tmp_path / "out")
     assert told(corpus("push", "out"))["sent"] is False

@@ -25,7 +25,6 @@ from pipelines.packaging import model
 from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
 from pipelines.release.export import model_folder
-from pipelines.release.export.folder import NotExportable
 from tests.registry.test_pack_memes import NAME, Lab, lab
 
 pytestmark = pytest.mark.faults
@@ -76,10 +75,3 @@ def test_an_image_classifier(lab: Lab, context: Context, tmp_path: Path, monkeyp
     # the registered model rounds resized pixels to bytes
     np.testing.assert_allclose(probabilities(folder, logits), registered(saved, rows), atol=2e-3)
     assert "image-classification" in (folder / "README.md").read_text()
-
-
-@pytest.mark.parametrize("name", ["tiny-fusion", "tiny-blip2"])
-def test_a_fusion_of_both_is_refused(lab: Lab, context: Context, tmp_path: Path, name: str) -> None:
-    with pytest.raises(NotExportable, match="its head on the features of text and picture"):
-        exported(lab, name, context=context, tmp_path=tmp_path)
-    assert not (tmp_path / "out").exists()

@@ -19,7 +19,6 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 
 from crisis_corpus import integrity
 from crisis_corpus.versions import UnknownVersion
-from pipelines.core.errors import BadParams
 from pipelines.metrics.calibration import Calibration
 from pipelines.packaging.register import put
 from pipelines.promotion import promote
@@ -174,10 +173,7 @@ def test_files_that_are_not_the_registered_ones_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("knn", "neighbours are posts"), ("fusion", "its head"), ("prompted", "no weights"), ("rule", "kind 'rule'")],
-)
+@pytest.mark.parametrize(("kind", "said"), [("fusion", "its head"), ("rule", "kind 'rule'")])
 def test_kinds_that_transformers_does_not_load_are_refused(
     context: Context, tmp_path: Path, kind: str, said: str
 ) -> None:
@@ -189,12 +185,6 @@ def test_kinds_that_transformers_does_not_load_are_refused(
     with pytest.raises(NotExportable, match=said) as caught:
         export(context, 1, tmp_path / "out", name=small_registry.NAME)
     assert "crisis_corpus.load" in str(caught.value) and "params.yaml" in str(caught.value)
-
-
-def test_a_name_without_an_owner_is_refused(context: Context, made: Made, tmp_path: Path) -> None:
-    put(NAME, made.saved, context=context, **WHO)
-    with pytest.raises(BadParams, match="OWNER/NAME"):
-        export(context, 1, tmp_path / "out", repo="crisis-posts")
 
 
 @pytest.mark.faults

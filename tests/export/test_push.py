@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def events(journal: Journal) -> list[tuple[str, str]]:
 
 
 def states(given: dict[str, Any], **changed: Any) -> list[tuple[str, str]]:
-    return [(copy.repo, copy.state) for copy in copies.listing(**given | changed)]
+    return [(copy.repo, copy.state) for copy in copies.Hub(**given | changed).listing()]
 
 
 def remove_some(world: World) -> set[str]:
@@ -79,24 +80,16 @@ def remove_some(world: World) -> set[str]:
     return set(found)
 
 
-def test_a_plan_sends_nothing(folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal) -> None:
-    told = copies.plan(folder, **given)
-    assert (told["hub"], told["repo"], told["kind"], told["replaces"]) == (hub.url, REPO, "dataset", False)
-    assert told["files"]["data/train.parquet"] == (folder / "data/train.parquet").stat().st_size
-    assert sum(told["files"].values()) == told["bytes"] and "export.json" in told["files"]
-    assert hub.requests == [] and events(journal) == []
-
-
 def test_a_push_sends_the_folder_to_a_private_gated_repository(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
-    told = copies.push(folder, **WHO, **given)
+    told = copies.Hub(**given).push(folder, **WHO)
     repository = on_hub(hub)
     expected = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert {name: data for name, data in repository.files.items() if name != ".gitattributes"} == expected
     assert repository.first == (True, "manual"), "before the first file arrived"
     assert told["commit"] == repository.refs["refs/heads/main"] and told["url"] == f"{hub.url}/datasets/{REPO}"
-    assert len(repository.reachable()) == 1 and told["other_refs"] == []
+    assert len(repository.history) == 1 and told["other_refs"] == []
     assert events(journal) == [("release/p1", "pushing"), ("release/p1", "pushed")]
     row = journal.rows()[-1]
     assert (row.who, row.why) == ("Ada Writer", "request 12")
@@ -104,29 +97,19 @@ def test_a_push_sends_the_folder_to_a_private_gated_repository(
     assert hub.tokens <= {TOKEN, ""} and states(given) == [(REPO, "current")]
 
 
-@pytest.mark.faults
-def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path) -> None:
-    copies.push(folder, **WHO, **given)
-    for name, data in on_hub(hub).files.items():
-        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "copy" / name).write_bytes(data)
-    rows = test_release_export.loaded(tmp_path / "copy", cache=tmp_path / "cache")["rows"]
-    assert rows == {path.stem: pq.read_table(path).to_pylist() for path in (folder / "data").iterdir()}
-
-
 def test_after_removals_the_copy_is_outdated_and_a_push_leaves_nothing_of_them(
     folder: Path, world: World, settings: Settings, hub: HubServer, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    copies.push(folder, **WHO, **given)
+    copies.Hub(**given).push(folder, **WHO)
     later = given | {"now": LATER}
     gone = remove_some(world)
-    [copy] = copies.listing(**later)
+    [copy] = copies.Hub(**later).listing()
     assert copy.state == "outdated" and f"corpus export release p1 --repo {REPO} --to" in copy.do
     with refused("ExportChanged", match="has changed since the export"):
-        copies.push(folder, **WHO, **later)
+        copies.Hub(**later).push(folder, **WHO)
     new = export(world, settings, tmp_path / "new", now=LATER)
     old = {name: data for name, data in on_hub(hub).files.items() if name.endswith(".parquet")}
-    told = copies.push(new, **WHO, **later)
+    told = copies.Hub(**later).push(new, **WHO)
     repository = on_hub(hub)
     changed = [data for name, data in old.items() if repository.files[name] != data]
     assert changed and told["deleted"] == len(changed)
@@ -136,7 +119,7 @@ def test_after_removals_the_copy_is_outdated_and_a_push_leaves_nothing_of_them(
     plain = [data for data in repository.everything() if data[:4] != b"PAR1" and b'"removal list"' not in data]
     named = [name for name in repository.files if name != "package/removal.json"]
     assert not [i for i in gone for name in named if i.encode() in repository.files[name]] and plain
-    assert [copy.state for copy in copies.listing(**later)] == ["current"]
+    assert [copy.state for copy in copies.Hub(**later).listing()] == ["current"]
 
 
 def _ids(data: bytes, place: Path) -> list[str]:
@@ -148,14 +131,14 @@ def _ids(data: bytes, place: Path) -> list[str]:
 def test_due_removals_come_first(
     folder: Path, world: World, settings: Settings, hub: HubServer, given: dict[str, Any]
 ) -> None:
-    copies.push(folder, **WHO, **given)
+    copies.Hub(**given).push(folder, **WHO)
     destroy_some(world)
     assert states(given) == [(REPO, "current")], "they wait for their day, as in the package"
-    [copy] = copies.listing(**given | {"now": LATER})
+    [copy] = copies.Hub(**given | {"now": LATER}).listing()
     assert copy.state == "outdated" and copy.do.startswith("corpus release refresh; corpus export release p1")
     sent = len(hub.requests)
     with pytest.raises(RemovalsDue):
-        copies.push(folder, **WHO, **given | {"now": LATER})
+        copies.Hub(**given | {"now": LATER}).push(folder, **WHO)
     assert len(hub.requests) == sent
 
 
@@ -164,7 +147,7 @@ def test_a_takedown_names_the_copies_that_are_outdated(
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(world.home))
     monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
-    copies.push(folder, **WHO, **given)
+    copies.Hub(**given).push(folder, **WHO)
     settings = Settings.from_env()
     # now is years later than the release
     assert _on_hub(settings, vault=world.vault) == {}
@@ -178,9 +161,9 @@ def test_a_repository_with_files_of_others_is_left_alone(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
     theirs = hub.repos["dataset", REPO] = Repository(private=False)
-    theirs.add({".gitattributes": b"", "data.csv": b"theirs"}, parent=None)
+    theirs.add({".gitattributes": b"", "data.csv": b"theirs"})
     with refused("NotOurs", match="1 files"):
-        copies.push(folder, **WHO, **given)
+        copies.Hub(**given).push(folder, **WHO)
     assert theirs.files["data.csv"] == b"theirs" and theirs.gated is False and events(journal) == []
     assert {method for method, _ in hub.requests} == {"GET"}
 
@@ -200,22 +183,26 @@ def test_a_push_that_fails_is_listed_and_can_be_repeated(
 ) -> None:
     hub.fail = path
     with pytest.raises(HubUnavailable, match="it answered 500"):
-        copies.push(folder, **WHO, **given)
-    [copy] = copies.listing(**given)
+        copies.Hub(**given).push(folder, **WHO)
+    [copy] = copies.Hub(**given).listing()
     assert copy.state == "unfinished" and "corpus export push" in copy.do
     hub.fail = ""
-    copies.push(folder, **WHO, **given)
-    assert states(given) == [(REPO, "current")] and len(on_hub(hub).reachable()) == 1
+    copies.Hub(**given).push(folder, **WHO)
+    assert states(given) == [(REPO, "current")] and len(on_hub(hub).history) == 1
 
 
 def test_a_wrong_token_and_a_hub_that_does_not_answer(
     folder: Path, settings: Settings, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
+    def push(token: str) -> None:
+        changed = settings.model_copy(update={"hub_token": SecretStr(token)})
+        copies.Hub(**given | {"settings": changed}).push(folder, **WHO)
+
     with refused("NoToken"):
-        copies.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("")})})
+        push("")
     assert hub.requests == []
     with pytest.raises(HubRefused, match="it answered 401") as caught:
-        copies.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("no")})})
+        push("no")
     assert caught.value.exit_code == 77
     assert events(journal) == []
 
@@ -225,25 +212,26 @@ def test_a_token_is_not_sent_without_encryption(
     folder: Path, settings: Settings, given: dict[str, Any], url: str
 ) -> None:
     with pytest.raises(BadParams, match="CORPUS_HUB_URL"):
-        copies.plan(folder, **given | {"settings": settings.model_copy(update={"hub_url": url})})
+        copies.Hub(**given | {"settings": settings.model_copy(update={"hub_url": url})}).plan(folder)
 
 
 def test_a_changed_folder_and_an_unnamed_person_are_refused(
     folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(BadParams, match="who"):
-        copies.push(folder, who=" ", why="a reason", **given)
+        copies.Hub(**given).push(folder, who=" ", why="a reason")
     changed = shutil.copytree(folder, tmp_path / "changed")
     (changed / "posts.txt").write_text("words")
-    for call in (copies.plan, lambda folder, **more: copies.push(folder, **WHO, **more)):
+    here = copies.Hub(**given)
+    for call in (here.plan, partial(here.push, **WHO)):
         with refused("ExportChanged", match=r"posts\.txt"):
-            call(changed, **given)
+            call(changed)
     assert hub.requests == []
 
 
 def test_other_branches_and_tags_are_named(folder: Path, hub: HubServer, given: dict[str, Any]) -> None:
-    copies.push(folder, **WHO, **given)
+    copies.Hub(**given).push(folder, **WHO)
     repository = on_hub(hub)
     main = repository.refs["refs/heads/main"]
     repository.refs |= {"refs/tags/v1": main, "refs/pr/1": main}
-    assert copies.push(folder, **WHO, **given)["other_refs"] == ["refs/pr/1", "refs/tags/v1"]
+    assert copies.Hub(**given).push(folder, **WHO)["other_refs"] == ["refs/pr/1", "refs/tags/v1"]

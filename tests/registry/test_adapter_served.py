@@ -158,8 +158,6 @@ def test_another_base_is_not_served(made: Adapted, tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"not those on which .* was trained: model\.safetensors") as caught:
             mlflow.pyfunc.load_model(str(made.saved))
         assert type(caught.value).__name__ == "DataError"
-        with refused("BaseAltered"):
-            adapter.loaded(str(made.tuned), base="team/base")
     finally:
         shutil.rmtree(made.base)
         shutil.copytree(kept, made.base)
@@ -174,10 +172,3 @@ def test_an_adapter_that_does_not_fit_is_not_served(made: Adapted, tmp_path: Pat
     save_file(kept, tmp_path / "tuned" / adapter.WEIGHTS)
     with refused("BaseUnfit", match="27 weights, and the model takes 28"):
         adapter.loaded(str(tmp_path / "tuned"), base="team/base")
-
-
-def test_a_base_on_the_hub_needs_a_commit(made: Adapted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(small_tuned.MODELS, "lora", SPEC.model_copy(update={"revision": None}))
-    told = small_tuned.settings(tmp_path / "home", patch=monkeypatch)
-    with small_posts.copied(made.corpus, to=tmp_path / "root") as corpus, refused("BaseUnpinned", match="team/base"):
-        small_tuned.tuned(corpus, told, model="lora", recall_floors={})

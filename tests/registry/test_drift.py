@@ -68,22 +68,17 @@ def shifted(label: int, points: float) -> np.ndarray:
     return np.array([rate + points * (i == label) for i, rate in enumerate(RATES)])
 
 
-def test_a_label_that_ten_points_more_of_the_posts_get_is_reported() -> None:
-    found = alarms(1000, 1000, draws=100, rates=shifted(5, 0.1))
-    assert found["label5"] >= 0.9 and found["label6"] <= 0.02
-    assert alarms(1000, 1000, draws=100, rates=shifted(1, 0.1))["label1"] >= 0.95
-
-
 @pytest.mark.parametrize(
     ("name", "shift"),
     [("confidence", {"sure": 5.0}), ("language", {"english": 0.8}), ("words", {"words": 3.3}),
-     ("alerts", {"rates": shifted(2, 0.1)})],
+     ("alerts", {"rates": shifted(2, 0.1)}), ("label1", {"rates": shifted(1, 0.1)}),
+     ("label5", {"rates": shifted(5, 0.12)})],
 )  # fmt: skip
-def test_every_other_shift_is_reported_as_what_it_is(name: str, shift: dict[str, object]) -> None:
+def test_every_shift_is_reported_as_what_it_is(name: str, shift: dict[str, object]) -> None:
     found = alarms(1000, 1000, draws=60, **shift)
     assert found[name] >= 0.95
-    others = {key: share for key, share in found.items() if key not in (name, "any", "alerts", "label2")}
-    assert max(others.values()) <= 0.05
+    with_it = {"alerts": {"label2"}, "label1": {"alerts"}}.get(name, set())
+    assert max(share for key, share in found.items() if key not in {name, "any", *with_it}) <= 0.05
 
 
 def test_a_significant_difference_within_the_bound_is_not_reported() -> None:

@@ -220,16 +220,6 @@ def test_base64_is_as_good_as_bytes_and_anything_else_is_refused(loaded: Any) ->
         assert caught.value.get_http_status_code() == 400
 
 
-def test_an_answer_does_not_depend_on_its_company(lab: Lab, loaded: Any) -> None:
-    rows = list(lab.inputs("test").values())
-    for name in MODELS:
-        together = asked(loaded[name], *rows)
-        for n in (0, 5):
-            [alone] = asked(loaded[name], rows[n])
-            assert alone[0] == together[n][0]
-            np.testing.assert_allclose(alone[1], together[n][1], atol=1e-5)
-
-
 def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Path) -> None:
     scores = {seed: json.loads(lab.metrics("tiny-text", seed).read_text())["validation_macro_f1"] for seed in SEEDS}
     best = min(SEEDS, key=lambda seed: (-scores[seed], seed))
@@ -237,19 +227,6 @@ def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Pa
     assert found.seed == best
     numbers = json.loads(lab.metrics("tiny-text", best).read_text())
     assert found.thresholds == tuple(numbers["thresholds"].values())
-
-
-def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> None:
-    path = lab.metrics("tiny-image", 1)
-    before = path.read_text()
-    numbers = json.loads(before)
-    numbers["history"][0]["validation_macro_f1"] += 0.01
-    try:
-        path.write_text(json.dumps(numbers))
-        with refused("NothingToPack", match="no finished run"):
-            lab.pack("tiny-image", to=tmp_path / "pack")
-    finally:
-        path.write_text(before)
 
 
 def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:

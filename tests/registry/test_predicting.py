@@ -1,19 +1,11 @@
-"""``corpus predict`` and ``mlflow models serve``: the same answers to the same posts, a clear no to anything else."""
+"""``corpus predict`` and MLflow's scoring server: the same answers to the same posts, a clear no to anything else."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import random
-import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +14,7 @@ import mlflow
 import numpy as np
 import pytest
 from mlflow.pyfunc import scoring_server
+from starlette.testclient import TestClient
 
 from crisis_corpus.versions import CHAMPION
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
@@ -33,13 +26,11 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
-from tests.ports import free_port
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.packs import NAME, Made
 
 REPO = Path(__file__).resolve().parents[2]
-PATIENCE = 60  # seconds for a server to begin on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -78,77 +69,32 @@ def predicted(reference: str, rows: list[dict[str, Any]], *, folder: Path = Path
     return found
 
 
-class Server:
-    """What ``mlflow models serve`` starts, on a port of its own, without the 3 seconds that its own import takes."""
-
-    def __init__(self, home: Path, *, model: str) -> None:
-        self.address = f"http://127.0.0.1:{(port := free_port())}"
-        local = mlflow.artifacts.download_artifacts(model, dst_path=str(home / "served"))
-        command, variables = scoring_server.get_cmd(local, port, "127.0.0.1", PATIENCE, 1)
-        environment = {name: value for name, value in variables.items() if name != "PYTHONPATH"} | {
-            "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite", "MLFLOW_DISABLE_TELEMETRY": "true",
-            # MLflow's own setter leaves it in the environment of whatever test called it before
-            "MLFLOW_REGISTRY_URI": f"sqlite:///{home}/mlflow.sqlite",
-            "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false", "HF_HUB_OFFLINE": "1",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }  # fmt: skip
-        self.log = home / "serve.log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                shlex.split(command), cwd=home, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and self._process.poll() is None:
-            try:
-                if self.ask("/ping", None)[0] == 200:
-                    return
-            except OSError:
-                time.sleep(0.1)
-        self.stop()
-        raise AssertionError(self.log.read_text()[-2000:])
-
-    def ask(self, path: str, body: Any) -> tuple[int, Any]:
-        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
-                said = reply.read()
-                return reply.status, json.loads(said) if said.strip() else None
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-
-    def stop(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
-def test_a_server_answers_as_predict_does_and_refuses_what_is_no_post(home: Path, monkeypatch: Any) -> None:
+def test_a_server_answers_as_predict_does_and_refuses_what_is_no_post(
+    home: Path, monkeypatch: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the application that ``mlflow models serve`` runs."""
     monkeypatch.setenv("CORPUS_HOME", str(home))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")
     posts = [*sandbox_posts(200), {"title": "", "body": ""}]
-    server = Server(home, model=f"models:/{NAME}@champion")
-    try:
-        status, said = server.ask("/invocations", {"dataframe_records": posts})
-        assert status == 200
-        expected = predicted(NAME, posts)
-        assert len(said["predictions"]) == len(expected) == 201
-        for one, other in zip(said["predictions"], expected, strict=True):
-            assert (one["labels"], one["abstain"]) == (other["labels"], other["abstain"])
-            np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
-        assert len({tuple(row["probabilities"]) for row in expected}) > 100
-        assert expected[-1] == {"labels": [], "probabilities": [], "abstain": True, "alerts": []}
-        for body in (
-            b"{", {"dataframe_records": [{"body": "a"}]}, {"dataframe_records": [{"title": 3}]}, {"posts": []},
-            {"dataframe_records": [{"title": ["a"], "body": "b"}]},
-        ):  # fmt: skip
-            status, said = server.ask("/invocations", body)
-            assert status == 400, body
-            assert said["error_code"] in ("BAD_REQUEST", "INVALID_PARAMETER_VALUE")
-            assert said["message"]
-        assert server.ask("/invocations", {"dataframe_records": posts[:1]})[0] == 200
-    finally:
-        server.stop()
-    written = server.log.read_text()
+    expected = predicted(NAME, posts)
+    local = mlflow.artifacts.download_artifacts(f"models:/{NAME}@champion", dst_path=str(home / "served"))
+    server = TestClient(scoring_server.init(mlflow.pyfunc.load_model(local)))
+    said = server.post("/invocations", json={"dataframe_records": posts})
+    assert said.status_code == 200 and len(said.json()["predictions"]) == len(expected) == 201
+    for one, other in zip(said.json()["predictions"], expected, strict=True):
+        assert (one["labels"], one["abstain"]) == (other["labels"], other["abstain"])
+        np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
+    assert len({tuple(row["probabilities"]) for row in expected}) > 100
+    assert expected[-1] == {"labels": [], "probabilities": [], "abstain": True, "alerts": []}
+    for body in (
+        "{", '{"dataframe_records": [{"body": "a"}]}', '{"dataframe_records": [{"title": 3}]}', '{"posts": []}',
+        '{"dataframe_records": [{"title": ["a"], "body": "b"}]}',
+    ):  # fmt: skip
+        said = server.post("/invocations", content=body, headers={"Content-Type": "application/json"})
+        assert said.status_code == 400, body
+        assert said.json()["error_code"] in ("BAD_REQUEST", "INVALID_PARAMETER_VALUE") and said.json()["message"]
+    assert server.post("/invocations", json={"dataframe_records": posts[:1]}).status_code == 200
+    written = f"{capfd.readouterr()}{caplog.text}"
     assert not any(row["body"][:40] in written for row in posts[:200])
 
 

@@ -249,19 +249,14 @@ class EncoderWords:
         self._known = lru_cache(maxsize=READY_TEXTS)(self._read)
 
     def __call__(self, texts: Sequence[str]) -> Batch:
-        """Return ``input_ids`` and ``attention_mask``, int64 (texts, tokens)."""
-        return self.padded([self._known(text)[0] for text in texts])
-
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, without the middle of a long one; one call for all, without the cache."""
+        """Return ``input_ids`` and ``attention_mask``, int64 (texts, tokens), padded to the longest text."""
+        rows = [self._known(text)[0] for text in texts]
         with self._alone:
-            rows = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
-        return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(rows, texts, strict=True)]
+            return dict(self.tokens.pad({"input_ids": rows}, padding=True, return_tensors="pt"))
 
-    def padded(self, rows: Sequence[list[int]]) -> Batch:
-        """Return the tensors of a batch of tokenised texts, padded to the longest."""
-        with self._alone:
-            return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
+    def forget(self) -> None:
+        """Clear the cache of tokens, whose keys are texts."""
+        self._known.cache_clear()
 
     def count(self, text: str) -> int:
         """Count the tokens of one text after the middle of a long text was removed."""

@@ -87,11 +87,11 @@ def hub(deployment: Deployment) -> Finding:
     if finding := _absent(deployment):
         return finding
     from pipelines.registry.journal import Journal
-    from pipelines.release.export import hub
+    from pipelines.release.export.hub import Hub
 
     settings = deployment.settings
     with _open(deployment) as opened, Journal.of(settings) as journal:
-        listed = hub.listing(journal=journal, vault=opened, settings=settings, now=deployment.now)
+        listed = Hub(settings, journal, opened, deployment.now).listing()
     late = [copy.repo for copy in listed if copy.state != "current"]
     if not late:
         return ok(f"{len(listed)} copies, all current")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from crisis_corpus.integrity import different, listing, sha256
+from crisis_corpus.integrity import different, listing
 from pipelines.core.config.base import Section
 from pipelines.core.errors import BadParams, DataError
 
@@ -72,9 +72,8 @@ def checked_repo(repo: str) -> str:
     except HFValidationError:
         repo = ""
     if repo.count("/") != 1:
-        raise BadParams(
-            where="repo", detail="needs OWNER/NAME: letters, digits, '-', '_' and '.', such as my-lab/memes"
-        )
+        detail = "needs OWNER/NAME: letters, digits, '-', '_' and '.', such as my-lab/memes"
+        raise BadParams(where="repo", detail=detail)
     return repo
 
 
@@ -112,12 +111,6 @@ def read(folder: Path) -> Exported:
     present = listing(folder)
     present.pop(FILE)
     if wrong := different(present, exported.files):
-        raise DataError(
-            "ExportChanged", folder=folder, detail=f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}"
-        )
+        detail = f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}"
+        raise DataError("ExportChanged", folder=folder, detail=detail)
     return exported
-
-
-def digest(folder: Path) -> str:
-    """Return the digest of an export, which is that of its ``export.json``."""
-    return sha256(folder / FILE)

@@ -7,14 +7,15 @@ by manual approval, before the first file is sent; a person who wants to publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import JournalRow
 from pipelines.core.config.settings import LOOPBACK, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, RegistryError
@@ -30,7 +31,6 @@ from pipelines.release.export.folder import (
     NotExportable,
     RemovalsDue,
     checked_repo,
-    digest,
     read,
 )
 from pipelines.release.release_store import NoSuchRelease, ReleaseEntry
@@ -65,14 +65,6 @@ class HubCopy:
     do: str
 
 
-def listing(*, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> list[HubCopy]:
-    """Return every copy on a hub that was pushed and not removed since, sorted by repository."""
-    journal.verify()
-    sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
-    rows = [row for _, row in sorted(last_rows(journal).items()) if row.event != "unpushed"]
-    return [_copy(row, current=lambda origin: current(origin, **sources)) for row in rows]
-
-
 def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
     """Return the last row about each repository, by its hub, kind and name."""
     rows = [row for row in journal.rows() if row.event in EVENTS]
@@ -80,61 +72,10 @@ def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
     return {(row.metrics["hub"], row.metrics["kind"], row.metrics["repo"]): row for row in rows}
 
 
-def outdated(copies: list[HubCopy]) -> list[dict[str, Any]]:
-    """Return the copies that need a command, as JSON values."""
-    return [asdict(copy) for copy in copies if copy.state != "current"]
-
-
-def current(origin: ExportOrigin, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> ExportOrigin:
-    """Return the origin that an export of the same release or model version has now."""
-    if origin.version is not None:
-        return model_folder.current(origin.name, origin.version, repo=origin.repo, journal=journal)[0]
-    entry = ReleaseEntry.of(settings, origin.name)
-    return release_folder.current(entry, repo=origin.repo, vault=vault, now=now)
-
-
 def origin_of(row: JournalRow) -> ExportOrigin:
     """Return the origin of the export that a row of the journal is about."""
     values = {key: row.metrics[key] for key in ("kind", "repo", "basis")}
     return ExportOrigin(name=row.name.removeprefix(RELEASE), version=row.to_version, **values)
-
-
-def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -> HubCopy:
-    origin = origin_of(row)
-    state, why, first = _state(row, origin=origin, current=current)
-    source = f"release {origin.name}" if origin.version is None else f"model {origin.name} {origin.version}"
-    remove = f"corpus export remove {origin.repo} --kind {origin.kind} {SEND}"
-    replace = f"{first}corpus export {source} --repo {origin.repo} --to FOLDER; corpus export push FOLDER {SEND}"
-    return HubCopy(
-        hub=row.metrics["hub"],
-        repo=origin.repo,
-        kind=origin.kind,
-        of=source,
-        at=row.at,
-        commit=row.metrics.get("commit"),
-        state=state,
-        why=why,
-        do={"current": "", "remove": remove}.get(state, replace),
-    )
-
-
-def _state(
-    row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]
-) -> tuple[State, str, str]:
-    """Return the state of a copy, the reason, and a command that must come before it is replaced."""
-    try:
-        now = current(origin)
-    except RemovalsDue as error:
-        return "outdated", f"the removal of {error.fields['count']} deleted posts is due", "corpus release refresh; "
-    except NotExportable as error:
-        return "remove", str(error.fields["detail"]), ""
-    except NoSuchRelease:
-        return "remove", "the release is not in the register any more", ""
-    if row.event == "pushing":
-        return "unfinished", "the last push did not end", ""
-    if now != origin:
-        return "outdated", "its release or model version has changed since", ""
-    return "current", "", ""
 
 
 GATED, MAIN = "manual", "refs/heads/main"
@@ -150,113 +91,185 @@ class HubRefused(RegistryError):
     """The hub does not accept the token for this repository."""
 
 
-def plan(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Return what :func:`push` would send and where, after checking the folder; no request is sent.
+@dataclass(frozen=True)
+class Hub:
+    """A hub and the copies there; ``journal`` and ``vault`` say what an export would contain ``now``."""
 
-    Returns:
-        ``hub``, ``repo``, ``kind``, ``of``, ``private``, ``gated``, ``files`` (bytes by path), ``bytes`` and
-        ``replaces`` (whether a copy in this repository is on record).
-    """
-    exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
-    origin, sizes = exported.origin, {name: (folder / name).stat().st_size for name in (FILE, *exported.files)}
-    return {
-        "hub": _hub(settings),
-        "repo": origin.repo,
-        "kind": origin.kind,
-        "of": origin.what,
-        "private": True,
-        "gated": GATED,
-        "files": dict(sorted(sizes.items())),
-        "bytes": sum(sizes.values()),
-        "replaces": _last(origin.repo, kind=origin.kind, settings=settings, journal=journal) is not None,
-    }
+    settings: Settings
+    journal: Journal
+    vault: Vault
+    now: datetime
 
+    @property
+    def address(self) -> str:
+        """The address of the hub, to which a token may be sent."""
+        address = urlsplit(self.settings.hub_url)
+        if address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
+            raise BadParams(where="CORPUS_HUB_URL", detail="needs https://, because the token is sent there")
+        return self.settings.hub_url
 
-def push(
-    folder: Path, *, who: str, why: str, settings: Settings, journal: Journal, vault: Vault, now: datetime
-) -> dict[str, Any]:
-    """Replace the content of a repository on the hub by the folder of an export; create the repository if necessary.
+    def listing(self) -> list[HubCopy]:
+        """Return every copy on a hub that was pushed and not removed since, sorted by repository."""
+        self.journal.verify()
+        return [self._copy(row) for _, row in sorted(last_rows(self.journal).items()) if row.event != "unpushed"]
 
-    The row ``pushing`` is written before the first request that changes something, so that a copy that a killed push
-    left is listed.
+    def plan(self, folder: Path) -> dict[str, Any]:
+        """Return what :meth:`push` would send and where, after checking the folder; no request is sent.
 
-    Returns:
-        ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
-        and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
-    """
-    signed(who, why)
-    exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
-    origin, api = exported.origin, _api(settings)
-    place: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
-    row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
-    metrics: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
-    metrics |= {"export": digest(folder), "files": len(exported.files) + 1}
-    with _translated(settings):
-        there = _files(api, place)
-        if there - OF_HUB and not _last(origin.repo, kind=origin.kind, settings=settings, journal=journal):
-            raise ConfigError("NotOurs", repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
-        journal.append(origin.journal, event="pushing", metrics=metrics, **row)
-        api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
-        api.update_repo_settings(gated=GATED, **place)
-        _commit(api, folder=folder, exported=exported, present=there, place=place)
-        deleted = _forget_earlier(api, exported=exported, place=place)
-        refs = api.list_repo_refs(include_pull_requests=True, **place)
-        commit = str(api.repo_info(**place).sha)
-    journal.append(origin.journal, event="pushed", metrics=metrics | {"commit": commit}, **row)
-    all_refs = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
-    others = sorted(ref.ref for ref in all_refs if ref.ref != MAIN)
-    url = f"{_hub(settings)}/{'datasets/' if origin.kind == 'dataset' else ''}{origin.repo}"
-    return {"repo": origin.repo, "url": url, "commit": commit, "deleted": deleted, "other_refs": others}
+        Returns:
+            ``hub``, ``repo``, ``kind``, ``of``, ``private``, ``gated``, ``files`` (bytes by path), ``bytes`` and
+            ``replaces`` (whether a copy in this repository is on record).
+        """
+        exported = self._checked(folder)
+        origin, sizes = exported.origin, {name: (folder / name).stat().st_size for name in (FILE, *exported.files)}
+        return {
+            "hub": self.address,
+            "repo": origin.repo,
+            "kind": origin.kind,
+            "of": origin.what,
+            "private": True,
+            "gated": GATED,
+            "files": dict(sorted(sizes.items())),
+            "bytes": sum(sizes.values()),
+            "replaces": self._last(origin.repo, kind=origin.kind) is not None,
+        }
 
+    def push(self, folder: Path, *, who: str, why: str) -> dict[str, Any]:
+        """Replace the content of a repository by the folder of an export; create the repository if necessary.
 
-def remove(
-    repo: str, *, kind: Kind, who: str, why: str, settings: Settings, journal: Journal, send: bool = True
-) -> dict[str, Any]:
-    """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
-    last = _last(checked_repo(repo), kind=kind, settings=settings, journal=journal)
-    if last is None:
-        raise ConfigError("NotPushed", repo=repo, kind=kind, hub=_hub(settings))
-    result = {"hub": _hub(settings), "repo": repo, "kind": kind}
-    if not send:
-        return result | {"of": origin_of(last).what, "sent": False}
-    signed(who, why)
-    with _translated(settings):
-        _api(settings).delete_repo(repo, repo_type=kind, missing_ok=True)
-    metrics = result | {"basis": last.metrics["basis"]}
-    journal.append(last.name, event="unpushed", who=who, why=why, to_version=last.to_version, metrics=metrics)
-    return result | {"sent": True}
+        The row ``pushing`` is written before the first request that changes something, so that a copy that a killed
+        push left is listed.
 
+        Returns:
+            ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's
+            store) and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> Exported:
-    """Read the folder of an export, and compare its origin with the present one."""
-    _hub(settings)
-    exported = read(folder)
-    sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
-    if current(exported.origin, **sources) != exported.origin:
-        raise DataError("ExportChanged", folder=folder, detail=f"{exported.origin.what} has changed since the export")
-    return exported
+        signed(who, why)
+        exported = self._checked(folder)
+        origin, api = exported.origin, self._api()
+        place: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
+        row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
+        metrics: dict[str, Any] = {"hub": self.address, "repo": origin.repo, "kind": origin.kind}
+        metrics |= {"basis": origin.basis, "export": sha256(folder / FILE), "files": len(exported.files) + 1}
+        with self._translated():
+            there = _files(api, place)
+            if there - OF_HUB and not self._last(origin.repo, kind=origin.kind):
+                raise ConfigError("NotOurs", repo=origin.repo, hub=self.address, count=len(there - OF_HUB))
+            self.journal.append(origin.journal, event="pushing", metrics=metrics, **row)
+            api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
+            api.update_repo_settings(gated=GATED, **place)
+            names = {FILE, *exported.files}
+            added = [CommitOperationAdd(name, folder / name) for name in sorted(names)]
+            gone = [CommitOperationDelete(name, is_folder=False) for name in sorted(there - names - OF_HUB)]
+            api.create_commit(operations=[*added, *gone], commit_message=MESSAGE, **place)
+            deleted = _forget_earlier(api, exported=exported, place=place)
+            refs = api.list_repo_refs(include_pull_requests=True, **place)
+            commit = str(api.repo_info(**place).sha)
+        self.journal.append(origin.journal, event="pushed", metrics=metrics | {"commit": commit}, **row)
+        all_refs = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
+        others = sorted(ref.ref for ref in all_refs if ref.ref != MAIN)
+        url = f"{self.address}/{'datasets/' if origin.kind == 'dataset' else ''}{origin.repo}"
+        return {"repo": origin.repo, "url": url, "commit": commit, "deleted": deleted, "other_refs": others}
 
+    def remove(self, repo: str, *, kind: Kind, who: str, why: str, send: bool = True) -> dict[str, Any]:
+        """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
+        last = self._last(checked_repo(repo), kind=kind)
+        if last is None:
+            raise ConfigError("NotPushed", repo=repo, kind=kind, hub=self.address)
+        result = {"hub": self.address, "repo": repo, "kind": kind}
+        if not send:
+            return result | {"of": origin_of(last).what, "sent": False}
+        signed(who, why)
+        with self._translated():
+            self._api().delete_repo(repo, repo_type=kind, missing_ok=True)
+        metrics = result | {"basis": last.metrics["basis"]}
+        self.journal.append(last.name, event="unpushed", who=who, why=why, to_version=last.to_version, metrics=metrics)
+        return result | {"sent": True}
 
-def _hub(settings: Settings) -> str:
-    """Return the address of the hub, to which a token may be sent."""
-    address = urlsplit(settings.hub_url)
-    if address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
-        raise BadParams(where="CORPUS_HUB_URL", detail="needs https://, because the token is sent there")
-    return settings.hub_url
+    def _current(self, origin: ExportOrigin) -> ExportOrigin:
+        """Return the origin that an export of the same release or model version has now."""
+        if origin.version is not None:
+            return model_folder.current(origin.name, origin.version, repo=origin.repo, journal=self.journal)[0]
+        entry = ReleaseEntry.of(self.settings, origin.name)
+        return release_folder.current(entry, repo=origin.repo, vault=self.vault, now=self.now)
 
+    def _copy(self, row: JournalRow) -> HubCopy:
+        origin = origin_of(row)
+        state, why, first = self._state(row, origin=origin)
+        source = f"release {origin.name}" if origin.version is None else f"model {origin.name} {origin.version}"
+        remove = f"corpus export remove {origin.repo} --kind {origin.kind} {SEND}"
+        replace = f"{first}corpus export {source} --repo {origin.repo} --to FOLDER; corpus export push FOLDER {SEND}"
+        return HubCopy(
+            hub=row.metrics["hub"],
+            repo=origin.repo,
+            kind=origin.kind,
+            of=source,
+            at=row.at,
+            commit=row.metrics.get("commit"),
+            state=state,
+            why=why,
+            do={"current": "", "remove": remove}.get(state, replace),
+        )
 
-def _last(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> JournalRow | None:
-    last = last_rows(journal).get((_hub(settings), kind, repo))
-    return last if last is not None and last.event != "unpushed" else None
+    def _state(self, row: JournalRow, *, origin: ExportOrigin) -> tuple[State, str, str]:
+        """Return the state of a copy, the reason, and a command that must come before it is replaced."""
+        try:
+            now = self._current(origin)
+        except RemovalsDue as error:
+            return (
+                "outdated",
+                f"the removal of {error.fields['count']} deleted posts is due",
+                "corpus release refresh; ",
+            )
+        except NotExportable as error:
+            return "remove", str(error.fields["detail"]), ""
+        except NoSuchRelease:
+            return "remove", "the release is not in the register any more", ""
+        if row.event == "pushing":
+            return "unfinished", "the last push did not end", ""
+        if now != origin:
+            return "outdated", "its release or model version has changed since", ""
+        return "current", "", ""
 
+    def _checked(self, folder: Path) -> Exported:
+        """Read the folder of an export, and compare its origin with the present one."""
+        exported = read(folder)
+        if self._current(exported.origin) != exported.origin:
+            detail = f"{exported.origin.what} has changed since the export"
+            raise DataError("ExportChanged", folder=folder, detail=detail)
+        return exported
 
-def _api(settings: Settings) -> HfApi:
-    from huggingface_hub import HfApi
+    def _last(self, repo: str, *, kind: Kind) -> JournalRow | None:
+        last = last_rows(self.journal).get((self.address, kind, repo))
+        return last if last is not None and last.event != "unpushed" else None
 
-    token = settings.hub_token.get_secret_value()
-    if not token:
-        raise ConfigError("NoToken", hub=_hub(settings))
-    return HfApi(endpoint=_hub(settings), token=token, library_name="crisis-corpus")
+    def _api(self) -> HfApi:
+        from huggingface_hub import HfApi
+
+        token = self.settings.hub_token.get_secret_value()
+        if not token:
+            raise ConfigError("NoToken", hub=self.address)
+        return HfApi(endpoint=self.address, token=token, library_name="crisis-corpus")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Convert the errors of the hub's client, without its messages, which may quote what was sent."""
+        from httpx2 import HTTPError
+        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+        try:
+            yield
+        except OfflineModeIsEnabled:
+            raise HubUnavailable(hub=self.address, detail="HF_HUB_OFFLINE is set") from None
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            failed = HubRefused if status in REFUSED else HubUnavailable
+            raise failed(hub=self.address, detail=f"it answered {status}") from None
+        except (HTTPError, OSError, RuntimeError, ValueError) as error:
+            detail = f"the request ended with {type(error).__name__}"
+            raise HubUnavailable(hub=self.address, detail=detail) from None
 
 
 def _files(api: HfApi, place: dict[str, Any]) -> set[str]:
@@ -269,17 +282,6 @@ def _files(api: HfApi, place: dict[str, Any]) -> set[str]:
         return set()
 
 
-def _commit(api: HfApi, *, folder: Path, exported: Exported, present: set[str], place: dict[str, Any]) -> None:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    names = {FILE, *exported.files}
-    operations = [
-        *(CommitOperationAdd(name, folder / name) for name in sorted(names)),
-        *(CommitOperationDelete(name, is_folder=False) for name in sorted(present - names - OF_HUB)),
-    ]
-    api.create_commit(operations=operations, commit_message=MESSAGE, **place)
-
-
 def _forget_earlier(api: HfApi, *, exported: Exported, place: dict[str, Any]) -> int:
     """Squash the history of a repository, and delete the stored files of earlier versions; return how many."""
     api.super_squash_history(commit_message=MESSAGE, **place)
@@ -288,22 +290,3 @@ def _forget_earlier(api: HfApi, *, exported: Exported, place: dict[str, Any]) ->
     if earlier:
         api.permanently_delete_lfs_files(lfs_files=earlier, **place)
     return len(earlier)
-
-
-@contextmanager
-def _translated(settings: Settings) -> Iterator[None]:
-    """Convert the errors of the hub's client, without its messages, which may quote what was sent."""
-    from httpx2 import HTTPError
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
-    hub = _hub(settings)
-    try:
-        yield
-    except OfflineModeIsEnabled:
-        raise HubUnavailable(hub=hub, detail="HF_HUB_OFFLINE is set") from None
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        failed = HubRefused if status in REFUSED else HubUnavailable
-        raise failed(hub=hub, detail=f"it answered {status}") from None
-    except (HTTPError, OSError, RuntimeError, ValueError) as error:
-        raise HubUnavailable(hub=hub, detail=f"the request ended with {type(error).__name__}") from None

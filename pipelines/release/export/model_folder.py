@@ -48,10 +48,10 @@ class ModelStatus:
 
     champion: bool
     since: str | None
-    passed: bool | None
-    judged: str | None
-    against: int | None
-    failed: tuple[str, ...]
+    passed: bool | None = None
+    judged: str | None = None
+    against: int | None = None
+    failed: tuple[str, ...] = ()
 
 
 def current(name: str, version: int, *, repo: str, journal: Journal) -> tuple[ExportOrigin, ModelStatus]:
@@ -76,7 +76,7 @@ def _status(now: Standing, *, version: int, journal: Journal) -> ModelStatus:
     moves = [row for row in journal.rows(now.name) if row.event in MOVES and row.to_version == version]
     since = moves[-1].at[:10] if champion and moves else None
     if verdict is None:
-        return ModelStatus(champion, since, passed=None, judged=None, against=None, failed=())
+        return ModelStatus(champion, since)
     failed = tuple(dict.fromkeys(str(reason).partition(":")[0] for reason in verdict.metrics["reasons"]))
     passed = verdict.event == JUDGED[0]
     return ModelStatus(champion, since, passed, judged=verdict.at[:10], against=verdict.from_version, failed=failed)
@@ -116,26 +116,15 @@ BESIDE = {
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
-def text(
-    described: Described,
-    *,
-    status: ModelStatus,
-    version: int,
-    repo: str,
-    card: Mapping[str, Any],
-    page: str,
-    pipeline: str,
-    adapted: bool,
-) -> str:
-    """Return the text of ``README.md``.
-
-    ``card`` and ``page`` are the package's ``card.json`` and ``card.md``; ``pipeline`` is the task on the Hub; with
-    ``adapted``, the weights are an adapter of ``peft``.
-    """
+def text(pack: Path, *, origin: ExportOrigin, status: ModelStatus) -> str:
+    """Return the text of ``README.md`` for the files of a model package."""
     from huggingface_hub import ModelCardData
 
     from pipelines.models.pretrained.base_files import on_hub
+    from pipelines.train.predictors import adapter
 
+    described, adapted = Described.read(pack), adapter.stored(str(pack))
+    pipeline = PIPELINES[described.kind]
     on = described.base if on_hub(described.base) and "/" in described.base else None
     head = ModelCardData(
         language="en",
@@ -146,25 +135,24 @@ def text(
         pipeline_tag=pipeline,
         base_model=on,
         base_model_relation=("adapter" if adapted else "finetune") if on else None,
-        model_name=f"{described.name} version {version}",
-        eval_results=_results(described, card=card, pipeline=pipeline),
+        model_name=f"{described.name} version {origin.version}",
+        eval_results=_results(described, measured=json.loads((pack / integrity.CARD).read_bytes())["measured"]),
         extra_gated_prompt=PROMPT,
         extra_gated_fields=FIELDS,
     )
     model, reader = LOADERS[pipeline]
-    names = {"page": page, "status": status, "adapted": adapted, "model": model, "reader": reader, "repo": repo}
-    names |= {"base": described.base, "name": described.name, "version": version, "licence": LICENCE}
-    revision = described.spec.revision if isinstance(described.spec, SftModel) else None
-    body = render(TEMPLATE, **names, revision=revision, beside=BESIDE[described.kind])
-    return f"---\n{head.to_yaml()}\n---\n\n{body}"
+    names = {"page": (pack / integrity.PAGE).read_text(), "status": status, "adapted": adapted, "repo": origin.repo}
+    names |= {"base": described.base, "name": described.name, "version": origin.version, "licence": LICENCE}
+    names |= {"model": model, "reader": reader, "beside": BESIDE[described.kind]}
+    names["revision"] = described.spec.revision if isinstance(described.spec, SftModel) else None
+    return f"---\n{head.to_yaml()}\n---\n\n{render(TEMPLATE, **names)}"
 
 
-def _results(described: Described, *, card: Mapping[str, Any], pipeline: str) -> list[Any]:
+def _results(described: Described, *, measured: Mapping[str, Any]) -> list[Any]:
     """Return the test figures of the card in the Hub's form."""
     from huggingface_hub import EvalResult
 
-    measured = card["measured"]
-    shared = {"task_type": pipeline, "dataset_type": f"crisis-corpus-{described.corpus}"}
+    shared = {"task_type": PIPELINES[described.kind], "dataset_type": f"crisis-corpus-{described.corpus}"}
     shared |= {"dataset_name": f"Crisis Corpus, {described.corpus}", "dataset_split": measured["split"]}
     figures = {name: cell["mean"] for name, cell in measured["figures"].items() if cell["mean"] is not None}
     return [EvalResult(metric_type=name, metric_value=round(mean, 4), **shared) for name, mean in figures.items()]
@@ -177,16 +165,7 @@ PIPELINES = {
     "image": "image-classification",
     "sft": "text-generation",
 }
-CLASSIFIERS = ("encoder", "text", "image")
-# Why other kinds are not, by kind.
-NOT_OF_TRANSFORMERS = {
-    "fusion": "its head on the features of text and picture is not a part of any model of transformers",
-    "m3h": "it needs a labeller's rationales and memes of train",
-    "infused": "it needs a labeller's rationales for every meme",
-    "yadav": "it has two base models",
-    "knn": "its neighbours are posts, sealed under keys that consumers do not have",
-    "prompted": "it is a provider's model with a prompt and has no weights here",
-}
+FUSION = "its head on the features of text and picture is not a part of any model of transformers"
 OTHER_KIND = "models of kind '{kind}' are not models of transformers"
 BASE_INSIDE = "its adapter's base model is not on the Hub but in the package, where transformers does not find it"
 LOAD_OTHERWISE = (
@@ -194,7 +173,7 @@ LOAD_OTHERWISE = (
     "the Hub, set a text or image encoder, or a fine-tuned model, under registry in params.yaml and register it."
 )
 # The parts of a package that are not exported: ids of records, the list of files with them, what the card replaces.
-LEFT_OUT = frozenset({integrity.RECORDS, integrity.FILES, integrity.PAGE, DESCRIPTION})
+LEFT_OUT = (integrity.RECORDS, integrity.FILES, integrity.PAGE, DESCRIPTION)
 CONFIG, THRESHOLDS, INSTRUCTION = "config.json", "thresholds.json", "prompt.json"
 # Settings in which libraries note the folder that a model was loaded from.
 PLACES = ("_name_or_path", "name_or_path")
@@ -205,8 +184,6 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
 
     ``to`` must be new or empty. ``passed`` in the result is the verdict of the gate or ``None``.
     """
-    from pipelines.train.predictors import adapter
-
     origin, status = current(name, version, repo=checked_repo(repo), journal=context.journal)
     registered = context.registry.version(name, version)
     with scratch(context.settings) as folder, writing(to) as made:
@@ -215,11 +192,7 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
         described = Described.read(pack)
         _copy(pack, to=made, described=described)
         (made / LICENCE).write_text(context.params.export.licence.strip() + "\n")
-        measured = json.loads((pack / integrity.CARD).read_bytes())
-        values: dict[str, Any] = {"status": status, "version": version, "repo": repo, "card": measured}
-        page = (pack / integrity.PAGE).read_text()
-        values |= {"adapted": adapter.stored(str(made)), "pipeline": PIPELINES[described.kind], "page": page}
-        (made / CARD).write_text(text(described, **values))
+        (made / CARD).write_text(text(pack, origin=origin, status=status))
         if suspects := pickles(made):
             raise _refused(origin.what, f"{suspects[0]} is or may be a pickle")
         exported = finish(made, origin=origin)
@@ -238,7 +211,7 @@ def _sound(candidate: Candidate, *, what: str, context: Context) -> Path:
         raise _refused(what, f"{count} records on which it was trained are taken down")
     kind = candidate.pack.manifest.kind
     if kind not in PIPELINES:
-        detail = NOT_OF_TRANSFORMERS.get(kind, OTHER_KIND.format(kind=kind))
+        detail = FUSION if kind == "fusion" else OTHER_KIND.format(kind=kind)
         raise NotExportable(what=what, detail=detail, do=LOAD_OTHERWISE)
     if (candidate.pack.folder / adapter.COPY).is_dir():
         raise NotExportable(what=what, detail=BASE_INSIDE, do=LOAD_OTHERWISE)
@@ -251,15 +224,11 @@ def _refused(what: str, detail: str) -> NotExportable:
 
 def _copy(pack: Path, *, to: Path, described: Described) -> None:
     """Copy a package's files for the Hub, and add what its ``model.json`` tells a user of the weights."""
-    for path in sorted(path for path in pack.rglob("*") if path.is_file()):
-        name = path.relative_to(pack)
-        if name.as_posix() not in LEFT_OUT:
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, to / name)
+    shutil.copytree(pack, to, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
     scheme, task = asked(pack, described=described)
     for path in to.rglob("*config.json"):
         _write(path, {key: value for key, value in json.loads(path.read_bytes()).items() if key not in PLACES})
-    if described.kind in CLASSIFIERS:
+    if not isinstance(described.spec, SftModel):
         names = dict(enumerate(described.labels))
         config = json.loads((to / CONFIG).read_bytes())
         config |= {"id2label": names, "label2id": {label: place for place, label in names.items()}}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ import pyarrow.parquet as pq
 from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.core.config.settings import Settings
-from pipelines.release import removal
-from pipelines.release.export import dataset_card
+from pipelines.core.templates import render
+from pipelines.release import release_store, removal
 from pipelines.release.export.folder import (
     CARD,
     LICENCE,
@@ -32,17 +33,7 @@ from pipelines.release.export.folder import (
     finish,
     writing,
 )
-from pipelines.release.release_store import (
-    APPROVED,
-    MANIFEST,
-    RETIRED,
-    PackageAltered,
-    ReleaseEntry,
-    digest,
-    locked,
-    manifest_of,
-    write,
-)
+from pipelines.release.release_store import PackageAltered, ReleaseEntry
 from pipelines.store.vault.vault import Vault
 
 PACKAGE, DATA = "package", "data"
@@ -56,28 +47,28 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
     Card and Croissant contain the address of ``repo``. ``to`` must be new or empty.
     """
     entry = ReleaseEntry.of(settings, name)
-    with locked(settings), writing(to) as made:
+    with release_store.locked(settings), writing(to) as made:
         origin = current(entry, repo=checked_repo(repo), vault=vault, now=now)
         state = entry.state()
-        facts = manifest_of(entry.package(state), name)
+        facts = release_store.manifest_of(entry.package(state), name)
         if facts is None:
-            raise PackageAltered(name=name, file=MANIFEST)
+            raise PackageAltered(name=name, file=release_store.MANIFEST)
         texts = {file: _text(entry, state=state, file=file) for file in sorted(state["files"])}
-        for file, text in {**texts, MANIFEST: entry.text(state, MANIFEST) or ""}.items():
-            write(made / PACKAGE / file, text)
+        for file, text in {**texts, release_store.MANIFEST: entry.text(state, release_store.MANIFEST) or ""}.items():
+            release_store.write(made / PACKAGE / file, text)
         tables = _tables(entry, state=state, facts=facts, texts=texts)
         (made / DATA).mkdir()
         for split, table in tables.items():
             pq.write_table(table, made / DATA / f"{split}.parquet")
-        write(made / LICENCE, texts["LICENSE.txt"])
+        release_store.write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
-        url = f"{settings.hub_url}/datasets/{repo}"
         shared: dict[str, Any] = {"facts": facts, "repo": repo, "removed": entry.removal()["number"]}
         shared["columns"] = next(iter(tables.values())).schema
         files = {split: made / DATA / f"{split}.parquet" for split in tables}
-        listed = {split: (f"{DATA}/{path.name}", path.stat().st_size, sha256(path)) for split, path in files.items()}
-        write(made / dataset_card.FILE, dataset_card.croissant(url=url, files=listed, **shared))
-        write(made / CARD, dataset_card.text(counts=counts, **shared))
+        release_store.write(
+            made / CROISSANT, croissant(url=f"{settings.hub_url}/datasets/{repo}", files=files, **shared)
+        )
+        release_store.write(made / CARD, card_text(counts=counts, **shared))
         exported = finish(made, origin=origin)
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 
@@ -86,10 +77,10 @@ def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> E
     """Return the origin that an export of a release has now."""
     state, name = entry.state(), entry.name
     what = f"Release '{name}'"
-    if state["status"] == RETIRED:
+    if state["status"] == release_store.RETIRED:
         do = "Export the release that replaced it; `corpus release list` shows all."
         raise NotExportable(what=what, detail="it is retired, so that it is not handed out any more", do=do)
-    if state["status"] != APPROVED:
+    if state["status"] != release_store.APPROVED:
         do = f"Let a person approve it: `corpus release approve {name} --who … --why …`."
         raise NotExportable(what=what, detail="it is a draft that no person has approved", do=do)
     if count := removal.overdue(entry, vault=vault, now=now):
@@ -97,14 +88,14 @@ def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> E
     return ExportOrigin(kind="dataset", name=name, version=None, repo=repo, basis=basis(state))
 
 
-def basis(state: Mapping[str, Any]) -> str:
+def basis(state: Row) -> str:
     """Return the digest of a release's state: its status and the digests of its files."""
     return hashlib.sha256(canonical({"status": state["status"], "files": state["files"]}).encode()).hexdigest()
 
 
 def _text(entry: ReleaseEntry, *, state: Mapping[str, Any], file: str) -> str:
     text = entry.text(state, file)
-    if text is None or digest(text) != state["files"][file]:
+    if text is None or release_store.digest(text) != state["files"][file]:
         raise PackageAltered(name=entry.name, file=file)
     return text
 
@@ -122,11 +113,10 @@ def _tables(entry: ReleaseEntry, *, state: Row, facts: Row, texts: Mapping[str, 
     if any(row["id"] not in allowed or list(row) != columns for _, row in rows):
         do = "Restore the package from a backup, then run `corpus release refresh`."
         raise NotExportable(what=f"Release '{entry.name}'", detail="its tables have other rows or columns", do=do)
-    schema = pa.schema([(column, _type(column, labels=facts["labels"])) for column in columns])
+    types = {"image": pa.int32()} | dict.fromkeys(facts["labels"], pa.list_(pa.string()))
+    schema = pa.schema([(column, types.get(column, pa.string())) for column in columns])
     return {
-        split: pa.Table.from_pylist(
-            [_typed(row, schema=schema) for placed_in, row in rows if placed_in == split], schema=schema
-        )
+        split: pa.Table.from_pylist([_typed(row, schema) for place, row in rows if place == split], schema=schema)
         for split in facts["splits"]
     }
 
@@ -135,17 +125,164 @@ def _rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def _type(column: str, *, labels: Sequence[str]) -> pa.DataType:
-    if column == "image":
-        return pa.int32()
-    return pa.list_(pa.string()) if column in labels else pa.string()
+def _typed(row: Mapping[str, str], schema: pa.Schema) -> dict[str, Any]:
+    values: dict[str, Any] = dict(row)
+    for field in schema:
+        if pa.types.is_list(field.type):
+            values[field.name] = values[field.name].split(JOINED) if values[field.name] else None
+        elif pa.types.is_integer(field.type):
+            values[field.name] = int(values[field.name])
+    return values
 
 
-def _typed(row: Mapping[str, str], *, schema: pa.Schema) -> dict[str, Any]:
-    return {field.name: _cell(row[field.name], kind=field.type) for field in schema}
+TEMPLATE = Path(__file__).with_name("dataset_card.md.jinja")
+MEANINGS = {
+    "id": "the post's id, which only this release has",
+    "image": "the picture's place in its gallery, from 0",
+    "month": "when the post was made, generalised to month, quarter or year, or any time",
+    "subreddit": "where it was posted, or other",
+    "agreement": "gold: labelled by people; unanimous, consensus: by how many models of an ensemble",
+}
+# The Hub's classes of sizes, by the number of rows below which they end.
+SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
+PROMPT = (
+    "These labels are about posts by people in crisis. By requesting access you agree to the terms in LICENSE: "
+    "research only; no attempt to identify or contact an author; and to get the current removal list before every use, "
+    "and delete what is on it."
+)
+FIELDS = {
+    "Name": "text",
+    "Institution": "text",
+    "Purpose of the research": "text",
+    "I will not try to identify or contact an author": "checkbox",
+    "I will delete posts that are on the removal list": "checkbox",
+}
 
 
-def _cell(text: str, *, kind: pa.DataType) -> Any:
-    if pa.types.is_list(kind):
-        return text.split(JOINED) if text else None
-    return int(text) if pa.types.is_integer(kind) else text
+def card_text(
+    *, facts: Mapping[str, Any], repo: str, removed: int, counts: Mapping[str, int], columns: pa.Schema
+) -> str:
+    """Return the text of ``README.md``.
+
+    ``facts`` is the manifest of the release's package, ``removed`` the number of the release's removal list, and
+    ``counts`` has the number of rows by split.
+    """
+    from huggingface_hub import DatasetCardData
+
+    files, rows = [{"split": split, "path": f"data/{split}.parquet"} for split in counts], sum(counts.values())
+    head = DatasetCardData(
+        language="en",
+        license="other",
+        license_name=f"{facts['release']}-terms",
+        license_link=LICENCE,
+        pretty_name=facts["title"],
+        size_categories=[next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")],
+        task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
+        tags=["labels-only", "croissant"],
+        configs=[{"config_name": "default", "data_files": files}],
+        extra_gated_prompt=PROMPT,
+        extra_gated_fields=FIELDS,
+    )
+    names = {"facts": facts, "repo": repo, "removed": removed, "counts": counts, "columns": columns, "licence": LICENCE}
+    body = render(TEMPLATE, **names, summary=summary(facts), meaning=meaning)
+    return f"---\n{head.to_yaml()}\n---\n\n{body}"
+
+
+def summary(facts: Row) -> str:
+    """Return what a release is, in two sentences."""
+    return (
+        f"Labels and splits of posts about crises: release {facts['release']} of the corpus {facts['corpus']}, "
+        f"labelled with the scheme {facts['scheme']}. It contains ids of its own instead of posts, which are fetched "
+        "from Reddit with a key."
+    )
+
+
+def meaning(column: str) -> str:
+    """Return the content of a column in words."""
+    return MEANINGS.get(column, f"the labels of the category {column}")
+
+
+CROISSANT = "croissant.json"
+VERSION = "http://mlcommons.org/croissant/1.1"
+# Not registered, but what the Hub and mlcroissant call it.
+FORMAT = "application/x-parquet"
+# The terms of the specification's context (appendix 1), and those that mlcroissant warns of if they are not in it.
+TERMS = (
+    "annotation", "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "excludes", "extract", "field",
+    "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+    "parentField", "path", "readLines", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+    "sdVersion", "separator", "source", "subField", "transform", "unArchive", "value",
+)  # fmt: skip
+CONTEXT: Mapping[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{term: f"cr:{term}" for term in TERMS},
+}
+# What a list of any length has as its shape.
+ANY_LENGTH = "-1"
+
+
+def croissant(*, facts: Row, repo: str, url: str, removed: int, columns: pa.Schema, files: Mapping[str, Path]) -> str:
+    """Return the text of ``croissant.json``, the description of the tables for machines (Croissant 1.1, MLCommons).
+
+    Each new removal list (``removed``) begins a new major version, as in SemVer for records that leave. ``files`` has
+    by split the file of its table.
+    """
+    title, name, on = facts["title"], facts["release"], facts["approved_on"]
+    made = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": VERSION,
+        "name": name,
+        "description": summary(facts),
+        "url": url,
+        "license": f"{url}/blob/main/{LICENCE}",
+        "version": f"{1 + removed}.0.0",
+        "datePublished": on,
+        "creator": {"@type": "sc:Organization", "name": repo.partition("/")[0]},
+        "citeAs": f"@misc{{{name}, title={{{title}}}, year={{{on[:4]}}}, url={{{url}}}}}",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": (place := f"{DATA}/{path.name}"),
+                "name": place,
+                "contentUrl": place,
+                "contentSize": f"{path.stat().st_size} B",
+                "encodingFormat": FORMAT,
+                "sha256": sha256(path),
+            }
+            for path in files.values()
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": split,
+                "name": split,
+                "description": f"The items of the split {split}.",
+                "field": [_field(column, split=split, path=f"{DATA}/{path.name}") for column in columns],
+            }
+            for split, path in files.items()
+        ],
+    }
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def _field(column: pa.Field, *, split: str, path: str) -> dict[str, Any]:
+    listed = {"isArray": True, "arrayShape": ANY_LENGTH} if pa.types.is_list(column.type) else {}
+    return {
+        "@type": "cr:Field",
+        "@id": f"{split}/{column.name}",
+        "name": column.name,
+        "description": meaning(column.name),
+        "dataType": "cr:Int32" if pa.types.is_integer(column.type) else "sc:Text",
+        "source": {"fileObject": {"@id": path}, "extract": {"column": column.name}},
+        **listed,
+    }

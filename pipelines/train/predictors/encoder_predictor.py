@@ -32,6 +32,10 @@ class EncoderPredictor(CalibratedPredictor):
     def tokens(self, texts: Sequence[str]) -> list[int]:
         return [self._words.count(text) for text in texts]
 
+    def forget(self) -> None:
+        """Clear the cache of texts, for a process that goes on after the prediction."""
+        self._words.forget()
+
     def _scores(self, texts: Sequence[str], *, record_ids: Ids) -> Floats:
         examples = [Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts)]
         return self._calibration(inference.predict(self._built, examples=examples, task=self._task, batch=self._batch))

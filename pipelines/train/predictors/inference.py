@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 from pipelines.core.errors import DataError
@@ -41,7 +41,8 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
 
     Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
     """
-    where = machine()
+    # no Accelerator: a consumer's own one, with another precision, may exist where a registered model predicts
+    where = PartialState(cpu=not torch.cuda.is_available())
     module = built.module.to(where.device).eval()
     lengths = [built.length(example) for example in examples]
     order = sorted(range(len(examples)), key=lambda i: -lengths[i])
@@ -71,19 +72,19 @@ def machine() -> Accelerator:
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
 
 
-def autocast(where: Accelerator) -> Any:
+def autocast(where: Accelerator | PartialState) -> Any:
     """Return the context manager that sets the precision of forward passes: bfloat16 on a GPU with it, else float32."""
     gpu = where.device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.autocast(where.device.type, dtype=torch.bfloat16, enabled=gpu)
 
 
-def on(where: Accelerator, batch: Batch) -> Batch:
+def on(where: Accelerator | PartialState, batch: Batch) -> Batch:
     """Return a copy of the batch on the device of ``where``; the transfer does not block."""
     return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def prepared(
-    built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
+    built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator | PartialState
 ) -> Iterator[tuple[list[int], Batch]]:
     """Yield each batch's positions of examples and its tensors; for a GPU, threads prepare batches ahead."""
     gpu = machine.device.type == "cuda"
