@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, confirm, doing, emit, opened, records, require_mlflow, say
+from pipelines.cli.shared import Yes, argument, confirm, doing, emit, opened, option, records, require_mlflow, say
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
@@ -22,19 +22,18 @@ app = typer.Typer()
 @app.command(rich_help_panel="Repository")
 def backup(
     to: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="the folder of all backups, a mounted path; default CORPUS_VAULT_BACKUP"),
+        Path | None, option("the folder of all backups, a mounted path; default CORPUS_VAULT_BACKUP", file_okay=False)
     ] = None,
     keep_days: Annotated[
-        int, typer.Option(min=0, help="then delete backups that are older than this many days, except the newest")
+        int, option("then delete backups that are older than this many days, except the newest", min=0)
     ] = 28,
     secret_to: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="also write the project secret to this file, elsewhere")
+        Path | None, option("also write the project secret to this file, elsewhere", dir_okay=False)
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="first compare all files of earlier backups with their digests")
+        bool, option("first compare all files of earlier backups with their digests", "--verify")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the bytes of each part; write nothing")] = False,
+    dry_run: Annotated[bool, option("print the bytes of each part; write nothing", "--dry-run")] = False,
 ) -> None:
     """Back up repository, data, databases, releases and MLflow's files; an interrupted backup resumes if repeated."""
     from pipelines.operate.backup import backup as stage
@@ -53,12 +52,11 @@ def backup(
 
 @app.command(rich_help_panel="Repository")
 def restore(
-    source: Annotated[Path, typer.Option("--from", exists=True, file_okay=False, help="the folder of the backups")],
-    to: Annotated[Path, typer.Option(file_okay=False, help="the new CORPUS_HOME: a new or empty folder")],
-    at: Annotated[str | None, typer.Option(help="the name of a backup, its time; default the newest")] = None,
+    source: Annotated[Path, option("the folder of the backups", "--from", exists=True, file_okay=False)],
+    to: Annotated[Path, option("the new CORPUS_HOME: a new or empty folder", file_okay=False)],
+    at: Annotated[str | None, option("the name of a backup, its time; default the newest")] = None,
     tombstones: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="a newer file of tombstones than that of the backups"),
+        list[Path] | None, option("a newer file of tombstones than that of the backups", exists=True, dir_okay=False)
     ] = None,
 ) -> None:
     """Restore a backup to empty places; records that were deleted after it stay deleted."""
@@ -73,10 +71,10 @@ def restore(
 def housekeeping(
     yes: Yes = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print counts and bytes of what would be removed; remove nothing")
+        bool, option("print counts and bytes of what would be removed; remove nothing", "--dry-run")
     ] = False,
     airflow: Annotated[
-        str | None, typer.Option(help="the interpreter in whose environment Airflow is installed; default: this one")
+        str | None, option("the interpreter in whose environment Airflow is installed; default: this one")
     ] = None,
 ) -> None:
     """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
@@ -119,12 +117,7 @@ def tombstones() -> None:
 def replay(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="a file of tombstones, the output of `corpus vault tombstones`",
-        ),
+        argument("a file of tombstones, the output of `corpus vault tombstones`", "FILE", exists=True, dir_okay=False),
     ],
     yes: Yes = False,
 ) -> None:
@@ -142,10 +135,8 @@ def replay(
 def rotate(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            dir_okay=False,
-            help="the file to write the new project secret to, or an interrupted rotation's file",
+        argument(
+            "the file to write the new project secret to, or an interrupted rotation's file", "FILE", dir_okay=False
         ),
     ],
     yes: Yes = False,

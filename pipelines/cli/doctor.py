@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, run_stage, show_sheets, suggested
+from pipelines.cli.shared import (
+    CorpusName,
+    argument,
+    doing,
+    emit,
+    named,
+    option,
+    project_root,
+    run_stage,
+    show_sheets,
+    suggested,
+)
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -22,7 +33,7 @@ plan = typer.Typer(
     no_args_is_help=True,
     help="Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start.",
 )
-AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
+AsJson = Annotated[bool, option("print the result as one JSON object", "--json")]
 GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
@@ -30,12 +41,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 @app.command(rich_help_panel="Repository")
 def doctor(
     as_json: AsJson = False,
-    deep: Annotated[
-        bool, typer.Option(help="compare all objects of DVC's cache with their digests, not only a sample")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="the time limit of each check of the deployment, in seconds", min=0.1)
-    ] = 10,
+    deep: Annotated[bool, option("compare all objects of DVC's cache with their digests, not only a sample")] = False,
+    timeout: Annotated[float, option("the time limit of each check of the deployment, in seconds", min=0.1)] = 10,
 ) -> None:
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.operate.doctor.doctor import examine
@@ -80,8 +87,8 @@ def _show(findings: Found) -> None:
 @plan.command("backfill")
 def backfill(
     corpus: CorpusName,
-    first: Annotated[str, typer.Option("--from", help="the first month of the backfill, YYYY-MM")],
-    last: Annotated[str, typer.Option("--to", help="the last month of the backfill, YYYY-MM")],
+    first: Annotated[str, option("the first month of the backfill, YYYY-MM", "--from")],
+    last: Annotated[str, option("the last month of the backfill, YYYY-MM", "--to")],
     as_json: AsJson = False,
 ) -> None:
     """Estimate runs, requests, time, cost and disk space of a backfill, and list the Dags that it triggers."""
@@ -98,16 +105,16 @@ def backfill(
 def finetune(
     model: Annotated[
         str,
-        typer.Argument(
-            help="a model of kind sft in section models of catalogue.yaml",
+        argument(
+            "a model of kind sft in section models of catalogue.yaml",
             callback=named("model", "models"),
             autocompletion=suggested("models"),
         ),
     ],
     gpus: Annotated[
-        int | None, typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1)
+        int | None, option("the number of GPUs; default: as many of --memory GB as are needed", min=1)
     ] = None,
-    memory: Annotated[float, typer.Option(help="the memory of one GPU in GB", min=1)] = 80,
+    memory: Annotated[float, option("the memory of one GPU in GB", min=1)] = 80,
     as_json: AsJson = False,
 ) -> None:
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
@@ -125,9 +132,7 @@ def cost(
     corpus: CorpusName,
     step: Annotated[
         list[str] | None,
-        typer.Option(
-            help="votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"
-        ),
+        option("votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"),
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
@@ -139,10 +144,7 @@ def cost(
 @plan.command("profile")
 def profile(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROFILE", help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027"
-        ),
+        str, argument("a profile whose name begins with the paper's: figsim, cradle, or cradle-2027", "PROFILE")
     ],
     as_json: AsJson = False,
 ) -> None:

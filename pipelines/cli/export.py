@@ -18,6 +18,7 @@ from pipelines.cli.shared import (
     PersonIfAny,
     ReasonIfAny,
     Yes,
+    argument,
     confirm,
     decided,
     doing,
@@ -25,6 +26,7 @@ from pipelines.cli.shared import (
     open_registry,
     open_vault,
     opened,
+    option,
 )
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -38,11 +40,9 @@ app = typer.Typer(
     help="Write a release or a model as a folder for the Hugging Face Hub; push, list and remove copies on the Hub.",
 )
 
-Repo = Annotated[str, typer.Option("--repo", help="the repository on the Hub that it is for: OWNER/NAME")]
-To = Annotated[Path, typer.Option("--to", help="a new or empty folder to write to")]
-Send = Annotated[
-    bool, typer.Option("--send", help="change the Hub; without this option, only print what would be changed")
-]
+Repo = Annotated[str, option("the repository on the Hub that it is for: OWNER/NAME", "--repo")]
+To = Annotated[Path, option("a new or empty folder to write to", "--to")]
+Send = Annotated[bool, option("change the Hub; without this option, only print what would be changed", "--send")]
 
 
 @app.command("release")
@@ -65,7 +65,7 @@ def model(name: ModelName, version: Version, repo: Repo, to: To) -> None:
 
 @app.command("push")
 def push(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a folder that `corpus export` wrote")],
+    folder: Annotated[Path, argument("a folder that `corpus export` wrote", "FOLDER")],
     *,
     send: Send = False,
     who: PersonIfAny = None,
@@ -91,8 +91,8 @@ def push(
 
 @app.command("remove")
 def remove(
-    repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="a repository that was pushed from here")],
-    kind: Annotated[str, typer.Option(help="the kind of repository: dataset or model")] = "dataset",
+    repo: Annotated[str, argument("a repository that was pushed from here", "OWNER/NAME")],
+    kind: Annotated[str, option("the kind of repository: dataset or model")] = "dataset",
     *,
     send: Send = False,
     who: PersonIfAny = None,

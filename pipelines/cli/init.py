@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import doing, emit
+from pipelines.cli.shared import doing, emit, option
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
@@ -40,7 +40,7 @@ ASKED = {
 
 
 def _database(what: str, *, variable: str) -> Any:
-    return typer.Option(help=f"database address of {what}; with a password, set {variable} instead")
+    return option(f"database address of {what}; with a password, set {variable} instead")
 
 
 @app.command(rich_help_panel="Repository")
@@ -48,35 +48,25 @@ def init(
     *,
     profile: Annotated[
         str | None,
-        typer.Option(
-            help="profile (parameters that differ from params.yaml): a name in profiles/ or a YAML file; --source to "
+        option(
+            "profile (parameters that differ from params.yaml): a name in profiles/ or a YAML file; --source to "
             "--budget, if given, are written to it"
         ),
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help=f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
+        list[str] | None, option(f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
     ] = None,
     subreddits: Annotated[
-        list[str] | None,
-        typer.Option(help="subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus"),
+        list[str] | None, option("subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus")
     ] = None,
-    first_month: Annotated[
-        list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
-    ] = None,
-    last_month: Annotated[
-        list[str] | None, typer.Option(help=f"last month to collect, or null for no end; {PER_CORPUS}")
-    ] = None,
+    first_month: Annotated[list[str] | None, option(f"first month to collect, YYYY-MM; {PER_CORPUS}")] = None,
+    last_month: Annotated[list[str] | None, option(f"last month to collect, or null for no end; {PER_CORPUS}")] = None,
     labellers: Annotated[
-        str | None,
-        typer.Option(help="the models that label posts: names in section labellers of catalogue.yaml, by comma"),
+        str | None, option("the models that label posts: names in section labellers of catalogue.yaml, by comma")
     ] = None,
-    budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
-    repo: Annotated[
-        str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
-    ] = None,
-    remote: Annotated[
-        str | None, typer.Option(help="path or address of the DVC remote that stores the corpus's data")
-    ] = None,
+    budget: Annotated[float | None, option("spending limit for remote labellers in US dollars")] = None,
+    repo: Annotated[str | None, option("path or git address of the corpus repository to create or adopt")] = None,
+    remote: Annotated[str | None, option("path or address of the DVC remote that stores the corpus's data")] = None,
     vault_url: Annotated[str | None, _database("the vault (encryption keys)", variable="CORPUS_VAULT_URL")] = None,
     answers_url: Annotated[str | None, _database("the labellers' answers", variable="CORPUS_ANSWERS_URL")] = None,
     refresh_url: Annotated[
@@ -84,8 +74,8 @@ def init(
     ] = None,
     ethics: Annotated[
         str | None,
-        typer.Option(
-            help="the ethics approval of the sources: the board and its reference, or who decided that none is needed; "
+        option(
+            "the ethics approval of the sources: the board and its reference, or who decided that none is needed; "
             "without it nothing is read"
         ),
     ] = None,
@@ -93,12 +83,9 @@ def init(
         str | None, _database("the journal of decisions about models", variable="CORPUS_JOURNAL_URL")
     ] = None,
     env_file: Annotated[
-        Path | None,
-        typer.Option(help="write the addresses given by the other options to this file, as CORPUS_* variables"),
+        Path | None, option("write the addresses given by the other options to this file, as CORPUS_* variables")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
-    ] = False,
+    dry_run: Annotated[bool, option("print the files that would be written; change nothing", "--dry-run")] = False,
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
@@ -224,12 +211,12 @@ def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]
     fields_of: dict[str, dict[str, Any]] = {}
     names = list(corpora)
     for field, options in values.items():
-        for option in options or ():
-            corpus, equals, value = option.partition("=")
+        for text in options or ():
+            corpus, equals, value = text.partition("=")
             if equals and corpus not in names:
                 raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
             for name in [corpus] if equals else names:
-                fields_of.setdefault(name, {})[field] = _value(field, value if equals else option)
+                fields_of.setdefault(name, {})[field] = _value(field, value if equals else text)
     return fields_of
 
 

@@ -15,6 +15,7 @@ from pipelines.cli.shared import (
     doing,
     emit,
     name_option,
+    option,
     run_stage,
     show_sheets,
 )
@@ -39,9 +40,7 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: Shard = 0,
-    wait: Annotated[
-        bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
-    ] = True,
+    wait: Annotated[bool, option("wait for the labeller's answers, or exit after submitting its batch jobs")] = True,
 ) -> None:
     """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
     from pipelines.label import votes as stage
@@ -69,7 +68,7 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 def votes_report(
     corpus: CorpusName,
     everything: Annotated[
-        bool, typer.Option("--all", help="show all tables of labels and their distributions, not only the summary")
+        bool, option("show all tables of labels and their distributions, not only the summary", "--all")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

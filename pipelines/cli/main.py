@@ -35,7 +35,7 @@ from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
 from pipelines.cli.repository import app as repository
 from pipelines.cli.repository import params
-from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
+from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, option, require_mlflow
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
@@ -104,9 +104,7 @@ app = typer.Typer(cls=UserCommandsFirst, no_args_is_help=True, pretty_exceptions
 
 @app.callback()
 def corpus(
-    version: Annotated[
-        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, option("print the version", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Define the options of `corpus` itself."""
 
@@ -128,7 +126,7 @@ def track(corpus: CorpusName) -> None:
 def status(
     as_json: AsJson = False,
     write: Annotated[
-        bool, typer.Option("--write", help="write the summary that the Corpus page of Airflow reads; print nothing")
+        bool, option("write the summary that the Corpus page of Airflow reads; print nothing", "--write")
     ] = False,
 ) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""

@@ -21,11 +21,13 @@ from pipelines.cli.shared import (
     Reason,
     ReasonIfAny,
     RunOfApproval,
+    argument,
     doing,
     emit,
     login,
     named,
     open_registry,
+    option,
     require_mlflow,
     run_stage,
     summarised,
@@ -54,13 +56,9 @@ def _registered(context: typer.Context, value: Any) -> Any:
     return value
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help=MODELS, callback=_registered)]
-Version = Annotated[
-    int, typer.Argument(metavar="VERSION", min=1, help="the number of a version of this model, such as 3")
-]
-Base = Annotated[
-    str | None, typer.Option(help="the corpus commit from which data and models are read; default: the newest")
-]
+Name = Annotated[str, argument(MODELS, "NAME", callback=_registered)]
+Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
+Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
 
 @app.command(rich_help_panel="Registry")
@@ -68,13 +66,10 @@ Base = Annotated[
 def register(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...", help="a model to register; default: all models of --corpus", callback=_registered
-        ),
+        argument("a model to register; default: all models of --corpus", "[NAME]...", callback=_registered),
     ] = None,
     corpus: Annotated[
-        str | None,
-        typer.Option(help="register all models of this corpus, memes or posts", callback=named("corpus", "corpora")),
+        str | None, option("register all models of this corpus, memes or posts", callback=named("corpus", "corpora"))
     ] = None,
     base: Base = None,
     who: Person = "corpus register",
@@ -125,11 +120,9 @@ def promote(
     approval: Approval = None,
     run: RunOfApproval = "",
     base: Base = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="evaluate the version without promoting it; write nothing")
-    ] = False,
+    dry_run: Annotated[bool, option("evaluate the version without promoting it; write nothing", "--dry-run")] = False,
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="promote nothing; cancel the unfinished change of this model's champion")
+        bool, option("promote nothing; cancel the unfinished change of this model's champion", "--abandon")
     ] = False,
 ) -> None:
     """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
@@ -175,9 +168,7 @@ def rollback(
     why: Reason,
     leaving: Annotated[
         int | None,
-        typer.Option(
-            help="roll back only if this version is champion, so that a repeated command does not go further back"
-        ),
+        option("roll back only if this version is champion, so that a repeated command does not go further back"),
     ] = None,
 ) -> None:
     """Make the previous champion (promoted version) of a model the champion again."""
@@ -200,17 +191,15 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 @app.command(rich_help_panel="Registry")
 def registry(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="the registered model to show; default: all", callback=_registered),
+        str | None, argument("the registered model to show; default: all", "[NAME]", callback=_registered)
     ] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
-        int | None,
-        typer.Option(help="list only the ids of the records on which this version (number) of model NAME was trained"),
+        int | None, option("list only the ids of the records on which this version (number) of model NAME was trained")
     ] = None,
     versions_of: Annotated[
-        list[str] | None, typer.Option(help="list only the model versions that were trained on the record with this id")
+        list[str] | None, option("list only the model versions that were trained on the record with this id")
     ] = None,
 ) -> None:
     """Show each model's versions, their aliases, and the decisions about them with reasons and scores."""
@@ -247,14 +236,12 @@ def batch_predict(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Registry")
 def subscribe(
     url: Annotated[
-        str | None,
-        typer.Argument(metavar="[URL]", help="the URL to which webhooks are sent; default: list the subscriptions"),
+        str | None, argument("the URL to which webhooks are sent; default: list the subscriptions", "[URL]")
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="send webhooks about this registered model only; default: all", callback=_registered),
+        str | None, option("send webhooks about this registered model only; default: all", callback=_registered)
     ] = None,
-    remove: Annotated[str | None, typer.Option(help="remove the webhook subscription with this id")] = None,
+    remove: Annotated[str | None, option("remove the webhook subscription with this id")] = None,
 ) -> None:
     """Subscribe a URL to webhooks about champion changes and drift; their signing secret is printed only now."""
     from pipelines.registry.webhook import check

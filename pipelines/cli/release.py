@@ -18,10 +18,12 @@ from pipelines.cli.shared import (
     Reason,
     ReasonIfAny,
     RunOfApproval,
+    argument,
     doing,
     emit,
     open_vault,
     opened,
+    option,
     summarised,
 )
 from pipelines.core.config.params import load
@@ -33,7 +35,7 @@ app = typer.Typer(
     help="Draft, approve and update releases: packages of labels and ids, without the content of posts.",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, such as memes-2026-1")]
+Name = Annotated[str, argument("the release's name, such as memes-2026-1", "NAME")]
 
 
 @app.command("make")
@@ -41,9 +43,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, s
 def make(
     corpus: CorpusName,
     name: Name,
-    to: Annotated[
-        Path | None, typer.Option(help="the folder of the release package; default: CORPUS_HOME/releases/NAME")
-    ] = None,
+    to: Annotated[Path | None, option("the folder of the release package; default: CORPUS_HOME/releases/NAME")] = None,
 ) -> None:
     """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
     from pipelines.release import package
@@ -97,16 +97,16 @@ def retire(name: Name, who: Person, why: Reason) -> None:
     emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
-Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="the number of a request for the release")]
+Number = Annotated[int, argument("the number of a request for the release", "NUMBER", min=1)]
 
 
 @app.command("request")
 @summarised()
 def request(
     name: Name,
-    researcher: Annotated[str, typer.Option("--for", help="the researcher who asks, by name")],
-    institution: Annotated[str, typer.Option(help="the institution at which they work")],
-    purpose: Annotated[str, typer.Option(help="the academic, non-commercial purpose, in one line")],
+    researcher: Annotated[str, option("the researcher who asks, by name", "--for")],
+    institution: Annotated[str, option("the institution at which they work")],
+    purpose: Annotated[str, option("the academic, non-commercial purpose, in one line")],
 ) -> None:
     """Enter a researcher's request for a release into its register."""
     from pipelines.release import access
@@ -123,7 +123,7 @@ def grant(
     who: Person,
     why: Reason,
     expires: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], help="the last day before which the release may be handed over")
+        datetime, option("the last day before which the release may be handed over", formats=["%Y-%m-%d"])
     ],
 ) -> None:
     """Grant a request for a release until a day."""
@@ -145,9 +145,7 @@ def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
 @app.command("hand-over")
 @summarised()
 def hand_over(
-    name: Name,
-    number: Number,
-    to: Annotated[Path, typer.Option(help="a new folder for the package and, apart from it, the key")],
+    name: Name, number: Number, to: Annotated[Path, option("a new folder for the package and, apart from it, the key")]
 ) -> None:
     """Copy an approved release and its key for a researcher whose request is granted."""
     from pipelines.release import access
@@ -156,9 +154,7 @@ def hand_over(
 
 
 @app.command("requests")
-def requests(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one release; default: all")] = None,
-) -> None:
+def requests(name: Annotated[str | None, argument("one release; default: all", "[NAME]")] = None) -> None:
     """List the requests for releases with the decisions and the days on which a release was handed over."""
     from pipelines.release import access
 
@@ -176,10 +172,7 @@ def list_() -> None:
 @app.command("refresh")
 def refresh(
     at_once: Annotated[
-        bool,
-        typer.Option(
-            "--at-once", help="remove all deleted records now, before their scheduled day and however few they are"
-        ),
+        bool, option("remove all deleted records now, before their scheduled day and however few they are", "--at-once")
     ] = False,
 ) -> None:
     """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.airflow import tell_airflow
-from pipelines.cli.shared import AsJson, Person, Reason, doing, emit, empty_folder
+from pipelines.cli.shared import AsJson, Person, Reason, argument, doing, emit, empty_folder, option
 from pipelines.core.config.params_text import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
@@ -26,20 +26,14 @@ params = typer.Typer(
     no_args_is_help=True, help="Show and change the parameters of the corpus: params.yaml on the corpus branch."
 )
 
-ChangeReason = Annotated[str, typer.Option(help="the reason for the change; written to its commit")]
-By = Annotated[
-    str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="check and print the change of parameters without committing it")
-]
+ChangeReason = Annotated[str, option("the reason for the change; written to its commit")]
+By = Annotated[str | None, option("the person who makes the change; default: git's user.name and user.email")]
+DryRun = Annotated[bool, option("check and print the change of parameters without committing it", "--dry-run")]
 
 
 @params.command()
 def show(
-    section: Annotated[
-        str | None, typer.Argument(help="print only this section or parameter, such as sample.memes")
-    ] = None,
+    section: Annotated[str | None, argument("print only this section or parameter, such as sample.memes")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the parameters of the corpus branch, or those of one section."""
@@ -96,8 +90,8 @@ def _short(value: Any) -> str:
 
 @params.command("set")
 def set_value(
-    key: Annotated[str, typer.Argument(help="the parameter's dotted name, such as sample.memes.size")],
-    value: Annotated[str, typer.Argument(help="the new value as YAML: 900, true, null, [a, b], {member: 1}")],
+    key: Annotated[str, argument("the parameter's dotted name, such as sample.memes.size")],
+    value: Annotated[str, argument("the new value as YAML: 900, true, null, [a, b], {member: 1}")],
     reason: ChangeReason,
     by: By = None,
     dry_run: DryRun = False,
@@ -115,7 +109,7 @@ def set_value(
 
 @params.command()
 def apply(
-    file: Annotated[Path, typer.Argument(help="a YAML file of parameters by section, like the files in profiles/")],
+    file: Annotated[Path, argument("a YAML file of parameters by section, like the files in profiles/")],
     reason: ChangeReason,
     by: By = None,
     dry_run: DryRun = False,
@@ -178,13 +172,11 @@ app = typer.Typer()
 def upgrade(
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            help="a parameter's dotted name: if corpus and newer code both changed it, keep the corpus's value"
-        ),
+        option("a parameter's dotted name: if corpus and newer code both changed it, keep the corpus's value"),
     ] = None,
     take: Annotated[
         list[str] | None,
-        typer.Option(help="a parameter's dotted name: if corpus and newer code both changed it, take the code's value"),
+        option("a parameter's dotted name: if corpus and newer code both changed it, take the code's value"),
     ] = None,
 ) -> None:
     """Upgrade the corpus branch to this checkout's HEAD: merge the code, and params.yaml parameter by parameter."""
@@ -219,7 +211,7 @@ def upgrade(
 
 @app.command(rich_help_panel="Repository")
 def trust(
-    commit: Annotated[str, typer.Argument(help="the commit of the corpus repository to sign")], who: Person, why: Reason
+    commit: Annotated[str, argument("the commit of the corpus repository to sign")], who: Person, why: Reason
 ) -> None:
     """Sign a commit of the corpus repository as trusted; tasks run its code, which can read the project secret."""
     from pipelines.workspace import trust as signatures
@@ -232,10 +224,9 @@ def trust(
 
 @app.command(rich_help_panel="Repository")
 def clone(
-    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new or empty")],
+    folder: Annotated[Path, argument("the folder to clone to, which must be new or empty")],
     revision: Annotated[
-        str | None,
-        typer.Option(help="check out this older commit of the corpus, without records that were deleted since"),
+        str | None, option("check out this older commit of the corpus, without records that were deleted since")
     ] = None,
 ) -> None:
     """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""

@@ -31,6 +31,16 @@ STEPS = "Steps, run by Airflow"
 PROBE_SECONDS = 5.0
 
 
+def option(text: str, *names: str, **limits: Any) -> Any:
+    """Declare an option of a command; ``text`` is its help, ``names`` are needed if the parameter's is another."""
+    return typer.Option(*names, help=text, **limits)
+
+
+def argument(text: str, metavar: str | None = None, **limits: Any) -> Any:
+    """Declare an argument of a command; ``text`` is its help."""
+    return typer.Argument(metavar=metavar, help=text, **limits)
+
+
 def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
     """Return a Typer callback that rejects a name of this kind if ``section`` of params.yaml does not define it."""
 
@@ -54,7 +64,7 @@ def suggested(section: str) -> Callable[[str], list[str]]:
 def name_option(what: str, *, kind: str, section: str) -> Any:
     """Return a Typer option for a name in a section of catalogue.yaml, which is checked and completed."""
     text = f"{what}: a name in section {section} of catalogue.yaml"
-    return typer.Option(help=text, callback=named(kind, section), autocompletion=suggested(section))
+    return option(text, callback=named(kind, section), autocompletion=suggested(section))
 
 
 def _texts_here() -> dict[str, str]:
@@ -111,19 +121,17 @@ def _month(value: str) -> str:
 
 CorpusName = Annotated[
     str,
-    typer.Argument(
-        metavar="CORPUS",
-        help="the corpus: a name in section corpora of params.yaml, such as memes",
+    argument(
+        "the corpus: a name in section corpora of params.yaml, such as memes",
+        "CORPUS",
         callback=named("corpus", "corpora"),
         autocompletion=suggested("corpora"),
     ),
 ]
-Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
-Shard = Annotated[int, typer.Option(min=0, help="the shard (numbered part of the posts) to process, from 0")]
-_PERSON = typer.Option(
-    "--who", help="the person who decides; stored with the decision and your login", callback=_person
-)
-_REASON = typer.Option("--why", help="the reason for the decision; stored with it", callback=_not_empty)
+Month = Annotated[str, option("the calendar month to process, YYYY-MM", callback=_month)]
+Shard = Annotated[int, option("the shard (numbered part of the posts) to process, from 0", min=0)]
+_PERSON = option("the person who decides; stored with the decision and your login", "--who", callback=_person)
+_REASON = option("the reason for the decision; stored with it", "--why", callback=_not_empty)
 Person = Annotated[str, _PERSON]
 Reason = Annotated[str, _REASON]
 # not needed with an Approval
@@ -131,17 +139,14 @@ PersonIfAny = Annotated[str | None, _PERSON]
 ReasonIfAny = Annotated[str | None, _REASON]
 Approval = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "the token of a decision made in Airflow (`corpus task approve`), in place of --who and --why; - reads stdin",
         "--approval",
-        help="the token of a decision made in Airflow (`corpus task approve`), in place of --who and --why; - reads "
-        "stdin",
     ),
 ]
-RunOfApproval = Annotated[
-    str, typer.Option("--run", help="the id of the Dag run in which the decision of --approval was made")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print the output as one JSON object")]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
+RunOfApproval = Annotated[str, option("the id of the Dag run in which the decision of --approval was made", "--run")]
+AsJson = Annotated[bool, option("print the output as one JSON object", "--json")]
+Yes = Annotated[bool, option("do not ask for confirmation", "--yes")]
 
 
 def project_root() -> Path:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, opened, records, say, summarised
+from pipelines.cli.shared import (
+    CorpusName,
+    Yes,
+    confirm,
+    doing,
+    emit,
+    open_vault,
+    opened,
+    option,
+    records,
+    say,
+    summarised,
+)
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -26,15 +38,12 @@ if TYPE_CHECKING:
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
-Who = Annotated[str, typer.Option(help="the requester's name; stored in the receipt of the takedown")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="count what would be removed in each storage place; change nothing")
-]
+Who = Annotated[str, option("the requester's name; stored in the receipt of the takedown")]
+DryRun = Annotated[bool, option("count what would be removed in each storage place; change nothing", "--dry-run")]
 
 
 Scan = Annotated[
-    bool,
-    typer.Option("--scan", help="read every object of every version, whatever the index of records says; takes longer"),
+    bool, option("read every object of every version, whatever the index of records says; takes longer", "--scan")
 ]
 
 
@@ -42,28 +51,23 @@ Scan = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, typer.Option(help="take down this post: Reddit id, fullname or URL")] = None,
-    author: Annotated[list[str] | None, typer.Option(help="take down all posts of this Reddit user")] = None,
-    image: Annotated[
-        list[str] | None, typer.Option(help="take down posts with this picture: a file or its SHA-256")
-    ] = None,
-    subreddit: Annotated[list[str] | None, typer.Option(help="take down all posts of this subreddit")] = None,
+    post: Annotated[list[str] | None, option("take down this post: Reddit id, fullname or URL")] = None,
+    author: Annotated[list[str] | None, option("take down all posts of this Reddit user")] = None,
+    image: Annotated[list[str] | None, option("take down posts with this picture: a file or its SHA-256")] = None,
+    subreddit: Annotated[list[str] | None, option("take down all posts of this subreddit")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="take down all posts of this source, a name under sources in params.yaml")
+        list[str] | None, option("take down all posts of this source, a name under sources in params.yaml")
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="take down what this file lists, then delete the file: one post, u/NAME or SHA-256 of a picture per "
+        option(
+            "take down what this file lists, then delete the file: one post, u/NAME or SHA-256 of a picture per "
             "line; - is the standard input, which other users of the host cannot see, unlike arguments"
         ),
     ] = None,
-    near: Annotated[
-        bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
-    ] = False,
+    near: Annotated[bool, option("also take down near-duplicates of the selected pictures", "--near")] = False,
     reason: Annotated[
-        str | None,
-        typer.Option(help="the reason: a short code or the number of the request; required without --dry-run"),
+        str | None, option("the reason: a short code or the number of the request; required without --dry-run")
     ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
@@ -114,15 +118,13 @@ def takedown(
 @summarised()
 def sweep(
     corpus: CorpusName,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="count the posts that would be checked; send no request")
-    ] = False,
+    dry_run: Annotated[bool, option("count the posts that would be checked; send no request", "--dry-run")] = False,
     believe: Annotated[
         bool,
-        typer.Option(
-            "--believe",
-            help="record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
+        option(
+            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
             "Reddit that they are gone",
+            "--believe",
         ),
     ] = False,
 ) -> None:
@@ -164,10 +166,10 @@ def run_pending(
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "after restoring a backup: a file of tombstones (deleted records); destroy their keys first",
             exists=True,
             dir_okay=False,
-            help="after restoring a backup: a file of tombstones (deleted records); destroy their keys first",
         ),
     ] = None,
 ) -> None:

@@ -12,12 +12,14 @@ import typer
 from pipelines.cli.shared import (
     STAGES,
     CorpusName,
+    argument,
     doing,
     emit,
     empty_folder,
     name_option,
     open_vault,
     opened,
+    option,
     require_mlflow,
     run_stage,
 )
@@ -26,14 +28,10 @@ from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
 ModelName = Annotated[str, name_option("the model", kind="model", section="models")]
-TaskName = Annotated[
-    Literal["figurative", "severity", "related"], typer.Option(help="the label category that the model predicts")
-]
+TaskName = Annotated[Literal["figurative", "severity", "related"], option("the label category that the model predicts")]
 SubsetName = Annotated[
     Literal["unanimous", "consensus", "gold"],
-    typer.Option(
-        help="training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"
-    ),
+    option("training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"),
 ]
 
 
@@ -50,7 +48,7 @@ def train(
     corpus: CorpusName,
     model: ModelName,
     task: TaskName,
-    seed: Annotated[int, typer.Option(help="the random seed of initial weights, data order and dropout")] = 1,
+    seed: Annotated[int, option("the random seed of initial weights, data order and dropout")] = 1,
 ) -> None:
     """Train a model to predict one label category (its task); a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
@@ -81,18 +79,12 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 @app.command(rich_help_panel="Registry")
 def predict(
     model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="a registered model, such as crisis-posts@champion, or the folder of an MLflow model"
-        ),
+        str, argument("a registered model, such as crisis-posts@champion, or the folder of an MLflow model", "MODEL")
     ],
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            exists=True,
-            dir_okay=False,
-            help="a file of posts or memes, one JSON object per line; default: stdin",
+        argument(
+            "a file of posts or memes, one JSON object per line; default: stdin", "[FILE]", exists=True, dir_okay=False
         ),
     ] = None,
 ) -> None:
@@ -118,7 +110,7 @@ def repeats(
     corpus: CorpusName,
     subset: SubsetName,
     model: ModelName,
-    seed: Annotated[int, typer.Option(help="the random seed; it must differ from finetune.seed in params.yaml")],
+    seed: Annotated[int, option("the random seed; it must differ from finetune.seed in params.yaml")],
 ) -> None:
     """Fine-tune a model with another seed and predict, to measure the spread over seeds; keep only the predictions."""
     from pipelines.predict import repeats as stage
@@ -157,17 +149,16 @@ def evaluate(corpus: CorpusName) -> None:
 def report(
     corpus: CorpusName,
     to: Annotated[
-        Path | None,
-        typer.Option(help="write to this folder, new or empty, from the metrics of a commit; default: run the stage"),
+        Path | None, option("write to this folder, new or empty, from the metrics of a commit; default: run the stage")
     ] = None,
     form: Annotated[
-        Literal["html", "md", "latex"], typer.Option("--format", help="the format of the page in the folder of --to")
+        Literal["html", "md", "latex"], option("the format of the page in the folder of --to", "--format")
     ] = "html",
     commit: Annotated[
-        str | None, typer.Option(help="the commit of branch corpus whose metrics are read; default: the newest")
+        str | None, option("the commit of branch corpus whose metrics are read; default: the newest")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="compare the commit with this one: models, scores and their differences")
+        str | None, option("compare the commit with this one: models, scores and their differences")
     ] = None,
 ) -> None:
     """Write the benchmark report of a corpus's models, or compare two commits; without --to, run the stage here."""
@@ -192,14 +183,12 @@ def report(
 def errors(
     corpus: CorpusName,
     models: Annotated[
-        list[str], typer.Option("--model", help="a model of metrics/CORPUS/evaluate.json, such as gpt; several: repeat")
+        list[str], option("a model of metrics/CORPUS/evaluate.json, such as gpt; several: repeat", "--model")
     ],
-    category: Annotated[str | None, typer.Option(help="the category, if the label scheme has several")] = None,
+    category: Annotated[str | None, option("the category, if the label scheme has several")] = None,
     content: Annotated[
         Path | None,
-        typer.Option(
-            help="a new folder for the items' content, which you alone can read; needs the vault; remove it afterwards"
-        ),
+        option("a new folder for the items' content, which you alone can read; needs the vault; remove it afterwards"),
     ] = None,
 ) -> None:
     """List the test items that no named model has right, by id, labels and kind of error; the content stays sealed."""

@@ -31,11 +31,7 @@ from pipelines.store.vault.vault import Vault
 
 # The steps that ask providers, by the content of a corpus.
 STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
-    "images": {
-        "rationales": rationales.planned,
-        "prompted": prompted.planned,
-        "moderation": moderation.planned,
-    },
+    "images": {"rationales": rationales.planned, "prompted": prompted.planned, "moderation": moderation.planned},
     "texts": {
         "votes": votes.planned,
         "injection_test": injection_test.planned,
