@@ -75,7 +75,6 @@ def _corpus(corpus: str, part: Mapping[str, Any], *, runs: Runs, sources: page_t
         "rounds": page_tables.rounds(corpus, part, sources=sources),
         "votes": page_tables.votes(corpus, part, sources=sources),
         "alerts": page_tables.alerts(corpus, part, sources=sources),
-        "ocr": part.get("ocr") or {},
     }
 
 
