@@ -141,8 +141,10 @@ def status(
         gathered = numbers.gather(Settings.from_env())
     if as_json:
         emit(gathered)
-    else:
-        numbers.show(gathered)
+        return
+    from rich.console import Console
+
+    Console().print(numbers.table(gathered))
 
 
 for layer in (init, repository, backup, collect, annotate, label, train, registry, privacy, doctor):
