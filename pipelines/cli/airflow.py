@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import argument, emit, option, project_root
+from pipelines.cli.options import argument, option
+from pipelines.cli.shared import emit, project_root
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams

@@ -9,20 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
-    STAGES,
-    AsJson,
-    CorpusName,
-    argument,
-    doing,
-    emit,
-    named,
-    opened,
-    option,
-    run_stage,
-    show_sheets,
-    summarised,
-)
+from pipelines.cli.options import STAGES, AsJson, CorpusName, argument, checked, option
+from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -71,11 +59,7 @@ def agreement(corpus: CorpusName) -> None:
 def agreement_report(
     corpus: Annotated[
         str | None,
-        argument(
-            "the corpus, memes or posts; default: only the tables of the papers",
-            "[CORPUS]",
-            callback=named("corpus", "corpora"),
-        ),
+        argument("the corpus, memes or posts; default: only the tables of the papers", "[CORPUS]", **checked("corpus")),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, argument, confirm, doing, emit, opened, option, records, require_mlflow, say
+from pipelines.cli.options import Yes, argument, option
+from pipelines.cli.shared import confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now

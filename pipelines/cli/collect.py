@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, option, run_stage
+from pipelines.cli.options import STAGES, STEPS, CorpusName, Month, Shard, option
+from pipelines.cli.shared import emit, open_vault, run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams

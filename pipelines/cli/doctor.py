@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import (
-    CorpusName,
-    argument,
-    doing,
-    emit,
-    named,
-    option,
-    project_root,
-    run_stage,
-    show_sheets,
-    suggested,
-)
+from pipelines.cli.options import AsJson, CorpusName, argument, checked, option
+from pipelines.cli.shared import doing, emit, project_root, run_stage, show, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -33,7 +23,6 @@ plan = typer.Typer(
     no_args_is_help=True,
     help="Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start.",
 )
-AsJson = Annotated[bool, option("print the result as one JSON object", "--json")]
 GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
@@ -50,7 +39,9 @@ def doctor(
     findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
-        _log(findings)
+        for name, finding in findings:
+            if finding.status != "ok":
+                typer.echo(f"{finding.status} {name}: {finding.found}. {finding.fix}", err=True)
         emit({**{status: counts[status] for status in COLOURS}, "checks": [f.as_json(name) for name, f in findings]})
     else:
         _show(findings)
@@ -61,12 +52,6 @@ def doctor(
         os._exit(counts["failure"] > 0)
     if counts["failure"]:
         raise typer.Exit(1)
-
-
-def _log(findings: Found) -> None:
-    for name, finding in findings:
-        if finding.status != "ok":
-            sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
 
 
 def _show(findings: Found) -> None:
@@ -95,22 +80,12 @@ def backfill(
     from pipelines.operate import backfill as planned
 
     made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=project_root())
-    if as_json:
-        emit(made)
-    else:
-        planned.show(made)
+    show(made, planned.lines(made), as_json=as_json)
 
 
 @plan.command("finetune")
 def finetune(
-    model: Annotated[
-        str,
-        argument(
-            "a model of kind sft in section models of catalogue.yaml",
-            callback=named("model", "models"),
-            autocompletion=suggested("models"),
-        ),
-    ],
+    model: Annotated[str, argument("a model of kind sft in section models of catalogue.yaml", **checked("model"))],
     gpus: Annotated[
         int | None, option("the number of GPUs; default: as many of --memory GB as are needed", min=1)
     ] = None,
@@ -121,10 +96,7 @@ def finetune(
     from pipelines.train import preflight
 
     required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
-    if as_json:
-        emit(required.as_json())
-    else:
-        typer.echo("\n".join(required.lines()))
+    show(required.as_json(), required.lines(), as_json=as_json)
 
 
 @plan.command("cost")

@@ -10,24 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipelines.cli.options import AsJson, PersonIfAny, ReasonIfAny, Yes, argument, option
 from pipelines.cli.registry import Name as ModelName
 from pipelines.cli.registry import Version
 from pipelines.cli.release import Name as ReleaseName
-from pipelines.cli.shared import (
-    AsJson,
-    PersonIfAny,
-    ReasonIfAny,
-    Yes,
-    argument,
-    confirm,
-    decided,
-    doing,
-    emit,
-    open_registry,
-    open_vault,
-    opened,
-    option,
-)
+from pipelines.cli.shared import confirm, decided, doing, emit, open_registry, open_vault, opened
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import doing, emit, option
+from pipelines.cli.options import option
+from pipelines.cli.shared import doing, emit
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 

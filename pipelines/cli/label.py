@@ -6,25 +6,18 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import (
-    STAGES,
-    STEPS,
-    AsJson,
-    CorpusName,
-    Shard,
-    doing,
-    emit,
-    name_option,
-    option,
-    run_stage,
-    show_sheets,
-)
+from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, Shard, checked, option
+from pipelines.cli.shared import doing, emit, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
-LabellerName = Annotated[str, name_option("the labeller (a model)", kind="labeller", section="labellers")]
-EnsembleName = Annotated[str, name_option("the ensemble", kind="ensemble", section="ensembles")]
+LabellerName = Annotated[
+    str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
+]
+EnsembleName = Annotated[
+    str, option("the ensemble: a name in section ensembles of catalogue.yaml", **checked("ensemble"))
+]
 
 
 @app.command(rich_help_panel=STAGES)

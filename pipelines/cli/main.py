@@ -31,11 +31,12 @@ from pipelines.cli.doctor import plan
 from pipelines.cli.export import app as export
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
+from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
 from pipelines.cli.repository import app as repository
 from pipelines.cli.repository import params
-from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, option, require_mlflow
+from pipelines.cli.shared import doing, emit, require_mlflow
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task

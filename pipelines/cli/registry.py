@@ -9,29 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
+from pipelines.cli.options import (
     STAGES,
     STEPS,
     Approval,
     AsJson,
     CorpusName,
-    Decider,
     Person,
     PersonIfAny,
     Reason,
     ReasonIfAny,
     RunOfApproval,
     argument,
-    doing,
-    emit,
-    login,
-    named,
-    open_registry,
+    checked,
     option,
-    require_mlflow,
-    run_stage,
-    summarised,
 )
+from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage, summarised
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 
@@ -69,7 +62,7 @@ def register(
         argument("a model to register; default: all models of --corpus", "[NAME]...", callback=_registered),
     ] = None,
     corpus: Annotated[
-        str | None, option("register all models of this corpus, memes or posts", callback=named("corpus", "corpora"))
+        str | None, option("register all models of this corpus, memes or posts", **checked("corpus"))
     ] = None,
     base: Base = None,
     who: Person = "corpus register",

@@ -9,23 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
+from pipelines.cli.options import (
     Approval,
     CorpusName,
-    Decider,
     Person,
     PersonIfAny,
     Reason,
     ReasonIfAny,
     RunOfApproval,
     argument,
-    doing,
-    emit,
-    open_vault,
-    opened,
     option,
-    summarised,
 )
+from pipelines.cli.shared import Decider, doing, emit, open_vault, opened, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now

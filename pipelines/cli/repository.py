@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.airflow import tell_airflow
-from pipelines.cli.shared import AsJson, Person, Reason, argument, doing, emit, empty_folder, option
+from pipelines.cli.options import AsJson, Person, Reason, argument, option
+from pipelines.cli.shared import doing, emit, empty_folder
 from pipelines.core.config.params_text import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError

@@ -11,19 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
-    CorpusName,
-    Yes,
-    confirm,
-    doing,
-    emit,
-    open_vault,
-    opened,
-    option,
-    records,
-    say,
-    summarised,
-)
+from pipelines.cli.options import CorpusName, Yes, option
+from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, argument, emit, open_vault, option, summarised
+from pipelines.cli.options import CorpusName, Month, argument, option
+from pipelines.cli.shared import emit, open_vault, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams

@@ -9,25 +9,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.cli.shared import (
-    STAGES,
-    CorpusName,
-    argument,
-    doing,
-    emit,
-    empty_folder,
-    name_option,
-    open_vault,
-    opened,
-    option,
-    require_mlflow,
-    run_stage,
-)
+from pipelines.cli.options import STAGES, CorpusName, argument, checked, option
+from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
-ModelName = Annotated[str, name_option("the model", kind="model", section="models")]
+ModelName = Annotated[str, option("the model: a name in section models of catalogue.yaml", **checked("model"))]
 TaskName = Annotated[Literal["figurative", "severity", "related"], option("the label category that the model predicts")]
 SubsetName = Annotated[
     Literal["unanimous", "consensus", "gold"],

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -570,7 +571,7 @@ def test_an_mlflow_that_hangs_is_named_before_its_check_ends(place: Place) -> No
         place.set(MLFLOW_TRACKING_URI=address)
         with opened(Settings.from_env(), root=place.root, now=place.now, seconds=30) as (deployment, _):
             assert deployment is not None
-            asked = [check for check in checks(deployment, seconds=2, deep=False) if check.name == "mlflow"]
+            asked = [c for c in checks(replace(deployment, seconds=2), deep=False) if c.name == "mlflow"]
             [(_, found)] = run(asked, seconds=30)
     assert (found.status, found.found, found.late) == ("failure", "no answer (ReadTimeout)", False)
     assert "Start it" in found.fix

@@ -32,7 +32,8 @@ class Deployment:
     """The deployment that ``corpus doctor`` examines.
 
     ``params`` are those of the corpus branch, or of the checkout ``root`` if there is no repository; ``clone`` is a
-    clone of the branch without files.
+    clone of the branch without files; ``seconds``: the limit of a request, so that its check names the server before it
+    ends.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class Deployment:
     root: Path
     clone: Path | None
     now: datetime
+    seconds: float
 
     @property
     def limits(self) -> Doctor:
@@ -79,7 +81,7 @@ def opened(
             return
         findings["parameters"] = ok(f"profile {params.profile or 'none'}")
         with _sandbox(settings, params=params) as known:
-            yield Deployment(known, params, root, clone, now), findings
+            yield Deployment(known, params, root, clone, now, 0.8 * seconds), findings
 
 
 @contextmanager

@@ -50,13 +50,13 @@ def _installed(name: str) -> str:
         return "missing"
 
 
-def clock(deployment: Deployment, *, seconds: float) -> Finding:
+def clock(deployment: Deployment) -> Finding:
     """Compare the clock with the time in the HTTP response of a server, first of the sources, then of MLflow."""
     import requests
 
     for name, address in _servers(deployment):
         try:
-            answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
+            answer = requests.head(address, timeout=deployment.seconds / 4, allow_redirects=False)
             # uvicorn behind MLflow sends the header twice, and requests joins both with a comma
             sent = parsedate_to_datetime(", ".join(answer.headers["Date"].split(", ")[:2]))
         except (requests.RequestException, KeyError, ValueError, TypeError):

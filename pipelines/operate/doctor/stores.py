@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -247,16 +247,15 @@ PROBE = b"corpus doctor\n"
 SHOWN = 3
 
 
-def push(deployment: Deployment, *, seconds: float) -> Finding:
+def push(deployment: Deployment) -> Finding:
     """Check the permission to push to the corpus repository, by a ``git push --dry-run`` of the corpus branch."""
     if deployment.clone is None:
         return warning("not tried without a repository", fix="See the check 'repository'.")
     repo = Path(deployment.settings.repo)
     local = "://" not in deployment.settings.repo and repo.exists()
     allowed = not local or os.access(repo / "refs", os.W_OK)
-    if not allowed or not succeeds(
-        "push", "--dry-run", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}", cwd=deployment.clone, seconds=seconds
-    ):
+    argv = ("push", "--dry-run", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}")
+    if not allowed or not succeeds(*argv, cwd=deployment.clone, seconds=deployment.seconds):
         return failure(
             "the corpus repository does not accept a push",
             fix="Give this account write access to CORPUS_REPO, or give it a key or token that has it.",
@@ -310,7 +309,8 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
     """Compare the objects of DVC's cache with their digests: all of them, or a sample that differs from day to day."""
     folder = deployment.settings.cache / "files" / "md5"
     paths = sorted(path for path in folder.glob("??/*") if path.is_file())
-    taken = paths if deep else _sample(paths, size=deployment.limits.objects, day=deployment.now.toordinal())
+    step = 1 if deep else max(1, -(-len(paths) // deployment.limits.objects))
+    taken = paths[deployment.now.toordinal() % step :: step]
     poisoned = [path for path in taken if not _whole(path)]
     if poisoned:
         more = f" and {len(poisoned) - SHOWN} more" if len(poisoned) > SHOWN else ""
@@ -321,11 +321,6 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
             f"`rm -f {' '.join(str(path) for path in poisoned[:SHOWN])}`.",
         )
     return ok(f"{len(taken)} of {len(paths)} objects have their digests")
-
-
-def _sample(paths: Sequence[Path], *, size: int, day: int) -> Sequence[Path]:
-    step = max(1, -(-len(paths) // size))
-    return paths[day % step :: step]
 
 
 def _whole(path: Path) -> bool:

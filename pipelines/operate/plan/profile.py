@@ -56,6 +56,9 @@ ASSUMED = (
 )
 
 
+NOTHING = RequestPlan()
+
+
 class PaperRow(NamedTuple):
     """A row of a paper's table: its key (the entry of ``params.models``), its name, and the tasks that it has."""
 
@@ -72,7 +75,7 @@ class RowPlan:
     entry: str
     weights: str | None
     runs: str
-    requests: RequestPlan = field(default_factory=RequestPlan)
+    requests: RequestPlan = NOTHING
     hardware: HardwareNeed = field(default_factory=HardwareNeed)
     missing: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()
@@ -139,7 +142,8 @@ class Planning:
             posts = self.params.sample[self.corpus].size
             asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
             listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
-            return self._row(row, f"votes: {posts:,} posts, train for the ensemble; baselines", listed, asked)
+            runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
+            return self._row(row, runs, listed, asked, labeller=spec.labeller)
         if isinstance(spec, LocalModel):
             posts = self.items("dev", "test")
             tokens = posts * self.params.votes.context_tokens
@@ -160,7 +164,7 @@ class Planning:
         items = self.items(*splits)
         asked = self._typical(spec.labeller, row.tasks, items * spec.runs, examples=spec.examples)
         runs = f"{stage}: {len(row.tasks)} × {items:,} items × {spec.runs} runs"
-        return self._row(row, runs, {f"{stage}.models": row.key}, asked)
+        return self._row(row, runs, {f"{stage}.models": row.key}, asked, labeller=spec.labeller)
 
     def _trained(self, row: PaperRow, spec: Model) -> RowPlan:
         section, labeller = self.params.train, getattr(spec, "labeller", None)
@@ -170,11 +174,11 @@ class Planning:
             of_gb=self.of_gb,
         )  # fmt: skip
         runs = f"train: {len(row.tasks)} tasks × {len(section.seeds)} seeds"
-        asked: dict[str, RequestPlan] = {}
+        asked = RequestPlan()
         if labeller:
             asked = self._typical(labeller, ("",), self.items("train", "validation", "test"), explain=True)
             runs += f"; rationales by {labeller}"
-        return self._row(row, runs, {"train.models": row.key}, asked, need=need)
+        return self._row(row, runs, {"train.models": row.key}, asked, labeller=labeller, need=need)
 
     def _ensemble(self) -> RowPlan:
         """Return the plan of CRADLE's ensemble, which aggregates the votes of rows above and asks nothing."""
@@ -205,26 +209,23 @@ class Planning:
         spec, items = self.params.moderators[name], self.params.sample[self.corpus].size
         cost = round(items * spec.usd_per_1000_images / 1000 if isinstance(spec, AzureModerator) else 0.0, 2)
         model = getattr(spec, "model", None)
-        gaps = missing.access(
-            spec.provider, params=self.params, settings=self.settings, today=self.today, serve=model or ""
-        )
+        at: dict[str, Any] = {"params": self.params, "settings": self.settings, "today": self.today}
+        gaps = tuple(missing.access(spec.provider, serve=model or "", **at))
         asked = RequestPlan(items, 0, cost, cost)
-        return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=tuple(gaps))
+        return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=gaps)
 
-    def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> dict[str, RequestPlan]:
-        picture = self.paper == "figsim"
-        asked = typical(
-            labeller, tasks=tasks, items=items, scheme=self.scheme, params=self.params, picture=picture, **prompt
-        )
-        return {labeller: asked}
+    def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> RequestPlan:
+        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.paper == "figsim"}
+        return typical(labeller, tasks=tasks, items=items, **options, **prompt)
 
     def _row(
         self,
         row: PaperRow,
         runs: str,
         listed: Mapping[str, str],
-        asked: Mapping[str, RequestPlan] | None = None,
+        asked: RequestPlan = NOTHING,
         *,
+        labeller: str | None = None,
         need: HardwareNeed | None = None,
         ensemble: str = "",
         gaps: Sequence[Gap] = (),
@@ -233,15 +234,16 @@ class Planning:
 
         Args:
             listed: the names that sections of the parameters must list.
-            asked: the requests to its labeller.
+            asked: the requests to its labeller, if it has one.
+            labeller: the labeller's name.
             need: what its models take on this host; ``None`` if it loads none here.
             ensemble: the ensemble whose members' votes it reads.
         """
         lacks, notes, params = list(gaps), list[str](), self.params
         at: dict[str, Any] = {"params": params, "settings": self.settings, "today": self.today}
-        for labeller in params.ensembles[ensemble].members if ensemble in params.ensembles else ():
-            lacks += missing.served(labeller, **at)[0]
-        for labeller in asked or {}:
+        for member in params.ensembles[ensemble].members if ensemble in params.ensembles else ():
+            lacks += missing.served(member, **at)[0]
+        if labeller:
             more, notes = missing.served(labeller, **at)
             lacks += more
         if need:
@@ -257,18 +259,11 @@ class Planning:
             lacks.append(Gap(what, "give other weights another entry's name"))
         if spec and spec.kind in SOURCE_NOTES:
             notes.append(SOURCE_NOTES[spec.kind])
-        requests = next(iter((asked or {}).values()), RequestPlan())
-        need = need or self._server(asked or {})
+        served = params.labellers[labeller] if labeller and need is None else None
+        if isinstance(served, RemoteLabeller) and missing.own_server(served.provider, params=params):
+            need = hardware.asked(served.model, tokens=asked.tokens, of_gb=self.of_gb)
         unique = tuple(dict.fromkeys(lacks)), tuple(dict.fromkeys(notes))
-        return RowPlan(row.name, row.key, weights, runs, requests, need, *unique)
-
-    def _server(self, asked: Mapping[str, RequestPlan]) -> HardwareNeed:
-        """Return what the server of a labeller takes: nothing for a vendor."""
-        for name, requests in asked.items():
-            labeller = self.params.labellers[name]
-            if isinstance(labeller, RemoteLabeller) and missing.own_server(labeller.provider, params=self.params):
-                return hardware.asked(labeller.model, tokens=requests.tokens, of_gb=self.of_gb)
-        return HardwareNeed()
+        return RowPlan(row.name, row.key, weights, runs, asked, need or HardwareNeed(), *unique)
 
 
 def plan(
