@@ -72,22 +72,23 @@ def register(
     from crisis_corpus.versions import NAMES
     from pipelines.packaging import register as stage
 
-    settings, chosen_names = Settings.from_env(), names or _names(corpus)
+    if not names and corpus is None:
+        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
+    settings = Settings.from_env()
     if not settings.mlflow_tracking_uri:
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     registered: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
-    for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
-        same = list(group)
+    chosen_names = names or [name for name, (of, _) in NAMES.items() if of == corpus]
+    for same in (list(group) for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0])):
         with open_registry(settings, name=same[0], base=base) as context:
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                    registered.setdefault(name, []).append(
-                        {"version": version.version, "model": chosen.model, "new": new}
-                    )
+                    line = {"version": version.version, "model": chosen.model, "new": new}
+                    registered.setdefault(name, []).append(line)
     emit({"registered": registered})
 
 
@@ -122,13 +123,12 @@ def promote(
     from pipelines.promotion import promote as moves
 
     decision = Decider.from_options(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
-    options: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with open_registry(Settings.from_env(), name=name, base=base) as context:
+        options: dict[str, Any] = {"who": decision.who, "why": decision.why, "context": context}
         if abandon:
-            emit(_moved(moves.abandon(name, context=context, **options)))
+            emit(_moved(moves.abandon(name, **options)))
         else:
-            options |= {"asked_by": decision.asked_by, "dry_run": dry_run}
-            emit(_moved(moves.promote(name, version, context=context, **options)))
+            emit(_moved(moves.promote(name, version, asked_by=decision.asked_by, dry_run=dry_run, **options)))
 
 
 @app.command(rich_help_panel="Registry")
@@ -267,14 +267,6 @@ def _watch() -> Iterator[Watch]:
         yield Watch.open(journal)
 
 
-def _names(corpus: str | None) -> list[str]:
-    from crisis_corpus.versions import NAMES
-
-    if corpus is None:
-        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
-    return [name for name, (of, _) in NAMES.items() if of == corpus]
-
-
 def _moved(moved: Moved) -> dict[str, Any]:
     summary = {"name": moved.name, "champion": moved.champion, "already": moved.already}
     if moved.row is not None:
@@ -300,12 +292,5 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:
     from pipelines.promotion.gate import summary
 
-    return {
-        "name": verdict.name,
-        "version": verdict.version,
-        "champion": verdict.champion,
-        "passed": verdict.passed,
-        "reasons": list(verdict.reasons),
-        "figures": verdict.figures,
-        "text": summary(verdict),
-    }
+    names = ("name", "version", "champion", "passed", "reasons", "figures")
+    return {name: getattr(verdict, name) for name in names} | {"text": summary(verdict)}

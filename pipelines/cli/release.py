@@ -41,6 +41,8 @@ def make(
     to: Annotated[Path | None, option("the folder of the release package; default: CORPUS_HOME/releases/NAME")] = None,
 ) -> None:
     """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
+    from crisis_corpus.versions import RegistryUnavailable
+    from pipelines.registry import mlflow_pages
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -48,25 +50,12 @@ def make(
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
-        options: dict[str, Any] = {
-            "params": params,
-            "settings": settings,
-            "vault": vault,
-            "now": now(),
-            "root": clone.path,
-            "to": to,
-        }
-        made = package.run(corpus, terms=params.release, name=name, **options)
-    emit(made | {"links": _links(settings, corpus=corpus, commit=made["commit"])})
-
-
-def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
-    from crisis_corpus.versions import RegistryUnavailable
-    from pipelines.registry import mlflow_pages
-
+        options: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": clone.path}
+        made = package.run(corpus, terms=params.release, name=name, now=now(), to=to, **options)
+    links = {"commit": made["commit"]}
     with suppress(RegistryUnavailable):
-        return {"commit": commit, **mlflow_pages.of_commit(settings, corpus=corpus, commit=commit)}
-    return {"commit": commit}
+        links |= mlflow_pages.of_commit(settings, corpus=corpus, commit=made["commit"])
+    emit(made | {"links": links})
 
 
 @app.command("approve")

@@ -6,6 +6,7 @@ import getpass
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,6 @@ from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
     from pipelines.workspace.merge import Difference
-    from pipelines.workspace.parameters import Changed
 
 
 params = typer.Typer(
@@ -58,35 +58,26 @@ def diff(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from pipelines.workspace import parameters
+    from pipelines.workspace.merge import MISSING
 
     rows = parameters.diff(Settings.from_env())
     if as_json:
-        emit([_row(row) for row in rows])
+        emit(
+            [
+                {name: value for name, value in vars(row).items() if value is not MISSING and name != "record"}
+                | {"by_person": row.by_person, "record": row.record and asdict(row.record)}
+                for row in rows
+            ]
+        )
         return
-    table = Table(
-        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "Reason"
-    )
+    parameter = Column("Parameter", overflow="fold", min_width=24)
+    table = Table(parameter, "Default", "Profile", "Set", "By", "When", "Reason")
     for row in rows:
-        record = row.record
-        history = (record.who, record.when[:10], record.reason) if record else ("", "", "")
-        if row.by_person and not record:
-            history = ("not recorded", "", "")
+        record, unknown = row.record, "not recorded" if row.by_person else ""
+        history = (record.who, record.when[:10], record.reason) if record else (unknown, "", "")
         cells = (row.default, row.profile, row.present if row.by_person else "")
-        table.add_row(row.key, *map(_short, cells), *history)
+        table.add_row(row.key, *(cell if isinstance(cell, str) else repr(cell) for cell in cells), *history)
     Console().print(table)
-
-
-def _row(row: Any) -> dict[str, Any]:
-    from pipelines.workspace.merge import MISSING
-
-    values = {"default": row.default, "profile": row.profile, "present": row.present}
-    record = {"who": row.record.who, "when": row.record.when, "reason": row.record.reason} if row.record else None
-    shown = {name: value for name, value in values.items() if value is not MISSING}
-    return {"key": row.key, **shown, "by_person": row.by_person, "record": record}
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
 
 
 @params.command("set")
@@ -128,31 +119,21 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
         raise BadParams(where="--reason", detail="is empty")
     settings = Settings.from_env()
     changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
-    tell(("set", changed.differences))
-    _tell_stages(changed)
+    tell("set", changed.differences)
+    below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
+    unread = "No stage reads it; it applies from the next collected month, annotation round or deletion sweep."
+    told = f"Stages that run again: {', '.join(changed.stages)}{below}." if changed.stages else unread
+    typer.echo(told if changed.differences else "Nothing differs.", err=True)
     if changed.commit:
         tell_airflow(settings)
     keys = [difference.key for difference in changed.differences]
     emit({"commit": changed.commit, "changed": keys, "to_run": changed.stages, "below": changed.below})
 
 
-def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
-    """Print changed parameters on stderr; each group is a word, such as ``set``, and the parameters it applies to."""
-    for word, differences in groups:
-        for difference in differences:
-            typer.echo(f"{word}: {difference}", err=True)
-
-
-def _tell_stages(changed: Changed) -> None:
-    if not changed.differences:
-        typer.echo("Nothing differs.", err=True)
-    elif changed.stages:
-        below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
-        typer.echo(f"Stages that run again: {', '.join(changed.stages)}{below}.", err=True)
-    else:
-        typer.echo(
-            "No stage reads it; it applies from the next collected month, annotation round or deletion sweep.", err=True
-        )
+def tell(word: str, differences: Iterable[Difference]) -> None:
+    """Print changed parameters on stderr, after a word such as ``set``."""
+    for difference in differences:
+        typer.echo(f"{word}: {difference}", err=True)
 
 
 def _who() -> str:
@@ -188,25 +169,18 @@ def upgrade(
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has
-        commands = "\n".join(
-            f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking
-        )
-        typer.echo(
-            f"Before the next month, state the ethics approval of each source that is read:\n{commands}", err=True
-        )
+        typer.echo("Before the next month, state the ethics approval of each source that is read:", err=True)
+        for name in lacking:
+            typer.echo(f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …', err=True)
     if upgraded is None:
         emit({"commit": None})
         return
-    params = upgraded.params
-    tell(
-        ("changed", params.changed),
-        ("kept, set by a person", params.kept),
-        ("kept, an upgrade never changes approvals and budgets", params.protected),
-    )
-    keys = {
-        f"params_{name}": [difference.key for difference in getattr(params, name)]
-        for name in ("changed", "kept", "protected")
-    }
+    keys = {}
+    words = {"kept": "kept, set by a person", "protected": "kept, an upgrade never changes approvals and budgets"}
+    for name in ("changed", "kept", "protected"):
+        differences = getattr(upgraded.params, name)
+        tell(words.get(name, name), differences)
+        keys[f"params_{name}"] = [difference.key for difference in differences]
     emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
 
 

@@ -83,20 +83,11 @@ def takedown(
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
-    asked = Criteria(
-        posts=tuple(post or ()),
-        authors=tuple(author or ()),
-        images=tuple(image or ()),
-        subreddits=tuple(subreddit or ()),
-        sources=tuple(source or ()),
-        files=tuple(file or ()),
-        near=near,
-    )
-    agree = partial(_agree, yes=yes)
+    asked = Criteria(*(tuple(each or ()) for each in (post, author, image, subreddit, source, file)), near=near)
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
-        options: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
-        done_now = _taken_down(asked, reason=reason or "", who=who, **options)
+        options: dict[str, Any] = {"dry_run": dry_run, "settings": settings, "vault": vault}
+        done_now = _taken_down(asked, reason=reason or "", who=who, agree=partial(_agree, yes=yes), **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -187,7 +178,8 @@ def run_pending(
             _agree(len(fresh), yes=yes)
         replayed = vault.replay(saved) if not dry_run else 0
         done = []
-        shared: dict[str, Any] = {"dry_run": dry_run, "agree": _agreed, "settings": settings, "vault": vault}
+        # asks nothing: the person has confirmed all takedowns of the command together
+        shared: dict[str, Any] = {"dry_run": dry_run, "agree": int, "settings": settings, "vault": vault}
         try:
             for reason in sorted(set(due.values())):
                 asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
@@ -250,17 +242,13 @@ def _agree(count: int, *, yes: bool) -> None:
     confirm(what, count=count, yes=yes)
 
 
-def _agreed(_: int) -> None:
-    """Ask nothing: the person has confirmed all takedowns of the command together."""
-
-
 def _taken_down(
     asked: Criteria,
     *,
     reason: str,
     who: str,
     dry_run: bool,
-    agree: Callable[[int], None],
+    agree: Callable[[int], object],
     settings: Settings,
     vault: Vault,
 ) -> dict[str, Any]:

@@ -122,10 +122,8 @@ def label(
     wait: Annotated[bool, option("wait for the labeller's answers, or exit after submitting its batch jobs")] = True,
 ) -> None:
     """Request labels from one labeller (a model) for one shard (part) of the records in a commit's split."""
-    with _received(base=base, run=run, results=results) as (clone, _):
-        clone.checkout(*_labelled(corpus))
-        how = "--wait" if wait else "--no-wait"
-        emit(json.loads(clone.step("label", corpus, "--labeller", labeller, "--shard", str(shard), how)))
+    argv = ("label", corpus, "--labeller", labeller, "--shard", str(shard), "--wait" if wait else "--no-wait")
+    _ask(corpus, *argv, base=base, run=run, results=results)
 
 
 @app.command("estimate")
@@ -138,9 +136,8 @@ def estimate(
     results: Results = "[]",
 ) -> None:
     """Estimate the cost of steps that ask providers about the records of a commit, and list the jobs of labellers."""
-    with _received(base=base, run=run, results=results) as (clone, _):
-        clone.checkout(*_labelled(corpus))
-        emit(json.loads(clone.step("plan", "cost", corpus, *(word for step in steps for word in ("--step", step)))))
+    argv = ("plan", "cost", corpus, *(word for step in steps for word in ("--step", step)))
+    _ask(corpus, *argv, base=base, run=run, results=results)
 
 
 @app.command("agreement")
@@ -164,8 +161,7 @@ def approve(
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
     from pipelines.registry.approved import ApprovalRecord
 
-    answered = json.loads(sys.stdin.read())
-    answer = ApprovalRecord.answered(subject=subject, run=run, **answered)
+    answer = ApprovalRecord.answered(subject=subject, run=run, **_json("-"))
     emit({"token": answer.token(Settings.from_env().secret())})
 
 
@@ -264,8 +260,11 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
         yield clone, context
 
 
-def _labelled(corpus: str) -> tuple[str, ...]:
-    return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
+def _ask(corpus: str, *argv: str, base: str, run: str, results: str) -> None:
+    """Run a command that asks about the records of a corpus, or plans this."""
+    with _received(base=base, run=run, results=results) as (clone, _):
+        clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot")))
+        emit(json.loads(clone.step(*argv)))
 
 
 def _json(text: str) -> Any:
