@@ -71,8 +71,7 @@ class Pool:
 
     def put(self, path: Path) -> tuple[int, str]:
         """Copy a file into the pool; return its size and SHA-256."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _sha256(path)
         self.add(digest, lambda half: shutil.copyfile(path, half))
         return self.path(digest).stat().st_size, digest
 
@@ -128,9 +127,8 @@ class Pool:
         """Return the manifest of a backup, by default of the newest one."""
         names = self.names()
         if not names or (name or names[-1]) not in names:
-            raise BadParams(
-                "BadArgument", where=str(self.folder), detail=f"has no such backup; it has {', '.join(names) or 'none'}"
-            )
+            detail = f"has no such backup; it has {', '.join(names) or 'none'}"
+            raise BadParams("BadArgument", where=str(self.folder), detail=detail)
         try:
             body = json.loads((self.folder / f"{name or names[-1]}.json").read_bytes())
             mac = str(body.pop("mac"))
@@ -177,5 +175,9 @@ def each(work: Callable[[A], B], items: Collection[A]) -> Iterator[Iterator[B]]:
 def _digest(path: Path, *, like: str) -> str:
     if len(like) != SHA256_DIGITS:
         return file_digest(path) + (TREE if like.endswith(TREE) else "")
+    return _sha256(path)
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -50,35 +50,19 @@ class OnRecord:
 
 def runs_on_record(settings: Settings, *, registry: Registry) -> OnRecord:
     """Return all runs and commits on record; a text that only looks like an id keeps nothing that exists."""
-    texts = [*_versions(registry), *_journal(settings), *_releases(settings)]
+    versions = [version for name in registry.names() for version in registry.versions(name)]
+    with Journal.of(settings) as journal:
+        texts = [json.dumps(asdict(row), default=str) for row in (*versions, *journal.rows())]
+    texts += [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
     commits = {commit for text in texts for commit in COMMIT.findall(text)}
     with history(settings) as repository:
         where = ("--git-dir", str(repository))
         tips = git(*where, "for-each-ref", "--format=%(objectname) %(*objectname)", f"refs/heads/{BRANCH}", "refs/tags")
         commits |= set(COMMIT.findall(tips))
-        texts += _metrics(where, commits=commits)
+        for commit in sorted(commits):
+            if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
+                texts.append(_found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS))
     return OnRecord(frozenset(run for text in texts for run in RUN.findall(text)), frozenset(commits))
-
-
-def _versions(registry: Registry) -> Iterable[str]:
-    for name in registry.names():
-        for version in registry.versions(name):
-            yield json.dumps(asdict(version), default=str)
-
-
-def _journal(settings: Settings) -> Iterable[str]:
-    with Journal.of(settings) as journal:
-        return [json.dumps(asdict(row), default=dict) for row in journal.rows()]
-
-
-def _releases(settings: Settings) -> Iterable[str]:
-    return [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
-
-
-def _metrics(where: Sequence[str], *, commits: Collection[str]) -> Iterator[str]:
-    for commit in sorted(commits):
-        if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
-            yield _found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS)
 
 
 def _found(*argv: str) -> str:
