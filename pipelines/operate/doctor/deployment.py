@@ -114,6 +114,12 @@ def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:
     return ok(f"corpus at {git('rev-parse', 'HEAD', cwd=folder / CLONE)[:12]}")
 
 
+def within(deployment: Deployment, limit: str, value: float, *, found: str, fix: str, fine: str) -> Finding:
+    """Compare a value, usually an age in hours, with a limit of section ``doctor``; ``fine`` is found below it."""
+    most = getattr(deployment.limits, limit)
+    return failure(f"{found}, more than doctor.{limit} ({most})", fix=fix) if value > most else ok(fine)
+
+
 def git(*argv: str, cwd: Path) -> str:
     """Run a read-only git command in a local repository and return its output."""
     return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()

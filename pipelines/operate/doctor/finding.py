@@ -111,10 +111,10 @@ def _work(number: int, check: Check, finished: SimpleQueue[tuple[int, Finding]])
 
 def _late(check: Check, *, seconds: float) -> Finding:
     """Return the finding on a late check: if it computes and this machine is busy, that is no evidence of a fault."""
-    status: Status = "failure"
     found = f"no answer within {seconds * check.times:g} s"
-    fix = "Check that the service answers and is not overloaded; `corpus doctor --timeout 60` waits longer."
     if check.times > 1 and os.getloadavg()[0] > (os.cpu_count() or 1):
-        status, found = "warning", f"not known: {found}, and this machine's load exceeds its processors"
+        found = f"not known: {found}, and this machine's load exceeds its processors"
         fix = "Repeat `corpus doctor` when it is less busy, or with `--timeout 60`."
-    return Finding(status, found, fix, late=True)
+        return Finding("warning", found, fix, late=True)
+    fix = "Check that the service answers and is not overloaded; `corpus doctor --timeout 60` waits longer."
+    return Finding("failure", found, fix, late=True)

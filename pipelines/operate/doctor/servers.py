@@ -22,7 +22,7 @@ from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.capabilities import deprecated
 from pipelines.llm.client import NO_KEY
 from pipelines.llm.retirements import retirement
-from pipelines.operate.doctor.deployment import Deployment, git
+from pipelines.operate.doctor.deployment import Deployment, git, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
@@ -163,7 +163,7 @@ def queues(deployment: Deployment, client: Airflow) -> Finding:
 @_asking
 def housekeeping(deployment: Deployment, client: Airflow) -> Finding:
     """Check when the Dag ``housekeeping`` last succeeded: not longer ago than the limit, unless it is paused."""
-    hours, dag_id = deployment.limits.housekeeping_hours, named("housekeeping")
+    dag_id = named("housekeeping")
     dag = client.find(f"/dags/{dag_id}")
     if dag is None or dag.get("is_paused"):
         return ok("not scheduled: its Dag is paused" if dag else "not scheduled: Airflow has no such Dag")
@@ -173,10 +173,8 @@ def housekeeping(deployment: Deployment, client: Airflow) -> Finding:
     since = map(datetime.fromisoformat, ends or [run["run_after"] for run in runs])
     age = (deployment.now - (max if ends else min)(since, default=deployment.now)) / timedelta(hours=1)
     text = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
-    if age > hours:
-        fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
-        return failure(f"{text}, more than doctor.housekeeping_hours ({hours})", fix=fix)
-    return ok(text)
+    fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
+    return within(deployment, "housekeeping_hours", age, found=text, fix=fix, fine=text)
 
 
 def sources(params: Params) -> list[SourceName]:

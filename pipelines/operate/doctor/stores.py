@@ -18,7 +18,7 @@ from pipelines.core.config.settings import SECRETS, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count
-from pipelines.operate.doctor.deployment import Deployment, succeeds
+from pipelines.operate.doctor.deployment import Deployment, succeeds, within
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks
@@ -101,7 +101,7 @@ def hub(deployment: Deployment) -> Finding:
 
 def backup(deployment: Deployment) -> Finding:
     """Check that the newest backup of the vault is not older than the limit in ``params.yaml``."""
-    place, hours = deployment.settings.vault_backup, deployment.limits.backup_hours
+    place = deployment.settings.vault_backup
     if place is None:
         return warning(
             "CORPUS_VAULT_BACKUP is not set, so the age of the vault's backup is unknown",
@@ -115,9 +115,8 @@ def backup(deployment: Deployment) -> Finding:
         return failure("there is no backup at CORPUS_VAULT_BACKUP", fix=fix)
     newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in files), UTC)
     age = (deployment.now - newest) / timedelta(hours=1)
-    if age > hours:
-        return failure(f"the newest backup is {age:.0f} h old, more than doctor.backup_hours ({hours})", fix=fix)
-    return ok(f"the newest backup is {max(age, 0):.0f} h old")
+    found = f"the newest backup is {max(age, 0):.0f} h old"
+    return within(deployment, "backup_hours", age, found=found, fix=fix, fine=found)
 
 
 def refreshes(deployment: Deployment) -> Finding:
@@ -132,7 +131,6 @@ def refreshes(deployment: Deployment) -> Finding:
 
 def sweep(deployment: Deployment, corpus: str) -> Finding:
     """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
-    hours = deployment.limits.sweep_hours
     try:
         if _absent(deployment):
             return ok("no record to sweep")
@@ -144,18 +142,13 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
     if since is None:
         return ok("no record to sweep")
     age = (deployment.now - since) / timedelta(hours=1)
-    if age > hours:
-        when = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
-        return failure(
-            f"{when}, more than doctor.sweep_hours ({hours})",
-            fix=f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.",
-        )
-    return ok(f"{age:.0f} h ago" if last else "not due yet")
+    found = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
+    fix, fine = f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.", f"{age:.0f} h ago"
+    return within(deployment, "sweep_hours", age, found=found, fix=fix, fine=fine if last else "not due yet")
 
 
 def refresh(deployment: Deployment, corpus: str) -> Finding:
     """Check that no read of Reddit's listings for a corpus is due for longer than the limit."""
-    hours = deployment.limits.refresh_hours
     try:
         with RefreshStore.existing(deployment.settings.refresh_url) as store:
             due = store and ledger(corpus, params=deployment.params, store=store)["next"]
@@ -165,30 +158,23 @@ def refresh(deployment: Deployment, corpus: str) -> Finding:
         return ok("no subreddit was read yet")
     late = (deployment.now - datetime.fromisoformat(due)) / timedelta(hours=1)
     count("corpus.refresh.late_hours", max(late, 0), corpus=corpus)
-    if late > hours:
-        return failure(
-            f"a subreddit was due {late:.0f} h ago, more than doctor.refresh_hours ({hours})",
-            fix=f"Read the log of the Dag {corpus}_refresh and unpause it, or run `corpus refresh {corpus}`: the "
-            "listing shows only the newest posts.",
-        )
-    return ok("no subreddit is late")
+    fix = f"Read the log of the Dag {corpus}_refresh and unpause it, or run `corpus refresh {corpus}`: the "
+    fix += "listing shows only the newest posts."
+    found, fine = f"a subreddit was due {late:.0f} h ago", "no subreddit is late"
+    return within(deployment, "refresh_hours", late, found=found, fix=fix, fine=fine)
 
 
 def takedowns(deployment: Deployment) -> Finding:
     """Check that no takedown request is open for longer than the limit."""
-    hours = deployment.limits.takedown_hours
     state = receipts.told(deployment.settings, now=deployment.now)
     oldest = state["oldest_open_hours"] or 0
     count("corpus.takedowns.open", state["open"])
     count("corpus.takedowns.done", state["done"])
     count("corpus.takedowns.oldest_open_hours", oldest)
-    if oldest > hours:
-        return failure(
-            f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h, more than doctor.takedown_hours "
-            f"({hours})",
-            fix="Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these.",
-        )
-    return ok(f"{state['open']} open, {state['done']} done")
+    found = f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h"
+    fix = "Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these."
+    fine = f"{state['open']} open, {state['done']} done"
+    return within(deployment, "takedown_hours", oldest, found=found, fix=fix, fine=fine)
 
 
 def budget(deployment: Deployment) -> Finding:
@@ -217,15 +203,13 @@ def permissions(deployment: Deployment) -> Finding:
     home, denied = settings.home, umask()
     private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
     private += {deployment.root / ".env", Path.cwd() / ".env"}
-    files = [file for file in map(database_file, urls) if file]
-    private += [path for file in files for path in file.parent.glob(f"{file.name}*")]
+    private += [path for file in map(database_file, urls) if file for path in file.parent.glob(f"{file.name}*")]
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]
     # what is below the home is as private as the home
     stores = (settings.cache, Path(settings.remote), Path(settings.repo))
     private += [home, *(path for path in stores if not path.is_relative_to(home))]
     modes = {path: mode for path in private if (mode := _mode(path)) is not None}
-    open_ones = [path for path, mode in modes.items() if mode & denied]
-    if open_ones:
+    if open_ones := [path for path, mode in modes.items() if mode & denied]:
         names = ", ".join(path.name for path in open_ones)
         return failure(
             f"others may read or write: {names}",
