@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.options import STAGES, AsJson, CorpusName, argument, checked, option
+from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, option
 from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -31,7 +31,7 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: Annotated[list[Path], argument("the files of the dataset", "FILE...", exists=True, dir_okay=False)],
+    files: Annotated[list[Path], argument("the files of the dataset", "FILE...", **EXISTING)],
     mapping: Annotated[str, option("the column mapping: a name in pipelines/annotate/imports/mappings, or a file")],
     dry_run: Annotated[
         bool, option("read the files, compare their label counts with the paper's and write nothing", "--dry-run")
@@ -162,7 +162,7 @@ By = Annotated[str, option("your pseudonym in the round, such as annotator-1", "
 def describe(
     corpus: CorpusName,
     name: Name,
-    file: Annotated[Path, argument("a CSV: item, description, note", "FILE", exists=True, dir_okay=False)],
+    file: Annotated[Path, argument("a CSV: item, description, note", "FILE", **EXISTING)],
     by: By,
 ) -> None:
     """Seal descriptions and notes of a pilot's items; a changed text needs a new approval."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import Yes, argument, option
+from pipelines.cli.options import EXISTING, Yes, argument, option
 from pipelines.cli.shared import confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -57,7 +57,7 @@ def restore(
     to: Annotated[Path, option("the new CORPUS_HOME: a new or empty folder", file_okay=False)],
     at: Annotated[str | None, option("the name of a backup, its time; default the newest")] = None,
     tombstones: Annotated[
-        list[Path] | None, option("a newer file of tombstones than that of the backups", exists=True, dir_okay=False)
+        list[Path] | None, option("a newer file of tombstones than that of the backups", **EXISTING)
     ] = None,
 ) -> None:
     """Restore a backup to empty places; records that were deleted after it stay deleted."""
@@ -117,8 +117,7 @@ def tombstones() -> None:
 @vault.command("replay")
 def replay(
     file: Annotated[
-        Path,
-        argument("a file of tombstones, the output of `corpus vault tombstones`", "FILE", exists=True, dir_okay=False),
+        Path, argument("a file of tombstones, the output of `corpus vault tombstones`", "FILE", **EXISTING)
     ],
     yes: Yes = False,
 ) -> None:

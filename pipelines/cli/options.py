@@ -16,6 +16,9 @@ from pipelines.core.errors import ConfigError
 STAGES = "Stages of dvc.yaml, run by DVC and Airflow"
 STEPS = "Steps, run by Airflow"
 
+# Of a file that must exist.
+EXISTING = {"exists": True, "dir_okay": False}
+
 
 def option(text: str, *names: str, **limits: Any) -> Any:
     """Declare an option of a command; ``text`` is its help, ``names`` are needed if the parameter's is another."""

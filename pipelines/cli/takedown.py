@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import CorpusName, Yes, option
+from pipelines.cli.options import EXISTING, CorpusName, Yes, option
 from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.core.config.operate import Takedown
     from pipelines.registry.candidate import Context
     from pipelines.store.vault.vault import Vault
     from pipelines.takedown.receipts import TakedownRequest
-    from pipelines.takedown.selection import Criteria, Selection
+    from pipelines.takedown.selection import Criteria
 
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
@@ -86,8 +85,8 @@ def takedown(
     asked = Criteria(*(tuple(each or ()) for each in (post, author, image, subreddit, source, file)), near=near)
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
-        options: dict[str, Any] = {"dry_run": dry_run, "settings": settings, "vault": vault}
-        done_now = _taken_down(asked, reason=reason or "", who=who, agree=partial(_agree, yes=yes), **options)
+        options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
+        done_now = _taken_down(asked, reason=reason or "", who=who, **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -147,9 +146,7 @@ def run_pending(
     tombstones: Annotated[
         Path | None,
         option(
-            "after restoring a backup: a file of tombstones (deleted records); destroy their keys first",
-            exists=True,
-            dir_okay=False,
+            "after restoring a backup: a file of tombstones (deleted records); destroy their keys first", **EXISTING
         ),
     ] = None,
 ) -> None:
@@ -178,8 +175,7 @@ def run_pending(
             _agree(len(fresh), yes=yes)
         replayed = vault.replay(saved) if not dry_run else 0
         done = []
-        # asks nothing: the person has confirmed all takedowns of the command together
-        shared: dict[str, Any] = {"dry_run": dry_run, "agree": int, "settings": settings, "vault": vault}
+        shared: dict[str, Any] = {"dry_run": dry_run, "yes": None, "settings": settings, "vault": vault}
         try:
             for reason in sorted(set(due.values())):
                 asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
@@ -243,36 +239,29 @@ def _agree(count: int, *, yes: bool) -> None:
 
 
 def _taken_down(
-    asked: Criteria,
-    *,
-    reason: str,
-    who: str,
-    dry_run: bool,
-    agree: Callable[[int], object],
-    settings: Settings,
-    vault: Vault,
+    asked: Criteria, *, reason: str, who: str, dry_run: bool, yes: bool | None, settings: Settings, vault: Vault
 ) -> dict[str, Any]:
+    """Take records down after a confirmation; ``yes`` is ``None`` if the person has confirmed it with others."""
     from pipelines.takedown import takedown as steps
-
-    with models(settings, vault=vault) as context:
-        with doing("searching all versions"):
-            selection, terms = _select(asked, settings=settings, vault=vault)
-        if dry_run:
-            return steps.dry_run(selection, settings=settings, vault=vault, context=context)
-        agree(len(selection.records) - len(vault.tombstoned(selection.records)))
-        options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "context": context}
-        return _summary(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
-
-
-def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace
 
-    with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
-        params = load(clone.path)
-        selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-        return selection, params.takedown
+    with models(settings, vault=vault) as context:
+        with (
+            doing("searching all versions"),
+            workspace(settings, folders=()) as clone,
+            Objects.opened(clone) as objects,
+        ):
+            params = load(clone.path)
+            selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+        options: dict[str, Any] = {"settings": settings, "vault": vault, "context": context}
+        if dry_run:
+            return steps.dry_run(selection, **options)
+        if yes is not None:
+            _agree(len(selection.records) - len(vault.tombstoned(selection.records)), yes=yes)
+        options |= {"terms": params.takedown, "now": now(), "say": say}
+        return _summary(steps.run(selection, reason=reason, who=who, **options))
 
 
 def _summary(receipt: TakedownRequest) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.cli.options import STAGES, CorpusName, argument, checked, option
+from pipelines.cli.options import EXISTING, STAGES, CorpusName, argument, checked, option
 from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -71,9 +71,7 @@ def predict(
     ],
     file: Annotated[
         Path | None,
-        argument(
-            "a file of posts or memes, one JSON object per line; default: stdin", "[FILE]", exists=True, dir_okay=False
-        ),
+        argument("a file of posts or memes, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
     ] = None,
 ) -> None:
     """Predict the labels of posts or memes, one JSON line each, with a registered model."""
