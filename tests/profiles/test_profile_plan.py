@@ -19,7 +19,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
-from pipelines.operate.plan import hardware
+from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
 from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
@@ -212,9 +212,9 @@ def test_memory_and_time_follow_from_the_numbers_of_parameters(monkeypatch: pyte
     # SPEC 2.4: three epochs of the consensus set on three H200 take about 14 minutes
     spec = load(ROOT, profile="cradle").models["qwen3-14b"]
     assert isinstance(spec, SftModel)
-    alone = hardware.tuned("qwen3-14b", spec=spec, params=params, posts=4181, runs=1, of_gb=80.0)
+    alone = needs.tuned("qwen3-14b", spec=spec, params=params, posts=4181, runs=1, of_gb=80.0)
     assert alone.gpus == 4 and alone.hours is not None
-    assert (alone.hours - hardware.START_HOURS) * 60 * 4 == pytest.approx(3 * 14, abs=3)
+    assert (alone.hours - needs.START_HOURS) * 60 * 4 == pytest.approx(3 * 14, abs=3)
 
 
 def test_a_base_of_unknown_size_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
