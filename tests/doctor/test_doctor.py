@@ -72,6 +72,11 @@ def fault(check: str, status: str, found: str, fix: str) -> Callable[[Fault], Fa
     return register
 
 
+def called(name: str, plant: Fault) -> Fault:
+    plant.__name__ = name
+    return plant
+
+
 def serve(argv: list[str], *, port: int, place: Place) -> None:
     server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
     place.stop.append(lambda: os.killpg(server.pid, 15))
@@ -89,14 +94,12 @@ def only_git(place: Place) -> None:
     place.set(PATH=programs)
 
 
-@fault("repository", "failure", "no readable branch 'corpus'", "corpus init")
-def no_repository(place: Place) -> None:
-    (place.home / "corpus.git").rename(place.home / "away.git")
-
-
-@fault("parameters", "failure", "votes.budget_usd", "docs/configuration.md")
-def a_parameter_does_not_validate(place: Place) -> None:
-    place.params("votes", "budget_usd", to=-1)
+fault("repository", "failure", "no readable branch 'corpus'", "corpus init")(
+    called("no_repository", lambda place: (place.home / "corpus.git").rename(place.home / "away.git"))
+)
+fault("parameters", "failure", "votes.budget_usd", "docs/configuration.md")(
+    called("a_parameter_does_not_validate", lambda place: place.params("votes", "budget_usd", to=-1))
+)
 
 
 @fault("push", "failure", "does not accept a push", "write access to CORPUS_REPO")
@@ -131,19 +134,15 @@ def a_poisoned_object(place: Place) -> None:
     path.write_bytes(WHOLE + b"!")
 
 
-@fault("secret", "failure", "neither CORPUS_SECRET nor the file", "Restore it from its backup")
-def no_secret(place: Place) -> None:
-    (place.home / "secret").unlink()
-
-
-@fault("secret", "failure", "64 hexadecimal digits", "docs/configuration.md")
-def a_secret_that_was_cut_off(place: Place) -> None:
-    place.set(CORPUS_SECRET=SECRET[:10])
-
-
-@fault("vault", "failure", "differs from the secret", "Set CORPUS_SECRET")
-def the_secret_of_another_vault(place: Place) -> None:
-    place.set(CORPUS_SECRET="ab" * 64)
+fault("secret", "failure", "neither CORPUS_SECRET nor the file", "Restore it from its backup")(
+    called("no_secret", lambda place: (place.home / "secret").unlink())
+)
+fault("secret", "failure", "64 hexadecimal digits", "docs/configuration.md")(
+    called("a_secret_that_was_cut_off", lambda place: place.set(CORPUS_SECRET=SECRET[:10]))
+)
+fault("vault", "failure", "differs from the secret", "Set CORPUS_SECRET")(
+    called("the_secret_of_another_vault", lambda place: place.set(CORPUS_SECRET="ab" * 64))
+)
 
 
 @fault("vault", "failure", "the vault is missing, but 1 months are published", "Restore the vault")
@@ -160,9 +159,9 @@ def a_copy_on_a_hub_of_a_release_that_is_not_there(place: Place) -> None:
         journal.append("release/p1", event="pushed", who="tester", why="a test", metrics=told)
 
 
-@fault("backup", "failure", "no backup", "Make a backup")
-def no_backup(place: Place) -> None:
-    (place.home / "backup" / "copy.sqlite").unlink()
+fault("backup", "failure", "no backup", "Make a backup")(
+    called("no_backup", lambda place: (place.home / "backup" / "copy.sqlite").unlink())
+)
 
 
 @fault("backup", "failure", "72 h old", "Make a backup")
@@ -171,19 +170,15 @@ def an_old_backup(place: Place) -> None:
     os.utime(place.home / "backup" / "copy.sqlite", (then, then))
 
 
-@fault("backup", "warning", "CORPUS_VAULT_BACKUP is not set", "Set CORPUS_VAULT_BACKUP")
-def a_backup_of_unknown_place(place: Place) -> None:
-    place.patch.delenv("CORPUS_VAULT_BACKUP")
-
-
-@fault("permissions", "failure", "others may read or write: secret", "chmod 600")
-def a_secret_that_others_read(place: Place) -> None:
-    (place.home / "secret").chmod(0o644)
-
-
-@fault("permissions", "failure", "others may read or write: home", "chmod 700")
-def a_home_that_others_enter(place: Place) -> None:
-    place.home.chmod(0o755)
+fault("backup", "warning", "CORPUS_VAULT_BACKUP is not set", "Set CORPUS_VAULT_BACKUP")(
+    called("a_backup_of_unknown_place", lambda place: place.patch.delenv("CORPUS_VAULT_BACKUP"))
+)
+fault("permissions", "failure", "others may read or write: secret", "chmod 600")(
+    called("a_secret_that_others_read", lambda place: (place.home / "secret").chmod(0o644))
+)
+fault("permissions", "failure", "others may read or write: home", "chmod 700")(
+    called("a_home_that_others_enter", lambda place: place.home.chmod(0o755))
+)
 
 
 @fault("permissions", "failure", "others may read or write: refresh.sqlite", "chmod 600")
@@ -219,19 +214,18 @@ def variables_that_others_read(place: Place) -> None:
     (place.root / ".env").chmod(0o640)
 
 
-@fault("approval reddit", "failure", "its approval ended on 2020-01-01", "expires date in the future")
-def an_expired_approval(place: Place) -> None:
-    place.params("sources", "reddit", "expires", to="2020-01-01")
-
-
-@fault("approval reddit", "warning", "in 10 days", "Renew the approval")
-def an_approval_that_ends_soon(place: Place) -> None:
-    place.params("sources", "reddit", "expires", to=f"{place.now + timedelta(days=10):%Y-%m-%d}")
-
-
-@fault("source reddit", "failure", "refused the request", "Check the credentials")
-def wrong_credentials_of_reddit(place: Place) -> None:
-    place.set(CORPUS_REDDIT_CLIENT_SECRET="wrong")
+fault("approval reddit", "failure", "its approval ended on 2020-01-01", "expires date in the future")(
+    called("an_expired_approval", lambda place: place.params("sources", "reddit", "expires", to="2020-01-01"))
+)
+fault("approval reddit", "warning", "in 10 days", "Renew the approval")(
+    called(
+        "an_approval_that_ends_soon",
+        lambda place: place.params("sources", "reddit", "expires", to=f"{place.now + timedelta(days=10):%Y-%m-%d}"),
+    )
+)
+fault("source reddit", "failure", "refused the request", "Check the credentials")(
+    called("wrong_credentials_of_reddit", lambda place: place.set(CORPUS_REDDIT_CLIENT_SECRET="wrong"))
+)
 
 
 @fault("source arctic_shift", "failure", "HTTP 503", "status of the service")
@@ -241,9 +235,9 @@ def an_outage_of_arctic_shift(place: Place) -> None:
     place.sandbox.outage_after = 0
 
 
-@fault("source dump", "failure", "no usable checksum", "sha256sum")
-def a_dump_without_its_checksum(place: Place) -> None:
-    (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink()
+fault("source dump", "failure", "no usable checksum", "sha256sum")(
+    called("a_dump_without_its_checksum", lambda place: (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink())
+)
 
 
 def elsewhere(place: Place) -> None:
@@ -256,9 +250,9 @@ def consented(place: Place, provider: str, *, days: int) -> None:
     place.params("consents", provider, to=given | {"expires": f"{place.now + timedelta(days=days):%Y-%m-%d}"})
 
 
-@fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")
-def a_provider_without_consent(place: Place) -> None:
-    elsewhere(place)
+fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")(
+    called("a_provider_without_consent", elsewhere)
+)
 
 
 @fault("consent openai", "warning", "in 10 days", "set consents.openai.expires")
@@ -267,14 +261,12 @@ def a_consent_that_ends_soon(place: Place) -> None:
     consented(place, "openai", days=10)
 
 
-@fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")
-def a_wrong_key(place: Place) -> None:
-    place.set(CORPUS_OPENAI_KEY="wrong")
-
-
-@fault("labeller claude", "failure", "HTTP 4", "the account's quota")
-def an_empty_account(place: Place) -> None:
-    place.set(CORPUS_ANTHROPIC_KEY="empty")
+fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")(
+    called("a_wrong_key", lambda place: place.set(CORPUS_OPENAI_KEY="wrong"))
+)
+fault("labeller claude", "failure", "HTTP 4", "the account's quota")(
+    called("an_empty_account", lambda place: place.set(CORPUS_ANTHROPIC_KEY="empty"))
+)
 
 
 @fault("labeller gemini", "failure", "no key is set", "Set CORPUS_GOOGLE_KEY")
@@ -283,9 +275,9 @@ def no_key(place: Place) -> None:
     consented(place, "google", days=300)
 
 
-@fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")
-def a_retired_model(place: Place) -> None:
-    place.params("labellers", "claude", "model", to="claude-2.1")
+fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")(
+    called("a_retired_model", lambda place: place.params("labellers", "claude", "model", to="claude-2.1"))
+)
 
 
 @fault("labeller claude", "failure", "retired by its vendor on 2026-06-15", "claude-sonnet-4-6")
@@ -294,24 +286,21 @@ def a_model_that_its_vendor_has_retired(place: Place) -> None:
     consented(place, "anthropic", days=300)
 
 
-@fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")
-def a_model_that_is_not_listed(place: Place) -> None:
-    place.params("labellers", "gpt", "model", to="gpt-4-32k")
-
-
-@fault("labeller gemini", "warning", "will retire model gemini-2.0-flash", "labellers.gemini.model")
-def a_model_that_will_be_retired(place: Place) -> None:
-    place.params("labellers", "gemini", "model", to="gemini-2.0-flash")
-
-
-@fault("mlflow", "failure", "no answer (ConnectionError)", "correct MLFLOW_TRACKING_URI")
-def a_dead_mlflow(place: Place) -> None:
-    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
-
-
-@fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
-def a_dead_airflow(place: Place) -> None:
-    place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
+fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")(
+    called("a_model_that_is_not_listed", lambda place: place.params("labellers", "gpt", "model", to="gpt-4-32k"))
+)
+fault("labeller gemini", "warning", "will retire model gemini-2.0-flash", "labellers.gemini.model")(
+    called(
+        "a_model_that_will_be_retired",
+        lambda place: place.params("labellers", "gemini", "model", to="gemini-2.0-flash"),
+    )
+)
+fault("mlflow", "failure", "no answer (ConnectionError)", "correct MLFLOW_TRACKING_URI")(
+    called("a_dead_mlflow", lambda place: place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}"))
+)
+fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")(
+    called("a_dead_airflow", lambda place: place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}"))
+)
 
 
 @fault("airflow", "failure", "not healthy: scheduler", "Restart Airflow's component scheduler")
@@ -330,9 +319,9 @@ def a_notifier_without_a_triggerer(place: Place) -> None:
     place.set(CORPUS_AIRFLOW_NOTIFY="team_alerts.notify")
 
 
-@fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")
-def a_graph_of_an_earlier_commit(place: Place) -> None:
-    place.write("dvc.yaml", "stages: {}\n")
+fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")(
+    called("a_graph_of_an_earlier_commit", lambda place: place.write("dvc.yaml", "stages: {}\n"))
+)
 
 
 @fault("pools", "failure", "missing: publish", "corpus airflow setup")
@@ -364,14 +353,12 @@ def housekeeping_that_fails(place: Place) -> None:
         place.airflow.runs.append({"state": state, "run_after": at, "end_date": at})
 
 
-@fault("disk home", "failure", "less than doctor.free_gb", "Free space")
-def a_full_disk(place: Place) -> None:
-    place.params("doctor", "free_gb", to=10**9)
-
-
-@fault("memory", "warning", "less than doctor.memory_gb", "Lower the slots")
-def too_little_memory(place: Place) -> None:
-    place.params("doctor", "memory_gb", to=10**9)
+fault("disk home", "failure", "less than doctor.free_gb", "Free space")(
+    called("a_full_disk", lambda place: place.params("doctor", "free_gb", to=10**9))
+)
+fault("memory", "warning", "less than doctor.memory_gb", "Lower the slots")(
+    called("too_little_memory", lambda place: place.params("doctor", "memory_gb", to=10**9))
+)
 
 
 @fault("clock", "failure", " s from the clock of Reddit", "timedatectl")
@@ -391,9 +378,9 @@ def a_large_model_without_a_gpu(place: Place) -> None:
     place.params("finetune", "models", to=["qwen3-14b"])
 
 
-@fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")
-def a_base_model_that_can_change(place: Place) -> None:
-    place.params("train", "models", to=["bert", "mentalbert"])
+fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")(
+    called("a_base_model_that_can_change", lambda place: place.params("train", "models", to=["bert", "mentalbert"]))
+)
 
 
 @fault("versions", "failure", "not 9.9.9", "requirements.lock")
