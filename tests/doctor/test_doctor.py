@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from pipelines.store.answers import AnswerStore, LedgerChange
 from pipelines.store.vault import checks as sweeps
 from pipelines.takedown import receipts
 from pipelines.takedown.selection import Selection
+from tests.commands import process
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
 
@@ -386,9 +388,7 @@ fault("bases", "warning", "without a revision, which are refused: mentalbert", "
 @fault("versions", "failure", "not 9.9.9", "requirements.lock")
 def another_version(place: Place) -> None:
     lock = place.root / "requirements.lock"
-    lock.write_text(
-        "\n".join("dvc==9.9.9" if line.startswith("dvc==") else line for line in lock.read_text().split("\n"))
-    )
+    lock.write_text(re.sub("^dvc==.*", "dvc==9.9.9", lock.read_text(), flags=re.MULTILINE))
 
 
 @fault("sweep posts", "failure", "never swept in 240 h", "corpus sweep posts")
@@ -520,9 +520,8 @@ def test_deep_finds_what_the_sample_of_a_day_leaves_out(place: Place) -> None:
 
 def test_a_check_that_never_returns_ends_with_its_time_out() -> None:
     begun = time.monotonic()
-    found = dict(
-        run([Check("hangs", lambda: time.sleep(600) or ok("")), Check("fine", lambda: ok("yes"))], seconds=0.3)
-    )  # type: ignore[func-returns-value]
+    listed = [Check("hangs", lambda: time.sleep(600) or ok("")), Check("fine", lambda: ok("yes"))]
+    found = dict(run(listed, seconds=0.3))
     assert time.monotonic() - begun < 5
     assert found["hangs"].late and "no answer within 0.3 s" in found["hangs"].found
     assert found["fine"].status == "ok"
@@ -564,20 +563,12 @@ def test_an_mlflow_that_hangs_is_named_before_its_check_ends(place: Place) -> No
     assert "Start it" in found.fix
 
 
-def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines", *argv],
-        cwd=place.root, env={**os.environ, "PYTHONPATH": str(place.root)}, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-
-
 def test_the_command_exits_with_0_or_1_and_prints_the_fixes(place: Place) -> None:
-    done = command(place, "doctor", "--timeout", "60")
+    done = process("doctor", "--timeout", "60", cwd=place.root)
     assert (done.returncode, done.stderr) == (0, "")
     assert "failure  " not in done.stdout
     (place.home / "secret").chmod(0o644)
-    done = command(place, "doctor", "--json", "--timeout", "60")
+    done = process("doctor", "--json", "--timeout", "60", cwd=place.root)
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert (told["failure"], [c["check"] for c in told["checks"] if c["status"] == "failure"]) == (1, ["permissions"])
@@ -588,10 +579,8 @@ def test_the_command_ends_although_servers_hang(place: Place) -> None:
     with silent_server() as address:
         place.set(MLFLOW_TRACKING_URI=address, CORPUS_REDDIT_URL=address, CORPUS_AIRFLOW_URL=address)
         begun = time.monotonic()
-        done = command(place, "doctor", "--json", "--timeout", "4")
+        done = process("doctor", "--json", "--timeout", "4", cwd=place.root)
     assert done.returncode == 1
     told = {c["check"]: c["status"] for c in json.loads(done.stdout)["checks"]}
-    assert {name for name in ("mlflow", "source reddit", "airflow", "pools") if told[name] != "ok"} == {
-        "mlflow", "source reddit", "airflow", "pools",
-    }  # fmt: skip
+    assert all(told[name] != "ok" for name in ("mlflow", "source reddit", "airflow", "pools"))
     assert time.monotonic() - begun < 60
