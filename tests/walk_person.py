@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.operate.services.airflow_api import Login
+from pipelines.operate.services.postgres import program
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.test_docs_commands import Block
-from tests.walk_world import World, airflow_environment, postgres_tool, wait
+from tests.walk_world import World, airflow_environment, wait
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
@@ -118,7 +119,7 @@ class Person:
 
     def postgres(self, name: str) -> dict[str, str]:
         """Return what PostgreSQL's programs need: their place, and a login as the owner of a database."""
-        place = str(Path(postgres_tool("pg_dump")).parent)
+        place = str(Path(program("pg_dump")).parent)
         return {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "PGPORT": str(self.world.ports["postgres"]),
                 "PGPASSWORD": self.world.passwords[name]}  # fmt: skip
 
