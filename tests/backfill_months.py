@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -52,12 +51,6 @@ MEMES, POSTS, FEWEST = 6, 8, (120, 200)
 KILLED = (("airflow-scheduler",), ("airflow-api-server",), ("airflow-scheduler", "airflow-api-server"))
 # Seconds between two looks at Airflow, and how long nothing must run before all consumers are known to have been woken.
 LOOK, CALM = 4.0, 20.0
-# Seconds without a look that were a pause: the run was stopped.
-PAUSE = 60.0
-# The growth of a month's time from the first to the last third that is still called linear.
-BAR = 1.3
-# Fewer months show no growth.
-ENOUGH = 12
 
 
 def months(count: int) -> tuple[str, ...]:
@@ -73,7 +66,7 @@ class Backfill:
         self.months, self.patience = months(count), patience
         self.folder = ROOT / "var" / "backfill_months" / str(count)
         self.root, self.noted = self.folder / "checkout", self.folder / "state.json"
-        self.state: dict[str, Any] = {"kills": [], "looks": [], "pauses": []}
+        self.state: dict[str, Any] = {"kills": []}
         if self.noted.exists():
             self.state |= json.loads(self.noted.read_text())
 
@@ -132,13 +125,11 @@ class Backfill:
                            env=deployment.environment, stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         if "began" not in self.state:
             self.note(began=time.time())
-        elif self.state["looks"] and (last := self.state["looks"][-1][0]) < time.time() - PAUSE:
-            self.note(pauses=[*self.state["pauses"], (last, time.time())])
 
     def kill(self, deployment: LocalDeployment) -> None:
         """Kill what is next, and start it again."""
         number, rng = len(self.state["kills"]), random.Random(f"{self.state['seed']} {len(self.state['kills'])}")
-        names, at = KILLED[number], time.time()
+        names = KILLED[number]
         for name in names:
             if process := running(deployment.run / f"{name}.pid"):
                 # the scheduler alone leaves its workers behind; of the others no child may keep a port
@@ -149,8 +140,7 @@ class Backfill:
         time.sleep(rng.uniform(0, 5))
         subprocess.run([sys.executable, "-m", "pipelines", "sandbox", "up"], cwd=self.root,
                        stdout=subprocess.DEVNULL, check=True)  # fmt: skip
-        kills = [*self.state["kills"], {"what": names, "at": at, "up": time.time()}]
-        self.note(kills=kills)
+        self.note(kills=[*self.state["kills"], names])
 
     def follow(self, deployment: LocalDeployment, airflow: AirflowClient) -> list[str]:
         """Wait until every run has ended, and kill when as many months as drawn are there; return what is wrong."""
@@ -163,7 +153,6 @@ class Backfill:
                 return [f"not at rest after {self.patience:.0f} s"]
             runs = {dag_id: airflow.runs(dag_id) for dag_id in (*COLLECT, *DATASET)}
             done = sum(run["state"] in ENDED for dag_id in COLLECT for run in runs[dag_id])
-            self.note(looks=[*self.state["looks"], (round(time.time(), 1), done, round(os.getloadavg()[0], 1))])
             if (number := len(self.state["kills"])) < len(KILLED) and done >= at[number]:
                 time.sleep(rng.uniform(0, 6))
                 self.kill(deployment)
@@ -173,16 +162,14 @@ class Backfill:
         return []
 
     def run(self) -> dict[str, Any]:
-        """Run the backfill to its end and return its figures; ``wrong`` lists what is wrong."""
+        """Run the backfill to its end; ``wrong`` lists what is wrong."""
         with self.deployed() as (deployment, airflow, settings):
             self.start(deployment, airflow)
             late = self.follow(deployment, airflow)
             runs, tasks = airflow.runs_and_tasks()
             found = late + self._commits(settings) + self._runs(runs, tasks) + self._counts(deployment)
-            found += [] if late else self._changed(deployment, settings)
-            figures = {**consumers(runs, tasks), **self._pace(runs, log=settings.home / "logs" / "phases.jsonl")}
-            found += self._wrong(figures)
-        return {"months": len(self.months), "corpora": len(CORPORA), **figures, "wrong": found}
+            found += self._consumers(runs, tasks) + ([] if late else self._changed(deployment, settings))
+        return {"months": len(self.months), "seconds": round(time.time() - self.state["began"]), "wrong": found}
 
     def _commits(self, settings: Settings) -> list[str]:
         repo, wrong = ("--git-dir", settings.repo), []
@@ -236,70 +223,16 @@ class Backfill:
         shutil.rmtree(laptop)
         return [f"dvc status: {name} is changed" for name in json.loads(done.stdout)]
 
-    def _pace(self, runs: Sequence[Mapping[str, Any]], *, log: Path) -> dict[str, Any]:
-        """Return seconds, by the clock and of processors, per month in the first and the last third of the months.
-
-        The months of each corpus are taken in the order of their ends. By the clock, a corpus gets slower or faster
-        with what else runs: the other corpus, the datasets and other programs; the time from a kill to the end of the
-        restart is left out, and pauses of this process.
-        """
-        outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]] + self.state["pauses"]
-        spent: Counter[tuple[str, str]] = Counter()
-        for line in map(json.loads, log.read_text().splitlines()):
-            spent[line.get("dag", ""), line.get("run", "")] += line["cpu"]
-
-        def clock(moment: float) -> float:
-            return moment - self.state["began"] - sum(max(0.0, min(moment, up) - at) for at, up in outages)
-
-        paces: dict[str, Any] = {}
-        for dag_id in COLLECT:
-            mine = [run for run in runs if run["dag_id"] == dag_id and run["end_date"]]
-            mine.sort(key=lambda run: str(run["end_date"]))
-            ends = [clock(datetime.fromisoformat(run["end_date"]).timestamp()) for run in mine]
-            cpu = [spent[run["dag_id"], run["dag_run_id"]] for run in mine]
-            third = max(1, len(ends) // 3)
-            clocks = slope(ends[: third + 1]), slope(ends[-third - 1 :])
-            used = statistics.mean(cpu[:third]), statistics.mean(cpu[-third:])
-            paces[dag_id] = {
-                "seconds_per_month": [round(one, 2) for one in clocks],
-                "ratio": round(clocks[1] / clocks[0], 2),
-                "cpu_per_month": [round(one, 2) for one in used],
-                "cpu_ratio": round(used[1] / used[0], 2),
-                "ends": [round(end) for end in ends],
-                "cpu": [round(one, 1) for one in cpu],
-            }
-        seconds = round(time.time() - self.state["began"])
-        return {"seconds": seconds, "outages": [round(up - at) for at, up in outages], **paces}
-
-    def _wrong(self, figures: Mapping[str, Any]) -> list[str]:
-        """Return what is wrong with the figures: too many runs of a consumer, or months that take longer and longer."""
+    def _consumers(self, runs: Sequence[Mapping[str, Any]], tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the consumers that ran too often, or of which no run did more than find that a later one does it."""
         wrong = []
         for dag_id in DATASET:
-            runs, worked = figures[dag_id]["runs"], figures[dag_id]["worked"]
+            count = len({run["dag_run_id"] for run in runs if run["dag_id"] == dag_id})
+            states = Counter(task["state"] for task in tasks if task["dag_id"] == dag_id and task["task_id"] == "pin")
             # a publish that was killed after its commit commits nothing again, but emits its event
-            if not 1 <= worked <= runs <= len(self.months) + len(KILLED):
-                wrong.append(f"{dag_id}: {runs} runs, of which {worked} worked")
-        if len(self.months) >= ENOUGH:
-            ratios = {
-                f"{dag_id} {name}": figures[dag_id][name] for dag_id in COLLECT for name in ("ratio", "cpu_ratio")
-            }
-            wrong += [f"{name}: {ratio}" for name, ratio in ratios.items() if ratio > BAR]
+            if not 1 <= states["success"] <= count <= len(self.months) + len(KILLED):
+                wrong.append(f"{dag_id}: {count} runs, of which {states['success']} worked")
         return wrong
-
-
-def slope(values: Sequence[float]) -> float:
-    """Return the growth per step of a line through the values."""
-    return statistics.linear_regression(range(len(values)), values).slope if len(values) > 1 else 0.0
-
-
-def consumers(runs: Sequence[Mapping[str, Any]], tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how many runs each consumer had, and how many of them did more than find out that a later one does it."""
-    found: dict[str, Any] = {}
-    for dag_id in DATASET:
-        mine = {run["dag_run_id"] for run in runs if run["dag_id"] == dag_id}
-        pins = Counter(t["state"] for t in tasks if t["dag_id"] == dag_id and t["task_id"] == "pin")
-        found[dag_id] = {"runs": len(mine), "worked": pins["success"]}
-    return found
 
 
 def log_line(count: int, *, patience: float) -> dict[str, Any]:
@@ -308,8 +241,8 @@ def log_line(count: int, *, patience: float) -> dict[str, Any]:
     found = one.run()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True,
                             check=True).stdout.strip()  # fmt: skip
-    line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit, "seed": one.state["seed"],
-            "load": round(statistics.mean(look[2] for look in one.state["looks"]), 1), **found}  # fmt: skip
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    line = {"at": at, "commit": commit, "seed": one.state["seed"], **found}
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("a") as log:
         log.write(json.dumps(line) + "\n")
