@@ -144,8 +144,6 @@ def test_with_everything_supplied_only_retired_models_stay_away(paper: str, monk
 def test_a_host_that_still_serves_a_retired_model_makes_its_row_runnable(
     cradle: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cradle: Params, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("CORPUS_ANTHROPIC_URL", "https://models.example.org")
     assert not any(row.missing for row in rows("cradle", cradle).values())
 
