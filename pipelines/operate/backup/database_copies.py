@@ -39,13 +39,11 @@ def exists(url: str) -> bool:
     """Return whether a database has a file, or has any table."""
     if file := database_file(url):
         return file.exists()
-    engine = sa.create_engine(url, hide_parameters=True)
     try:
-        return bool(sa.inspect(engine).get_table_names())
+        with sa.create_engine(url, hide_parameters=True, poolclass=sa.NullPool).connect() as connection:
+            return bool(sa.inspect(connection).get_table_names())
     except sa.exc.SQLAlchemyError as error:
         raise DataError("DatabaseNotCopied", name=sa.make_url(url).database, detail=type(error).__name__) from None
-    finally:
-        engine.dispose()
 
 
 def size(url: str) -> int:

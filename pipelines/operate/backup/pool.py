@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,13 +99,12 @@ class Pool:
 
     def require(self, manifest: BackupManifest) -> None:
         """Check that every file of a backup is in the pool and unaltered."""
-        for digest, whole in self._checked(manifest.sizes):
-            if not whole:
-                raise DataError("BackupDamaged", detail=f"the file {digest} is missing or was altered")
+        for digest in self._damaged(manifest.sizes):
+            raise DataError("BackupDamaged", detail=f"the file {digest} is missing or was altered")
 
     def verify(self) -> int:
         """Remove the altered files of the pool; return their number."""
-        damaged = [digest for digest, whole in self._checked(self.held()) if not whole]
+        damaged = list(self._damaged(self.held()))
         for digest in damaged:
             self.path(digest).unlink()
         return len(damaged)
@@ -153,13 +154,13 @@ class Pool:
     def _mac(self, body: object) -> str:
         return hmac.digest(self._key, json.dumps(body, sort_keys=True).encode(), "sha256").hex()
 
-    def _checked(self, digests: Collection[str]) -> Iterator[tuple[str, bool]]:
+    def _damaged(self, digests: Collection[str]) -> Iterator[str]:
         def whole(digest: str) -> bool:
             path = self.path(digest)
             return path.is_file() and _digest(path, like=digest) == digest
 
         with each(whole, digests) as wholes:
-            yield from zip(digests, wholes, strict=True)
+            yield from compress(digests, map(not_, wholes))
 
 
 @contextmanager

@@ -170,15 +170,8 @@ def _mlflow(settings: Settings, *, params: Params, now: datetime) -> DuePart:
     if not settings.mlflow_tracking_uri:
         return DuePart({"skipped": NO_MLFLOW})
     registry = Registry.open(settings)
-    old = mlflow_runs.due(
-        settings=settings, registry=registry, params=params, limits=params.housekeeping, now=now,
-        on_record=mlflow_runs.runs_on_record(settings, registry=registry),
-    )  # fmt: skip
-    kept = {"kept_on_record": old.kept} | ({"not_collected": NO_STORE} if old.collect is None else {})
-    collect = len(old.collect or ())
-    counts = {"deleted": len(old.delete), "collected": collect, "bytes": old.size, "traces": old.traces}
-    return DuePart(
-        counts | kept,
-        len(old.delete) + collect + old.traces,
-        lambda: mlflow_runs.remove(old, settings=settings, registry=registry) | kept,
-    )
+    old = mlflow_runs.due(settings, registry=registry, params=params, now=now)
+    counts, missing = old.counts(), {"not_collected": NO_STORE} if old.collect is None else {}
+    more = {"kept_on_record": old.kept, **missing}
+    count = counts["deleted"] + counts["collected"] + counts["traces"]
+    return DuePart(counts | more, count, lambda: mlflow_runs.remove(old, settings=settings, registry=registry) | more)
