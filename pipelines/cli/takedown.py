@@ -82,7 +82,9 @@ def takedown(
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
-    asked = Criteria(*(tuple(each or ()) for each in (post, author, image, subreddit, source, file)), near=near)
+    kinds = ("posts", "authors", "images", "subreddits", "sources", "files")
+    given: list[Any] = [tuple(each or ()) for each in (post, author, image, subreddit, source, file)]
+    asked = Criteria(near=near, **dict(zip(kinds, given, strict=True)))
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
         options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}

@@ -51,8 +51,8 @@ def run(
     pool = Pool(folder, secret=settings.secret())
     manifest = pool.read(name)
     deleted: dict[str, Tombstone] = {}
-    for path in (*tombstones, *folder.glob(TOMBSTONES)):
-        deleted |= read_tombstones(path)
+    for file in (*tombstones, *folder.glob(TOMBSTONES)):
+        deleted |= read_tombstones(file)
     addresses = database_copies.addresses(settings).items()
     urls = {database: url for database, url in addresses if database in manifest.databases and database != AIRFLOW}
     _require_empty(settings, urls=urls)

@@ -44,9 +44,9 @@ def _on_record(settings: Settings, *, registry: Registry) -> tuple[set[str], set
 
     A text that only looks like an id keeps nothing that exists.
     """
-    versions = [version for name in registry.names() for version in registry.versions(name)]
+    on_record: list[Any] = [version for name in registry.names() for version in registry.versions(name)]
     with Journal.of(settings) as journal:
-        texts = [json.dumps(asdict(row), default=str) for row in (*versions, *journal.rows())]
+        texts = [json.dumps(asdict(row), default=str) for row in (*on_record, *journal.rows())]
     texts += [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
     commits = {commit for text in texts for commit in COMMIT.findall(text)}
     with history(settings) as repository:

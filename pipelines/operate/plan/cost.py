@@ -66,9 +66,8 @@ def run(
     expected = sum(requests.cost["usd_expected"] for requests in planned)
     left = params.votes.budget_usd - spent
     if expected > max(left, 0.0):
-        raise LabellingError(
-            "BudgetTooSmall", requests=sum(each.cost["to_ask"] for each in planned), expected=expected, left=left
-        )
+        asked = sum(each.cost["to_ask"] for each in planned)
+        raise LabellingError("BudgetTooSmall", requests=asked, expected=expected, left=left)
     return {
         "steps": chosen,
         "estimates": {step: _by_name([each for each in planned if each.step == step]) for step in chosen},
@@ -145,12 +144,11 @@ def typical(
     share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0
     for task in tasks:
-        shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
-        prompt = (
-            rationales.prompt_for(labeller)
-            if explain
-            else build(scheme, keys=[task], system=labeller.system, examples=shown)
-        )
+        if explain:
+            prompt = rationales.prompt_for(labeller)
+        else:
+            shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
+            prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)
         system, parts = prompt.render(post, delimiter="0" * 16)
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         tokens += items * (size.read + size.written)
