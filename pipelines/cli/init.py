@@ -42,8 +42,8 @@ ASKED = {
 }
 
 
-def _database(what: str, *, variable: str) -> Any:
-    return option(f"database address of {what}; with a password, set {variable} instead")
+def _database(what: str, name: str) -> Any:
+    return option(f"database address of {what}; with a password, set CORPUS_{name}_URL instead")
 
 
 @app.command(rich_help_panel="Repository")
@@ -70,11 +70,9 @@ def init(
     budget: Annotated[float | None, option("spending limit for remote labellers in US dollars")] = None,
     repo: Annotated[str | None, option("path or git address of the corpus repository to create or adopt")] = None,
     remote: Annotated[str | None, option("path or address of the DVC remote that stores the corpus's data")] = None,
-    vault_url: Annotated[str | None, _database("the vault (encryption keys)", variable="CORPUS_VAULT_URL")] = None,
-    answers_url: Annotated[str | None, _database("the labellers' answers", variable="CORPUS_ANSWERS_URL")] = None,
-    refresh_url: Annotated[
-        str | None, _database("refreshed posts that wait for their month", variable="CORPUS_REFRESH_URL")
-    ] = None,
+    vault_url: Annotated[str | None, _database("the vault (encryption keys)", "VAULT")] = None,
+    answers_url: Annotated[str | None, _database("the labellers' answers", "ANSWERS")] = None,
+    refresh_url: Annotated[str | None, _database("refreshed posts that wait for their month", "REFRESH")] = None,
     ethics: Annotated[
         str | None,
         option(
@@ -82,9 +80,7 @@ def init(
             "without it nothing is read"
         ),
     ] = None,
-    journal_url: Annotated[
-        str | None, _database("the journal of decisions about models", variable="CORPUS_JOURNAL_URL")
-    ] = None,
+    journal_url: Annotated[str | None, _database("the journal of decisions about models", "JOURNAL")] = None,
     env_file: Annotated[
         Path | None, option("write the addresses given by the other options to this file, as CORPUS_* variables")
     ] = None,

@@ -70,13 +70,13 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 def _parts(folder: Path) -> dict[str, Any]:
     names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
     score, dedupe, split, evaluated, predicted = (_metrics(folder / f"{name}.json") for name in names)
-    parts: dict[str, Any] = _some(score, "collect", "ocr", "truth")
+    parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
     if dedupe:
-        parts["dedupe"] = _some(dedupe, "pairs", "dropped") | _some(score.get("truth") or {}, "precision", "recall")
+        parts["dedupe"] = some(dedupe, "pairs", "dropped") | some(score.get("truth") or {}, "precision", "recall")
     if split:
         known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
         shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
-        parts["split"] = _some(split, *shown) | known | _labels(split.get("labels") or {})
+        parts["split"] = some(split, *shown) | known | _labels(split.get("labels") or {})
     if evaluated:
         parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
     if compared := {name: _drift(model["drift"]) for name, model in predicted.items() if model.get("drift")}:
@@ -84,7 +84,8 @@ def _parts(folder: Path) -> dict[str, Any]:
     return parts
 
 
-def _some(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def some(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the values of these names that there are."""
     return {name: values[name] for name in names if name in values}
 
 
@@ -92,7 +93,7 @@ def _labels(labels: Mapping[str, Any]) -> dict[str, Any]:
     """Return the deviation of the labels in the split, and that of a new version if this one does not use them."""
     if not labels:
         return {}
-    part = _some(labels, "items", "mean_deviation") | {key: labels[key] for key in ("partial",) if labels.get(key)}
+    part = some(labels, "items", "mean_deviation") | {key: labels[key] for key in ("partial",) if labels.get(key)}
     if labels.get("unused"):
         part["in_new_version"] = labels["new_version"]["mean_deviation"]
     return {"labels": part | {"unused": labels.get("unused", False)}}
@@ -108,7 +109,7 @@ def _benchmark(task: Mapping[str, Any]) -> dict[str, Any]:
     undefined = {"figures": {"macro_f1": dict.fromkeys(("mean", "low", "high"))}}
     scores = {name: (model["valid"] or undefined)["figures"]["macro_f1"] for name, model in task["models"].items()}
     majority = task["baselines"]["majority"]["figures"]["macro_f1"]
-    return {"majority": majority, **{name: _some(cell, "mean", "low", "high") for name, cell in scores.items()}}
+    return {"majority": majority, **{name: some(cell, "mean", "low", "high") for name, cell in scores.items()}}
 
 
 def _annotation(root: Path, corpus: str) -> dict[str, Any]:

@@ -22,11 +22,12 @@ from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.capabilities import deprecated
 from pipelines.llm.client import NO_KEY
 from pipelines.llm.retirements import retirement
-from pipelines.operate.doctor.deployment import Deployment, git, within
+from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
 from pipelines.workspace import dag_graph
+from pipelines.workspace.git import git
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
 HOURS = ("CORPUS_AIRFLOW_SWEEP_HOURS", "CORPUS_AIRFLOW_MONTH_HOURS")

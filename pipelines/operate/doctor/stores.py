@@ -28,6 +28,7 @@ from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.dvc_remote import configure
+from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectStore, file_digest
 
 
@@ -67,10 +68,10 @@ def _absent(deployment: Deployment) -> Finding | None:
         return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
     if not file_missing(deployment.settings.vault_url):
         return None
-    months = len(deployment.months)
-    if months:
+    listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=deployment.clone) if deployment.clone else ""
+    if months := {tuple(path.split("/")[:3]) for path in listed.splitlines() if path.count("/") > 2}:
         return failure(
-            f"the vault is missing, but {months} months are published, whose keys were in it",
+            f"the vault is missing, but {len(months)} months are published, whose keys were in it",
             fix="Restore the vault from its backup, then run `corpus vault replay` (docs/privacy.md).",
         )
     return ok("none yet; the first month creates it")
@@ -252,21 +253,20 @@ def remote(deployment: Deployment) -> Finding:
     where = deployment.settings.remote
     if "://" not in where and not Path(where).is_dir():
         return failure("CORPUS_REMOTE is not a folder", fix="Mount or create the folder that CORPUS_REMOTE names.")
-    done = "opened"
+    step = "written"
     try:
         with _store(deployment) as store:
             fs = store.remote.fs
             path = fs.join(store.root, f".doctor-{socket.gethostname()}-{os.getpid()}")
             with fs.open(path, "wb") as file:
                 file.write(PROBE)
-            done = "written"
+            step = "read"
             with fs.open(path, "rb") as file:
                 whole = file.read() == PROBE
-            done = "read"
+            step = "deleted"
             fs.remove(path)
     except Exception as error:
         # each kind of remote raises errors of its own, whose text may quote an address with credentials
-        step = {"opened": "written", "written": "read", "read": "deleted"}[done]
         return failure(
             f"an object cannot be {step} ({type(error).__name__})",
             fix="Check CORPUS_REMOTE, its credentials and their rights to write, read and delete.",

@@ -29,15 +29,10 @@ from pipelines.predict import baselines, prompted
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault.vault import Vault
 
-# The steps that ask providers, by the content of a corpus.
+# The steps that ask providers, by the content of a corpus: each is the module of that name.
+ASKING = {"images": (rationales, prompted, moderation), "texts": (votes, injection_test, baselines, moderation)}
 STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
-    "images": {"rationales": rationales.planned, "prompted": prompted.planned, "moderation": moderation.planned},
-    "texts": {
-        "votes": votes.planned,
-        "injection_test": injection_test.planned,
-        "baselines": baselines.planned,
-        "moderation": moderation.planned,
-    },
+    content: {step.__name__.rpartition(".")[2]: step.planned for step in steps} for content, steps in ASKING.items()
 }
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
 # What the size of a request counts as one picture, whatever is in it.

@@ -26,6 +26,7 @@ from pipelines.core.errors import name_of
 from pipelines.core.process import now
 from pipelines.core.telemetry import count
 from pipelines.label import votes_report
+from pipelines.operate.status import some
 from pipelines.registry import mlflow_pages
 from pipelines.release import release_store
 from pipelines.store.answers import NANO, AnswerStore
@@ -171,20 +172,20 @@ def _numbers(clone: Workspace, corpus: str, *, counts: Mapping[str, Json]) -> Js
     return {
         "funnel": {
             "collect": metrics("quality").get("collect") or {},
-            **{step: _some(metrics(step), *names) for step, names in STEPS.items()},
+            **{step: some(metrics(step), *names) for step, names in STEPS.items()},
         },
         "months": {
             month: {"published": month in published, "gap_hours": gaps.get(month), **counts.get(month, {})}
             for month in sorted(published | counts.keys())
         },
         "rounds": [_round(manifest, agreement.get(manifest.round, {})) for manifest in opened(clone.path, corpus)],
-        "votes": {name: _some(labeller, *VOTES) for name, labeller in votes.get("votes", {}).items()},
+        "votes": {name: some(labeller, *VOTES) for name, labeller in votes.get("votes", {}).items()},
         "silver": {
-            name: _some(ensemble, "records", "agreement") | {"queue": _some(ensemble["queue"], "records", "reasons")}
+            name: some(ensemble, "records", "agreement") | {"queue": some(ensemble["queue"], "records", "reasons")}
             for name, ensemble in votes.get("silver", {}).items()
         },
         "models": {
-            name: _some(model, *MODEL) | {"drift": _some(model.get("drift") or {}, "months", "exceeded", "newest")}
+            name: some(model, *MODEL) | {"drift": some(model.get("drift") or {}, "months", "exceeded", "newest")}
             for name, model in metrics("batch_predict").items()
         },
     }
@@ -198,12 +199,8 @@ def _round(manifest: RoundManifest, measured: Mapping[str, Any]) -> Json:
         "opened": manifest.opened.isoformat(),
         "reason": manifest.decision and manifest.decision.reason,
         "size": manifest.size,
-        "agreement": {name: _some(category, "items", "alpha", "kappa") for name, category in categories.items()},
+        "agreement": {name: some(category, "items", "alpha", "kappa") for name, category in categories.items()},
     }
-
-
-def _some(values: Mapping[str, Any], *names: str) -> Json:
-    return {name: values[name] for name in names if name in values}
 
 
 def _commits(root: Path) -> Json:
