@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.options import argument, option
+from pipelines.cli.options import argument, group, option
 from pipelines.cli.shared import emit, project_root
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
@@ -17,7 +17,7 @@ from pipelines.core.errors import BadParams
 if TYPE_CHECKING:
     from pipelines.operate.services.airflow_api import Airflow
 
-app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
+app = group("Prepare an existing Airflow for this corpus, and run its Dags.")
 
 
 @app.command("setup")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, option
+from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
 from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -82,9 +82,7 @@ def gold(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus)
 
 
-rounds = typer.Typer(
-    no_args_is_help=True, help="Open and close annotation rounds, import their answers, adjudicate undecided items."
-)
+rounds = group("Open and close annotation rounds, import their answers, adjudicate undecided items.")
 
 Name = Annotated[str, argument("an annotation round of the corpus's protocol, such as calibration", "ROUND")]
 

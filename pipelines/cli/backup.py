@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import EXISTING, Yes, argument, option
+from pipelines.cli.options import EXISTING, Yes, argument, group, option
 from pipelines.cli.shared import confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -97,9 +97,8 @@ def housekeeping(
     emit(stage.run(parts, say=say))
 
 
-vault = typer.Typer(
-    no_args_is_help=True,
-    help="Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again.",
+vault = group(
+    "Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again."
 )
 
 # The first 32 bytes of the secret determine the record ids and never change.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.options import AsJson, CorpusName, argument, checked, option
+from pipelines.cli.options import AsJson, CorpusName, argument, checked, group, option
 from pipelines.cli.shared import doing, emit, project_root, run_stage, show, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from pipelines.operate.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(
-    no_args_is_help=True,
-    help="Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start.",
+plan = group(
+    "Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start."
 )
 GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import AsJson, PersonIfAny, ReasonIfAny, Yes, argument, option
+from pipelines.cli.options import AsJson, PersonIfAny, ReasonIfAny, Yes, argument, group, option
 from pipelines.cli.registry import Name as ModelName
 from pipelines.cli.registry import Version
 from pipelines.cli.release import Name as ReleaseName
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from pipelines.registry.journal import Journal
     from pipelines.store.vault.vault import Vault
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Write a release or a model as a folder for the Hugging Face Hub; push, list and remove copies on the Hub.",
-)
+app = group("Write a release or a model as a folder for the Hugging Face Hub; push, list and remove copies on the Hub.")
 
 Repo = Annotated[str, option("the repository on the Hub that it is for: OWNER/NAME", "--repo")]
 To = Annotated[Path, option("a new or empty folder to write to", "--to")]

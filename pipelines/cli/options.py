@@ -20,6 +20,11 @@ STEPS = "Steps, run by Airflow"
 EXISTING = {"exists": True, "dir_okay": False}
 
 
+def group(text: str) -> typer.Typer:
+    """Return a group of commands, which prints its help without a command; ``text`` is the help."""
+    return typer.Typer(no_args_is_help=True, help=text)
+
+
 def option(text: str, *names: str, **limits: Any) -> Any:
     """Declare an option of a command; ``text`` is its help, ``names`` are needed if the parameter's is another."""
     return typer.Option(*names, help=text, **limits)

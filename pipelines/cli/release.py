@@ -7,8 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from pipelines.cli.options import (
     Approval,
     CorpusName,
@@ -18,6 +16,7 @@ from pipelines.cli.options import (
     ReasonIfAny,
     RunOfApproval,
     argument,
+    group,
     option,
 )
 from pipelines.cli.shared import Decider, doing, emit, open_vault, opened, summarised
@@ -25,10 +24,7 @@ from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Draft, approve and update releases: packages of labels and ids, without the content of posts.",
-)
+app = group("Draft, approve and update releases: packages of labels and ids, without the content of posts.")
 
 Name = Annotated[str, argument("the release's name, such as memes-2026-1", "NAME")]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.airflow import tell_airflow
-from pipelines.cli.options import AsJson, Person, Reason, argument, option
+from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
 from pipelines.cli.shared import doing, emit, empty_folder
 from pipelines.core.config.params_text import Key
 from pipelines.core.config.settings import Settings
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from pipelines.workspace.merge import Difference
 
 
-params = typer.Typer(
-    no_args_is_help=True, help="Show and change the parameters of the corpus: params.yaml on the corpus branch."
-)
+params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
 
 ChangeReason = Annotated[str, option("the reason for the change; written to its commit")]
 By = Annotated[str | None, option("the person who makes the change; default: git's user.name and user.email")]

@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pipelines.cli.options import CorpusName, Month, argument, option
+from pipelines.cli.options import CorpusName, Month, argument, group, option
 from pipelines.cli.shared import emit, open_vault, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -25,10 +23,7 @@ if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
     from pipelines.workspace.stages import StageRun
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.",
-)
+app = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
 
 
 @app.callback()
