@@ -26,18 +26,17 @@ from pipelines.cli import (
     backup,
     collect,
     doctor,
-    export,
     init,
     label,
     registry,
     release,
     repository,
     takedown,
-    task,
-    train,
 )
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.shared import doing, emit, require_mlflow
+from pipelines.cli.task import app as task
+from pipelines.cli.train import app as train
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -145,17 +144,18 @@ def status(
     Console().print(numbers.table(gathered))
 
 
-for layer in (init, repository, backup, collect, annotate, label, train, registry, takedown, doctor):
-    app.add_typer(layer.app)
+layers = (init.app, repository.app, backup.app, collect.app, annotate.app, label.app, train, registry.app)
+for layer in (*layers, takedown.app, doctor.app):
+    app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")
 app.add_typer(doctor.plan, name="plan", rich_help_panel="Repository")
 app.add_typer(release.app, name="release", rich_help_panel="Release")
-app.add_typer(export.app, name="export", rich_help_panel="Release")
+app.add_typer(release.export, name="export", rich_help_panel="Release")
 app.add_typer(annotate.rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(backup.vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedown.takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(airflow.app, name="airflow", rich_help_panel="Repository")
-app.add_typer(task.app, name="task", rich_help_panel=STEPS)
+app.add_typer(task, name="task", rich_help_panel=STEPS)
 
 
 def main() -> None:

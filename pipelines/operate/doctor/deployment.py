@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.core.config.operate import Doctor
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -43,11 +42,6 @@ class Deployment:
     clone: Path | None
     now: datetime
     seconds: float
-
-    @property
-    def limits(self) -> Doctor:
-        """The limits that the checks use: section ``doctor`` of the parameters."""
-        return self.params.doctor
 
 
 @contextmanager
@@ -106,7 +100,7 @@ def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:
 
 def within(deployment: Deployment, limit: str, value: float, *, found: str, fix: str, fine: str) -> Finding:
     """Compare a value, usually an age in hours, with a limit of section ``doctor``; ``fine`` is found below it."""
-    most = getattr(deployment.limits, limit)
+    most = getattr(deployment.params.doctor, limit)
     return failure(f"{found}, more than doctor.{limit} ({most})", fix=fix) if value > most else ok(fine)
 
 

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
@@ -46,19 +47,10 @@ class Check:
     patient: bool = False
 
 
-def ok(found: str) -> Finding:
-    """Return the finding of a check that found no problem."""
-    return Finding("ok", found)
-
-
-def warning(found: str, *, fix: str) -> Finding:
-    """Return a finding on a problem that does not stop the deployment yet."""
-    return Finding("warning", found, fix)
-
-
-def failure(found: str, *, fix: str) -> Finding:
-    """Return a finding on a problem that stops part of the deployment or loses data."""
-    return Finding("failure", found, fix)
+# What a check found: no problem, one that does not stop the deployment yet, or one that stops part of it or loses data.
+ok = partial(Finding, "ok")
+warning = partial(Finding, "warning")
+failure = partial(Finding, "failure")
 
 
 def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:

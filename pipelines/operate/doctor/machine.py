@@ -62,7 +62,7 @@ def clock(deployment: Deployment) -> Finding:
         except (requests.RequestException, KeyError, ValueError, TypeError):
             continue
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
-        if skew > deployment.limits.skew_seconds:
+        if skew > deployment.params.doctor.skew_seconds:
             return failure(
                 f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
             )
@@ -94,9 +94,9 @@ def disk(deployment: Deployment, name: str) -> Finding:
     if not path.exists():
         return failure(f"the folder of CORPUS_{name.upper()} does not exist", fix="Mount it, or run `corpus init`.")
     free = shutil.disk_usage(path).free / GB
-    if free < deployment.limits.free_gb:
+    if free < deployment.params.doctor.free_gb:
         return failure(
-            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.limits.free_gb:g})",
+            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.params.doctor.free_gb:g})",
             fix=f"Free space there, or move the folder and set CORPUS_{name.upper()}.",
         )
     return ok(f"{free:.1f} GB free")
@@ -105,9 +105,9 @@ def disk(deployment: Deployment, name: str) -> Finding:
 def memory(deployment: Deployment) -> Finding:
     """Compare the available memory of this machine with the limit in ``params.yaml``."""
     free = psutil.virtual_memory().available / GB
-    if free < deployment.limits.memory_gb:
+    if free < deployment.params.doctor.memory_gb:
         return warning(
-            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.limits.memory_gb:g})",
+            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.params.doctor.memory_gb:g})",
             fix="Lower the slots of the pools `images` and `gpu` in Airflow, or add memory.",
         )
     return ok(f"{free:.1f} GB available")

@@ -146,14 +146,14 @@ def queues(deployment: Deployment, client: Airflow) -> Finding:
     jobs = client.get("/jobs", job_type="SchedulerJob", is_alive="true")["jobs"]
     if not jobs:
         return failure("no live scheduler, so no queue has a worker", fix="Start it: `airflow scheduler`.")
-    oldest = deployment.now - timedelta(minutes=deployment.limits.queued_minutes)
+    oldest = deployment.now - timedelta(minutes=deployment.params.doctor.queued_minutes)
     tasks = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
     since = [(task["queue"], task["queued_when"]) for task in tasks if task.get("queued_when")]
     waiting = [str(queue) for queue, when in since if datetime.fromisoformat(when) < oldest]
     if stuck := sorted(set(waiting)):
         return failure(
             f"no worker takes queue {', '.join(stuck)}: {len(waiting)} tasks wait for over "
-            f"{deployment.limits.queued_minutes} min",
+            f"{deployment.params.doctor.queued_minutes} min",
             fix=f"Start a worker: `airflow celery worker --queues {','.join(stuck)}`.",
         )
     options = json.loads((deployment.root / "profiles" / "tasks.json").read_text()).values()
@@ -220,7 +220,7 @@ def consent(deployment: Deployment, name: str) -> Finding:
 
 def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
     days = (expires - deployment.now.date()).days
-    if days <= deployment.limits.expires_days:
+    if days <= deployment.params.doctor.expires_days:
         return warning(
             f"the {what} ends on {expires}, in {days} days", fix=f"Renew the {what}, then set {key} in params.yaml."
         )

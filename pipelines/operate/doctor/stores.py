@@ -180,7 +180,7 @@ def takedowns(deployment: Deployment) -> Finding:
 
 def budget(deployment: Deployment) -> Finding:
     """Check that the budget for labelling is not nearly spent."""
-    limit, share = deployment.params.votes.budget_usd, deployment.limits.budget_share
+    limit, share = deployment.params.votes.budget_usd, deployment.params.doctor.budget_share
     if file_missing(deployment.settings.answers_url):
         return ok("nothing was spent")
     with AnswerStore.open(deployment.settings.answers_url) as answers:
@@ -293,7 +293,7 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
     """Compare the objects of DVC's cache with their digests: all of them, or a sample that differs from day to day."""
     folder = deployment.settings.cache / "files" / "md5"
     paths = sorted(path for path in folder.glob("??/*") if path.is_file())
-    step = 1 if deep else max(1, -(-len(paths) // deployment.limits.objects))
+    step = 1 if deep else max(1, -(-len(paths) // deployment.params.doctor.objects))
     taken = paths[deployment.now.toordinal() % step :: step]
     poisoned = [path for path in taken if not _whole(path)]
     if poisoned:

