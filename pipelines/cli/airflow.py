@@ -92,12 +92,8 @@ def tell_airflow(settings: Settings) -> None:
     from pipelines.operate.services.airflow_setup import parse_again
 
     parsed = parse_again(settings.home, root=project_root(), environment=os.environ)
-    typer.echo(
-        f"Airflow parses {parsed} Dags again."
-        if parsed
-        else "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them.",
-        err=True,
-    )
+    unreached = "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them."
+    typer.echo(f"Airflow parses {parsed} Dags again." if parsed else unreached, err=True)
 
 
 def _connect() -> Airflow:

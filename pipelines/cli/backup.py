@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -110,7 +108,7 @@ def tombstones() -> None:
     """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
     with opened() as (_, vault):
         deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-    sys.stdout.write(json.dumps(deleted) + "\n")
+    emit(deleted)
 
 
 @vault.command("replay")
@@ -146,8 +144,8 @@ def rotate(
         confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
         fresh = _new_secret(file, settings.secret())
         emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
-    sys.stderr.write(
-        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
+    typer.echo(
+        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.", err=True
     )
 
 

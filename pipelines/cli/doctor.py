@@ -22,7 +22,6 @@ app = typer.Typer()
 plan = group(
     "Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start."
 )
-GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
@@ -94,7 +93,7 @@ def finetune(
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
     from pipelines.train import preflight
 
-    required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
+    required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * 10**9))
     show(required.as_json(), required.lines(), as_json=as_json)
 
 

@@ -20,23 +20,11 @@ from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from pipelines.cli import (
-    airflow,
-    annotate,
-    backup,
-    collect,
-    doctor,
-    init,
-    label,
-    registry,
-    release,
-    repository,
-    takedown,
-)
+from pipelines.cli import annotate, backup, collect, doctor, init, registry, release, repository, takedown, train
+from pipelines.cli.airflow import app as airflow
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.shared import doing, emit, require_mlflow
 from pipelines.cli.task import app as task
-from pipelines.cli.train import app as train
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -144,7 +132,7 @@ def status(
     Console().print(numbers.table(gathered))
 
 
-layers = (init.app, repository.app, backup.app, collect.app, annotate.app, label.app, train, registry.app)
+layers = (init.app, repository.app, backup.app, collect.app, annotate.app, train.app, registry.app)
 for layer in (*layers, takedown.app, doctor.app):
     app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")
@@ -154,7 +142,7 @@ app.add_typer(release.export, name="export", rich_help_panel="Release")
 app.add_typer(annotate.rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(backup.vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedown.takedowns, name="takedown", rich_help_panel="Privacy")
-app.add_typer(airflow.app, name="airflow", rich_help_panel="Repository")
+app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
 app.add_typer(task, name="task", rich_help_panel=STEPS)
 
 

@@ -40,8 +40,14 @@ def checked(kind: str) -> dict[str, Any]:
     section = "corpora" if kind == "corpus" else f"{kind}s"
 
     def check(context: typer.Context, value: Any) -> Any:
-        if not context.resilient_parsing and value is not None:
-            _require_name(value, kind=kind, section=section)
+        known: list[str] = []
+        # those of the working directory's parameters, then of the corpus repository's
+        for read in (_texts_here, _texts_published) if not context.resilient_parsing and value is not None else ():
+            known += section_names(read(), section)
+            if value in known:
+                return value
+        if known:
+            raise ConfigError("UnknownName", kind=kind, name=value, known=", ".join(dict.fromkeys(known)))
         return value
 
     def complete(incomplete: str) -> list[str]:
@@ -52,17 +58,6 @@ def checked(kind: str) -> dict[str, Any]:
 
 def _texts_here() -> dict[str, str]:
     return texts_below(Path()) if Path(FILES[0]).is_file() else {}
-
-
-def _require_name(name: str, *, kind: str, section: str) -> None:
-    """Check a name against the working directory's parameters, then against those of the corpus repository."""
-    known: list[str] = []
-    for read in (_texts_here, _texts_published):
-        known += section_names(read(), section)
-        if name in known:
-            return
-    if known:
-        raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
 
 
 def _texts_published() -> dict[str, str]:

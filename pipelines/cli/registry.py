@@ -145,9 +145,8 @@ def reject(
     """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.from_options(
-        who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False
-    )
+    subject = f"promote {name} {version}"
+    decision = Decider.from_options(who, why, approval=approval, run=run, subject=subject, yes=False)
     with open_registry(Settings.from_env()) as context:
         row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})

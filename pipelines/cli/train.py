@@ -1,16 +1,16 @@
-"""Define the commands that train models, collect their predictions, evaluate them and write the report."""
+"""Define the commands that request labels, train models, collect predictions, evaluate them and write the report."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import EXISTING, STAGES, CorpusName, argument, checked, option
-from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage
+from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
+from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
@@ -21,6 +21,81 @@ SubsetName = Annotated[
     Literal["unanimous", "consensus", "gold"],
     option("training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"),
 ]
+LabellerName = Annotated[
+    str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
+]
+EnsembleName = Annotated[
+    str, option("the ensemble: a name in section ensembles of catalogue.yaml", **checked("ensemble"))
+]
+
+
+@app.command(rich_help_panel=STAGES)
+def moderation(corpus: CorpusName) -> None:
+    """Ask moderation systems about the items with gold labels, and compare what they flag by severity."""
+    from pipelines.moderation import moderation as stage
+
+    run_stage(stage.run, corpus)
+
+
+@app.command(rich_help_panel=STEPS)
+def label(
+    corpus: CorpusName,
+    labeller: LabellerName,
+    shard: Shard = 0,
+    wait: Annotated[bool, option("wait for the labeller's answers, or exit after submitting its batch jobs")] = True,
+) -> None:
+    """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
+    from pipelines.label import votes as stage
+
+    run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
+
+
+@app.command("few_shot", rich_help_panel=STAGES)
+def few_shot(corpus: CorpusName) -> None:
+    """Choose posts of the dev split that the labelling prompts show, with their gold labels, as examples."""
+    from pipelines.label import few_shot as stage
+
+    emit(stage.run(corpus, params=load()))
+
+
+@app.command(rich_help_panel=STAGES)
+def votes(corpus: CorpusName, labeller: LabellerName) -> None:
+    """Collect the labels that one labeller gave (its votes) for every record of all splits."""
+    from pipelines.label import votes as stage
+
+    run_stage(stage.run, corpus, labeller=labeller)
+
+
+@app.command("votes-report", rich_help_panel="Label")
+def votes_report(
+    corpus: CorpusName,
+    everything: Annotated[
+        bool, option("show all tables of labels and their distributions, not only the summary", "--all")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many posts each labeller (model) labelled or refused, at what cost, and how far labellers agree."""
+    from pipelines.label import votes_report as tables
+
+    with doing("reading the corpus repository"):
+        sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
+    show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
+
+
+@app.command(rich_help_panel=STAGES)
+def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
+    from pipelines.label.silver import silver as stage
+
+    run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
+
+
+@app.command("injection_test", rich_help_panel=STAGES)
+def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Test an ensemble of labellers with prompt injections in copies of posts; count the labels that change."""
+    from pipelines.label import injection_test as stage
+
+    run_stage(stage.run, corpus, ensemble=ensemble)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -159,9 +234,8 @@ def report(
 
     empty_folder(to, name="--to")
     with doing("reading the corpus repository"):
-        written = published.write(
-            corpus, settings=Settings.from_env(), to=to, form=form, commit=commit, against=against
-        )
+        settings = Settings.from_env()
+        written = published.write(corpus, settings=settings, to=to, form=form, commit=commit, against=against)
     emit(written)
 
 
@@ -194,7 +268,6 @@ def errors(
             images = params.corpora[corpus].content == "images"
             clone.checkout_months(corpus, "images" if images else "posts.parquet")
             with open_vault(settings) as vault:
-                opened = error_items.write_content(
-                    corpus, items, to=content, params=params, vault=vault, root=clone.path
-                )
+                options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
+                opened = error_items.write_content(corpus, items, to=content, **options)
     emit({"corpus": corpus, "items": [item.row() for item in items], **({"content": opened} if content else {})})

@@ -150,10 +150,8 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     status = gather(settings)
     mlflow.set_tracking_uri(settings.mlflow_tracking_uri)
     experiment = mlflow.set_experiment(mlflow_pages.experiment(corpus)).experiment_id
-    known = mlflow.search_runs(
-        [experiment], filter_string=f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'", output_format="list"
-    )
-    if known:
+    of_commit = f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'"
+    if known := mlflow.search_runs([experiment], filter_string=of_commit, output_format="list"):
         return {"run": known[0].info.run_id}
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:

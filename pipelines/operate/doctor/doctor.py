@@ -14,6 +14,8 @@ from pipelines.operate.doctor.deployment import Deployment, opened
 from pipelines.operate.doctor.finding import Check, Finding, run
 
 Found = list[tuple[str, Finding]]
+# Times the time-out for a check that reads every object of a cache: a day, with the usual one.
+PATIENT = 8640
 
 
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
@@ -40,7 +42,7 @@ def checks(deployment: Deployment, *, deep: bool) -> list[Check]:
         *of(machine.clock),
         *(ocr if any(corpus.content == "images" for corpus in params.corpora.values()) else []),
         *of(stores.remote),
-        Check("cache", partial(stores.cache, deployment, deep=deep), patient=deep),
+        Check("cache", partial(stores.cache, deployment, deep=deep), times=PATIENT if deep else 1),
         *of(stores.push),
         *each(servers.source, used),
         *each(servers.approval, used),

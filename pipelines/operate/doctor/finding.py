@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A named check of the deployment; a ``patient`` one has no time-out.
+    """A named check of the deployment.
 
     ``times``: how many times the time-out it may take, more than 1 if it computes instead of waiting.
     """
@@ -44,7 +44,6 @@ class Check:
     name: str
     run: Callable[[], Finding]
     times: int = 1
-    patient: bool = False
 
 
 # What a check found: no problem, one that does not stop the deployment yet, or one that stops part of it or loses data.
@@ -59,14 +58,11 @@ def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
     return Finding(status, text, error.remedy.format(**error.fields))
 
 
-SECONDS = 10.0
 # Ours: more at once would share so little CPU that imports alone exceed the time-out.
 AT_ONCE = 6
-# For a patient check, which reads every object of a cache.
-PATIENCE = 24 * 3600.0
 
 
-def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str, Finding]]:
+def run(checks: Sequence[Check], *, seconds: float) -> list[tuple[str, Finding]]:
     """Run checks of the deployment; return each check's name and finding, in the order of ``checks``.
 
     The time-out of a check begins when the check begins. The thread of a check that exceeds it is left behind; such
@@ -77,7 +73,7 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             number, check = waiting.popleft()
-            running[number] = time.monotonic() + (PATIENCE if check.patient else seconds * check.times)
+            running[number] = time.monotonic() + seconds * check.times
             Thread(target=_work, args=(number, check, finished), name=check.name, daemon=True).start()
         try:
             number, finding = finished.get(timeout=max(0.0, min(running.values()) - time.monotonic()))

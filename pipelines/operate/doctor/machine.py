@@ -63,9 +63,8 @@ def clock(deployment: Deployment) -> Finding:
             continue
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
         if skew > deployment.params.doctor.skew_seconds:
-            return failure(
-                f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
-            )
+            fix = "Synchronise the clock: `timedatectl set-ntp true`."
+            return failure(f"{skew:.0f} s from the clock of {name}", fix=fix)
         return ok(f"agrees with {name}")
     return ok("no server to compare with")
 

@@ -221,9 +221,8 @@ def consent(deployment: Deployment, name: str) -> Finding:
 def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
     days = (expires - deployment.now.date()).days
     if days <= deployment.params.doctor.expires_days:
-        return warning(
-            f"the {what} ends on {expires}, in {days} days", fix=f"Renew the {what}, then set {key} in params.yaml."
-        )
+        fix = f"Renew the {what}, then set {key} in params.yaml."
+        return warning(f"the {what} ends on {expires}, in {days} days", fix=fix)
     return ok(f"until {expires}")
 
 

@@ -197,9 +197,8 @@ class Planning:
                 gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
                 yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
                 continue
-            need = needs.tuned(
-                key, spec=spec, params=self.params, posts=self.items("train"), runs=runs, of_gb=self.of_gb
-            )
+            posts = self.items("train")
+            need = needs.tuned(key, spec=spec, params=self.params, posts=posts, runs=runs, of_gb=self.of_gb)
             listed = {"finetune.models": key, "finetune.subsets": subset, "baselines.models": base}
             text = f"finetune on {subset}, {runs} seeds; predict_finetuned"
             yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
