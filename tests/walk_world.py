@@ -1,6 +1,6 @@
 """What a team has before it meets this project: dumps, a git server, S3, PostgreSQL, MLflow, an Airflow with two Dags.
 
-Components run in sessions of their own and survive the process that starts them, so that an interrupted walk continues.
+Components run in sessions of their own, and are stopped with the walk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from pyarrow import parquet
 
 from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
-from pipelines.core.components import running
 from pipelines.core.config.collect import Sandbox
 from pipelines.operate.services.postgres import Postgres
 from pipelines.workspace.git import git
@@ -62,20 +61,15 @@ DAGS = {
 
 
 class World:
-    """The team's components below ``folder``; addresses and passwords are chosen once and kept in ``world.json``."""
+    """The team's components below ``folder``, with addresses and passwords of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        path = folder / "world.json"
-        if not path.exists():
-            ports = {name: free_port() for name in ("git", "s3", "postgres", "mlflow", "restored", "airflow")}
-            names = ("postgres", "consumer", "ops", "jwt", *DATABASES)
-            path.write_text(json.dumps({"ports": ports, "passwords": {n: secrets.token_hex(32) for n in names}}))
-        chosen = json.loads(path.read_text())
-        self.ports: dict[str, int] = chosen["ports"]
-        self.passwords: dict[str, str] = chosen["passwords"]
+        (folder / "logs").mkdir(parents=True)
+        self.ports = {name: free_port() for name in ("git", "s3", "postgres", "mlflow", "restored", "airflow")}
+        self.passwords = {name: secrets.token_hex(32) for name in ("postgres", "consumer", "ops", "jwt", *DATABASES)}
         self.passwords["airflow"] = self.passwords["postgres"]
+        self.running: dict[str, psutil.Popen] = {}
         self.database = Postgres(folder / "postgres", self.ports["postgres"], self.passwords["postgres"])
         self.airflow_url = f"http://127.0.0.1:{self.ports['airflow']}"
         self.mlflow_url = f"http://127.0.0.1:{self.ports['mlflow']}"
@@ -103,10 +97,9 @@ class World:
             return list(cursor.fetchall()) if cursor.description else []
 
     def servers(self) -> None:
-        """Start the git server, S3, PostgreSQL with its databases, unless they run."""
+        """Start the git server, S3, PostgreSQL with its databases."""
         for name in ("corpus.git", "restored.git"):
-            if not (self.folder / "git" / name).exists():
-                git("init", "--quiet", "--bare", str(self.folder / "git" / name))
+            git("init", "--quiet", "--bare", str(self.folder / "git" / name))
         daemon, root = f"{git('--exec-path')}/git-daemon", str(self.folder / "git")
         self.start("git", [daemon, "--export-all", "--enable=receive-pack", "--listen=127.0.0.1",
                            f"--port={self.ports['git']}", f"--base-path={root}", root])  # fmt: skip
@@ -115,16 +108,12 @@ class World:
         self.start("postgres", self.database.command())
         wait(self.database.ready, what="PostgreSQL")
         wait(lambda: answers(self.s3_url), what="S3")
-        # missing buckets get the objects that :meth:`stop` kept: the server holds them in memory only
         for name in BUCKETS:
-            if (bucket := self.bucket(name)).creation_date is None:
-                bucket.create(CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-                self.fill_bucket(name, self.folder / "s3" / name)
-        roles = {name for (name,) in self.sql("SELECT rolname FROM pg_roles")}
-        for name in {*DATABASES, "consumer"} - roles - {"airflow"}:
-            self.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{self.passwords[name]}'")
-        there = {name for (name,) in self.sql("SELECT datname FROM pg_database")}
-        for name in {*DATABASES} - there:
+            self.bucket(name).create(CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        for name in (*DATABASES, "consumer"):
+            if name != "airflow":
+                self.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{self.passwords[name]}'")
+        for name in DATABASES:
             self.sql(f"CREATE DATABASE {name} OWNER {name}")
 
     def empty_database(self, name: str, *, owner: str) -> None:
@@ -174,34 +163,21 @@ class World:
         return start_mlflow(self, binary=binary, folder=new, port="restored")
 
     def start(self, name: str, argv: list[str], *, environment: Mapping[str, str] | None = None) -> None:
-        """Start a component in a session of its own unless it runs."""
-        if self.process(name):
-            return
+        """Start a component in a session of its own."""
         with (self.folder / "logs" / f"{name}.log").open("ab") as out:
-            child = subprocess.Popen(argv, cwd=self.folder, env=dict(environment or os.environ), stdout=out, stderr=out,
-                                     stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        note = {"pid": child.pid, "started": psutil.Process(child.pid).create_time()}
-        (self.folder / f"{name}.pid").write_text(json.dumps(note))
-
-    def process(self, name: str) -> psutil.Process | None:
-        """Return the process of a component if it runs."""
-        return running(self.folder / f"{name}.pid")
+            self.running[name] = psutil.Popen(argv, cwd=self.folder, env=dict(environment or os.environ), stdout=out,
+                                              stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
 
     def stop(self, *names: str) -> None:
         """Stop components, all without names, each with its children."""
-        if not names and self.process("s3"):
-            shutil.rmtree(self.folder / "s3", ignore_errors=True)
-            for name in BUCKETS:
-                self.copy_bucket(name, self.folder / "s3" / name)
-        for name in names or [path.stem for path in self.folder.glob("*.pid")]:
-            if process := self.process(name):
+        for name in names or list(self.running):
+            process = self.running.pop(name)
+            with suppress(psutil.Error):
                 family = [process, *process.children(recursive=True)]
                 process.terminate()
-                _, left = psutil.wait_procs(family, timeout=20)
-                for one in left:
+                for left in psutil.wait_procs(family, timeout=20)[1]:
                     with suppress(psutil.Error):
-                        one.kill()
-            (self.folder / f"{name}.pid").unlink(missing_ok=True)
+                        left.kill()
 
 
 def wait(ready: Callable[[], object], *, what: str, seconds: float = READY_SECONDS, pause: float = 0.5) -> None:
@@ -268,8 +244,7 @@ def install_airflow(world: World, *, versions: list[str]) -> None:
     """Give the team its Airflow: an environment without this project, a database, a login, two Dags."""
     home = world.folder / "airflow"
     uv = str(Path(sys.executable).with_name("uv"))
-    if not (home / "venv").exists():
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
     pip = [uv, "pip", "install", "--quiet", "--python", str(home / "venv" / "bin" / "python")]
     subprocess.run([*pip, *versions, "psycopg2-binary", "asyncpg"], check=True)
     (home / "dags").mkdir(exist_ok=True)
@@ -283,7 +258,7 @@ def install_airflow(world: World, *, versions: list[str]) -> None:
 
 
 def start_airflow(world: World, *, more: Mapping[str, str]) -> None:
-    """Start the components of the team's Airflow that do not run."""
+    """Start the components of the team's Airflow."""
     environment = airflow_environment(world, more=more)
     binary = str(world.folder / "airflow" / "venv" / "bin" / "airflow")
     for name, *options in (("api-server", "--workers", "1"), ("dag-processor",), ("scheduler",), ("triggerer",)):
