@@ -121,10 +121,6 @@ def digests(*folders: Path) -> dict[str, str]:
     }
 
 
-def nothing() -> None:
-    """Check nothing: the step keeps no data of its own."""
-
-
 def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = small_sandbox.folder()
     given = {"DUMPS": sandbox / "dumps", "CONTACT": "sandbox@localhost"}
