@@ -166,6 +166,10 @@ class LocalDeployment:
             "TQDM_DISABLE": "1",
         }
 
+    def _exports(self) -> str:
+        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
+        return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
+
     def _secret(self, name: str, *, new: Callable[[], str] = lambda: secrets.token_hex(48)) -> str:
         # several threads start components, and all must use the same secret
         return create_private(self.run / f"{name}.secret", new())
@@ -175,9 +179,7 @@ class LocalDeployment:
         private_home(self.home)
         for folder in (self.logs, self.run):
             folder.mkdir(mode=0o700, exist_ok=True)
-        ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
-        lines = (f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
-        write_private(self.home / "services.env", "".join(lines))
+        write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         if sys.platform == "linux":
             script = str(self.root / "pipelines" / "core" / "forkserver.py")
@@ -207,7 +209,8 @@ class LocalDeployment:
             port=self.ports.mlflow,
         )  # fmt: skip
         base = f"http://127.0.0.1:{self.ports.mlflow}"
-        self._wait_guarded("mlflow", open_to_all=f"{base}/health", login=f"{base}/")
+        self._wait("mlflow", lambda: answers(f"{base}/health"))
+        self._require_guard("mlflow", open_to_all=f"{base}/health", login=f"{base}/")
 
     def _airflow(self) -> None:
         """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
@@ -218,8 +221,9 @@ class LocalDeployment:
         self._start("airflow-api-server", [*airflow, "api-server", "--workers", "1"], port=self.ports.airflow)
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
-        guarded = {"open_to_all": f"{base}/api/v2/monitor/health", "login": f"{base}/auth/token"}
-        self._wait_guarded("airflow-api-server", **guarded)
+        health = f"{base}/api/v2/monitor/health"
+        self._wait("airflow-api-server", lambda: answers(health))
+        self._require_guard("airflow-api-server", open_to_all=health, login=f"{base}/auth/token")
         pools = json.loads((self.root / "profiles" / "pools.json").read_text())
         wanted = {named(name): pool for name, pool in pools.items()}
         digest = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
@@ -276,8 +280,7 @@ class LocalDeployment:
             act()
             write_private(note, state)
 
-    def _wait_guarded(self, name: str, *, open_to_all: str, login: str) -> None:
-        self._wait(name, lambda: answers(open_to_all))
+    def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
         if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
             detail = "it is not protected from other users and web pages; stop it with `make down`"
             raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
