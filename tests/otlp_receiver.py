@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from typing import Any
+
+from tests.json_server import QuietHandler, serving
 
 Sent = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -15,23 +15,11 @@ Sent = dict[tuple[str, frozenset[tuple[str, str]]], float]
 class Receiver:
     """What arrived: the path and body of each request. ``status`` is what the next requests get."""
 
+    address = ""
+
     def __init__(self) -> None:
         self.bodies: list[tuple[str, bytes]] = []
         self.status = 200
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                receiver.bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(receiver.status)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                return None
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def metrics(self) -> Iterator[tuple[Any, Any]]:
         """Yield the resource and the metric of every request."""
@@ -58,10 +46,16 @@ class Receiver:
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     made = Receiver()
+
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:
+            made.bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(made.status)
+            self.end_headers()
+
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("OTEL_")}
     try:
-        yield made
+        with serving(Handler) as made.address:
+            yield made
     finally:
         os.environ |= hidden
-        made.server.shutdown()
-        made.server.server_close()

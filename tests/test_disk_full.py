@@ -6,12 +6,12 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus, small_sandbox
 from tests.built_once import built_once
+from tests.commands import process
 from tests.privacy import used_corpus as used
 from tests.registry import small_registry
 from tests.registry.small_registry import NAME
@@ -118,10 +119,6 @@ def digests(*folders: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def nothing() -> None:
-    """Check nothing: the step keeps no data of its own."""
 
 
 def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +268,10 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
 
         return [lambda: world.release("memes", "m1"), lambda: world.approve("m1"), withdraw]
 
+    def approved(world: small_release.World) -> bool:
+        path = world.folder("m1") / "release.json"
+        return path.exists() and '"APPROVED"' in path.read_text()
+
     def take(world: small_release.World) -> None:
         world.vault.destroy([world.record(name) for name in taken], reason="test", now=NOW)
 
@@ -284,10 +285,7 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
             assert all((folder / name).stat().st_size for name in ("release.json",) if (folder / name).exists())
 
         for step in steps(world):
-            if (
-                world.folder("m1").joinpath("release.json").exists()
-                and '"APPROVED"' in (folder / "release.json").read_text()
-            ):
+            if approved(world):
                 take(world)
             until_it_fits(disk, step, intact=no_half_package)
         found = digests(folder / "package")
@@ -300,7 +298,7 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
         world.folder("m1").mkdir(parents=True)
         world.key("m1").write_text(key)
         for step in steps(world):
-            if '"APPROVED"' in (path.read_text() if (path := world.folder("m1") / "release.json").exists() else ""):
+            if approved(world):
                 take(world)
             step()
         assert digests(world.folder("m1") / "package") == found
@@ -309,16 +307,15 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
 
 def test_a_command_says_so_at_once(disk: Disk) -> None:
     home = used.copy(disk.path / "home").home
-    environment = {**os.environ, "CORPUS_HOME": str(home), "CORPUS_SECRET": used.SECRET}
-    command = [sys.executable, "-m", "pipelines", "takedown", "--post", "t3_p00003", "--dry-run"]
+    run = partial(process, "takedown", "--post", "t3_p00003", "--dry-run", cwd=REPO, CORPUS_SECRET=used.SECRET)
     for kib in (0, 32, 256):
         disk.leave(kib)
         began = time.monotonic()
-        done = subprocess.run(command, env=environment, cwd=REPO, capture_output=True, text=True, check=False)
+        done = run(CORPUS_HOME=str(home))
         assert done.returncode in (74, 75), done.stderr
         assert "Traceback" not in done.stderr
         # a full disk is not taken for a database that is busy, which is tried for a minute
         assert time.monotonic() - began < 30
     disk.empty()
     # with space, it gets as far as this corpus allows, which has no parameters
-    assert subprocess.run(command, env=environment, cwd=REPO, capture_output=True, check=False).returncode == 78
+    assert run(CORPUS_HOME=str(home)).returncode == 78

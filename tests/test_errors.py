@@ -16,20 +16,24 @@ FAMILY = {code: family for family, entries in CATALOGUE.items() for code in entr
 TEXTS = {code: texts for entries in CATALOGUE.values() for code, texts in entries.items()}
 
 
-def raised() -> dict[str, list[tuple[str, set[str] | None]]]:
-    """Return family and fields of each place that raises a code; fields are None if a mapping is unpacked there."""
-    places: defaultdict[str, list[tuple[str, set[str] | None]]] = defaultdict(list)
-    for folder in ("pipelines", "plugins", "sandbox"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
-                    continue
-                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                first = node.args[0] if node.args else None
-                code = first.value if isinstance(first, ast.Constant) else name
-                if isinstance(code, str) and code in TEXTS:
-                    names = {keyword.arg for keyword in node.keywords}
-                    places[code].append((name, None if None in names else {str(field) for field in names}))
+CALLS = [
+    (path, call, call.func.id if isinstance(call.func, ast.Name) else call.func.attr)
+    for folder in ("pipelines", "plugins", "sandbox")
+    for path in (ROOT / folder).rglob("*.py")
+    for call in ast.walk(ast.parse(path.read_text()))
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute)
+]
+
+
+def raised() -> dict[str, list[set[str] | None]]:
+    """Return the fields of each place that raises a code; ``None`` if a mapping is unpacked there."""
+    places: defaultdict[str, list[set[str] | None]] = defaultdict(list)
+    for _, call, name in CALLS:
+        first = call.args[0] if call.args else None
+        code = first.value if isinstance(first, ast.Constant) else name
+        if isinstance(code, str) and code in TEXTS:
+            names = {keyword.arg for keyword in call.keywords}
+            places[code].append(None if None in names else {str(field) for field in names})
     return places
 
 
@@ -43,33 +47,19 @@ def test_every_code_is_raised_with_the_fields_of_its_texts() -> None:
     places = raised()
     assert not set(TEXTS) - set(places) - classes(), "nothing raises it"
     for code, calls in places.items():
-        needed = {
-            field
-            for text in ("cause", "remedy")
-            for _, field, _, _ in Formatter().parse(TEXTS[code].get(text, ""))
-            if field
-        }
-        for _, fields in calls:
+        texts = "".join(TEXTS[code].get(text, "") for text in ("cause", "remedy"))
+        needed = {field for _, field, _, _ in Formatter().parse(texts) if field}
+        for fields in calls:
             assert fields is None or needed <= fields, f"{code} needs {sorted(needed - fields)}"
 
 
 def test_a_code_that_is_raised_is_in_the_catalogue() -> None:
-    families = {
-        name
-        for name, error in vars(errors).items()
-        if isinstance(error, type) and issubclass(error, errors.CorpusError)
-    }
-    unknown = []
-    for folder in ("pipelines", "plugins", "sandbox"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id in families
-                    and node.args
-                ):
-                    code = ast.literal_eval(node.args[0]) if isinstance(node.args[0], ast.Constant) else None
-                    if code is not None and FAMILY.get(code) is None:
-                        unknown.append((path.name, node.lineno, code))
+    kinds = {name: error for name, error in vars(errors).items() if isinstance(error, type)}
+    families = {name for name, error in kinds.items() if issubclass(error, errors.CorpusError)}
+    unknown = [
+        (path.name, call.lineno, call.args[0].value)
+        for path, call, name in CALLS
+        if isinstance(call.func, ast.Name) and name in families and call.args and isinstance(call.args[0], ast.Constant)
+        if call.args[0].value not in FAMILY
+    ]
     assert not unknown

@@ -19,6 +19,7 @@ from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
 from tests import mlflow_database
+from tests.commands import output
 from tests.refusals import refused
 
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
@@ -49,9 +50,7 @@ def published(settings: Settings, *, work: Path, **metrics: object) -> None:
     Vault.create(settings).close()
 
 
-def test_each_part_appears_when_it_exists(
-    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_part_appears_when_it_exists(settings: Settings, tmp_path: Path) -> None:
     work = tmp_path / "work"
     published(settings, work=work, split=SPLIT)
     found = status.gather(settings)
@@ -59,8 +58,7 @@ def test_each_part_appears_when_it_exists(
     assert found["commit"] == publish.head(settings) == git("rev-parse", "HEAD", cwd=work)
     assert found["split"]["leakage"] == 0 and "balance" not in found["split"]
     assert "collect" not in found and "dedupe" not in found
-    status.show(found)
-    assert "leakage" in capsys.readouterr().out
+    assert "leakage" in output("status")
 
 
 def test_what_dvc_shows_is_no_corpus(settings: Settings, tmp_path: Path) -> None:

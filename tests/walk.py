@@ -7,22 +7,17 @@ command unless a hand-written page of the documentation prints it, with its opti
 
     python -m pytest -s tests/walk.py
 
-One JSON line per step is appended to ``walk.jsonl`` in ``WALK_HOME`` (default: ``walk`` in the folder of temporary
-files); a repeated walk goes on after the last successful step. All components are stopped at the end, unless
-``WALK_KEEP`` is set. Delete the folder to walk again.
+All components are stopped at the end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
@@ -93,33 +88,19 @@ print(len(found), model.version)
 class Walk(Person):
     """The steps of one walk."""
 
-    def take(self, step: Callable[[Walk], None]) -> None:
-        """Run a step and log it, also if it fails."""
-        began, ok = time.monotonic(), False
-        try:
-            step(self)
-            ok = True
-        finally:
-            line = {"name": step.__name__, "seconds": round(time.monotonic() - began, 1), "ok": ok}
-            with self.log.open("a") as log:
-                log.write(json.dumps(line) + "\n")
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
-
     def install(self) -> None:
         """Check the project out and install it."""
-        if not (self.project / ".git").exists():
-            checkout(self.project)
+        checkout(self.project)
         self.run("make setup")
         assert "0.1" in self.run("corpus --version")
 
     def dumps(self) -> None:
         """Put the dumps with their checksums into one folder."""
         folder = self.home / "dumps"
-        self.note(truth=write_dumps(folder))
+        self.known.update(truth=write_dumps(folder))
         for month in MONTHS:
             self.run(f"sha256sum RS_{month}.zst > RS_{month}.zst.sha256", cwd=folder)
-        self.export(CORPUS_DUMPS=str(folder))
+        self.exported.update(CORPUS_DUMPS=str(folder))
 
     def their_airflow(self) -> None:
         """Start the team's Airflow and run its two Dags, one of which triggers the other."""
@@ -135,7 +116,7 @@ class Walk(Person):
     def begin(self) -> None:
         """Create the corpus on the git server, with the remote in S3 and databases in PostgreSQL."""
         start_mlflow(self.world, binary=self.project / ".venv" / "bin" / "mlflow")
-        self.export(
+        self.exported.update(
             CORPUS_HOME=str(self.var), AWS_DEFAULT_REGION="eu-central-1", AWS_ACCESS_KEY_ID="team",
             AWS_SECRET_ACCESS_KEY="secret-of-s3", AWS_ENDPOINT_URL=self.world.s3_url,
             MLFLOW_TRACKING_URI=self.world.mlflow_url,
@@ -147,23 +128,22 @@ class Walk(Person):
                  f"--repo {self.world.repository('corpus.git')} --remote s3://corpus/data "
                  f"--env-file {env}")  # fmt: skip
         listed = [line for line in env.read_text().splitlines() if line and not line.startswith("#")]
-        self.export(**dict(shlex.split(line)[0].split("=", 1) for line in listed))
+        self.exported.update(**dict(shlex.split(line)[0].split("=", 1) for line in listed))
         counts = json.loads(self.run(f"corpus try --corpus posts --day {MONTHS[0]}-05").strip().splitlines()[-1])
         assert counts["kept"] > 0
 
     def parameters(self) -> None:
         """Add the team's values to its profile, and commit them to the corpus."""
         profile = self.project / "profiles" / "team.yaml"
-        if "daily_cap" not in profile.read_text():
-            values = overlay(yaml.safe_load(profile.read_text()), yaml.safe_load(VALUES))
-            profile.write_text(yaml.safe_dump(values, sort_keys=False))
+        values = overlay(yaml.safe_load(profile.read_text()), yaml.safe_load(VALUES))
+        profile.write_text(yaml.safe_dump(values, sort_keys=False))
         self.run("corpus params apply profiles/team.yaml --reason 'the values of our team'")
         assert "480" in self.run("corpus params show sample")
         self.run("corpus doctor")
 
     def our_dags(self) -> None:
         """Add the Dags to the team's Airflow under a prefix."""
-        self.export(CORPUS_AIRFLOW_PREFIX=PREFIX, CORPUS_PROFILE="team",
+        self.exported.update(CORPUS_AIRFLOW_PREFIX=PREFIX, CORPUS_PROFILE="team",
                     CORPUS_ANNOTATION_FILES=str(self.home / "queues"), CORPUS_AIRFLOW_URL=self.world.airflow_url,
                     CORPUS_AIRFLOW_USER="ops", CORPUS_AIRFLOW_PASSWORD=self.world.passwords["ops"])  # fmt: skip
         printed = self.run("corpus airflow path")
@@ -171,9 +151,9 @@ class Walk(Person):
         mine = dict(shlex.split(line)[0].split("=", 1) for line in lines)
         plain = ("CORPUS_HOME", "CORPUS_PROFILE", "CORPUS_REPO", "CORPUS_REMOTE", "CORPUS_DUMPS",
                  "CORPUS_AIRFLOW_PREFIX", "AWS_DEFAULT_REGION", "CORPUS_ANNOTATION_FILES")  # fmt: skip
-        mine |= {name: self.known["environment"][name] for name in plain}
+        mine |= {name: self.exported[name] for name in plain}
         mine["CORPUS_PYTHON"] = str(self.project / ".venv" / "bin" / "python")
-        self.note(airflow=mine)
+        self.known.update(airflow=mine)
         stop_airflow(self.world)
         start_airflow(self.world, more=mine)
         self.run("corpus airflow setup --dry-run")
@@ -187,9 +167,8 @@ class Walk(Person):
         wait(lambda: f"{PREFIX}posts_collect" in {d["dag_id"] for d in self.api.get("/dags", limit=100)["dags"]},
              what="our Dags")  # fmt: skip
         self.airflow(f"airflow dags unpause {PREFIX}posts_collect")
-        if not self.going(f"{PREFIX}posts_collect"):
-            self.airflow(f"airflow backfill create --dag-id {PREFIX}posts_collect "
-                         f"--from-date {MONTHS[0]}-01 --to-date {MONTHS[-1]}-01")  # fmt: skip
+        self.airflow(f"airflow backfill create --dag-id {PREFIX}posts_collect "
+                     f"--from-date {MONTHS[0]}-01 --to-date {MONTHS[-1]}-01")  # fmt: skip
         self.ended(f"{PREFIX}posts_collect", runs=2)
 
     def dataset(self) -> None:
@@ -199,8 +178,6 @@ class Walk(Person):
     def annotate(self) -> None:
         """Hold the rounds over dev and test with a tool of the team's own, and adjudicate."""
         for name in ROUNDS:
-            if (self.known.get("closed") or {}).get(name):
-                continue
             self.run(f"corpus round open posts {name} --dry-run")
             self.run(f"corpus round open posts {name}")
             self.answer(name, people=PEOPLE, errors=7)
@@ -208,7 +185,6 @@ class Walk(Person):
             self.run(f"corpus round adjudicate posts {name}")
             self.answer(f"{name}/adjudication", people=("adjudicator-1",), errors=0)
             self.run(f"corpus round close posts {name} --gold --reason agreement-sufficient")
-            self.note(closed={**self.known.get("closed", {}), name: True})
         self.run("corpus agreement-report posts")
 
     def answer(self, queue: str, *, people: tuple[str, ...], errors: int) -> None:
@@ -257,9 +233,9 @@ class Walk(Person):
 
     def release(self) -> None:
         """Release labels without content."""
-        self.export(CORPUS_CONTACT="team@example.org")
+        self.exported.update(CORPUS_CONTACT="team@example.org")
         made = json.loads(self.run("corpus release make posts first").strip().splitlines()[-1])
-        self.note(package=made["package"])
+        self.known.update(package=made["package"])
         self.run("corpus release approve first --who 'A. Person' --why 'ethics board, request 12'")
         self.run("corpus release list")
 
@@ -267,9 +243,8 @@ class Walk(Person):
         """Load the champion in an environment of the consumer's own, with an account that reads the journal only."""
         self.world.sql("GRANT SELECT ON journal TO consumer", database="journal")
         place = self.home / "consumer"
-        place.mkdir(exist_ok=True)
-        if not (place / "venv").exists():
-            subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
+        place.mkdir()
+        subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
         own = self.consumer()
         self.run("python -m pip install ./client", more=own)
         download = 'from crisis_corpus import download; print(download("crisis-posts@champion"))'
@@ -293,11 +268,10 @@ class Walk(Person):
 
     def take_down(self) -> None:
         """Take one training record down by its id; it is then in no object, no old version and on the removal list."""
-        if "record" not in self.known:
-            listed = json.loads(self.run("corpus registry crisis-posts --records-of 1").strip().splitlines()[-1])
-            self.note(record=listed["record_ids"][0], old=self.head("corpus.git"))
-            assert self.world.naming(listed["record_ids"][0], bucket="corpus")
-        record = self.known["record"]
+        listed = json.loads(self.run("corpus registry crisis-posts --records-of 1").strip().splitlines()[-1])
+        record, old = listed["record_ids"][0], self.head("corpus.git")
+        self.known.update(record=record)
+        assert self.world.naming(record, bucket="corpus")
         self.run(f"corpus takedown --post {record} --dry-run")
         self.run(f"corpus takedown --post {record} --reason request-7 --who 'A. Person' --yes")
         self.run("corpus vault tombstones > tombstones.json", cwd=self.home)
@@ -306,8 +280,7 @@ class Walk(Person):
         self.run("corpus release refresh --at-once")
         assert len(json.loads((Path(self.known["package"]) / "removal.json").read_text())["ids"]) == 1
         lab = self.home / "lab"
-        shutil.rmtree(lab, ignore_errors=True)
-        self.run(f"corpus clone {lab} --revision {self.known['old']}")
+        self.run(f"corpus clone {lab} --revision {old}")
         self.run("dvc pull --allow-missing", cwd=lab)
         pulled = [path for part in ("data", "snapshot") for path in (lab / part).rglob("*") if path.is_file()]
         assert pulled and not [path for path in pulled if names(path.read_bytes(), record)]
@@ -317,7 +290,6 @@ class Walk(Person):
         """Restore the backup, which is older than the takedown, to another path; the original stays unchanged."""
         before = self.world.state()
         new, folder = self.home / "restored", self.home / "backup"
-        shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
         shutil.copytree(folder / "releases", new / "releases")
         shutil.copy(self.home / "secret", new / "secret")
@@ -347,21 +319,12 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
 )  # fmt: skip
 
 
-def test_walk() -> None:
-    home = Path(os.environ.get("WALK_HOME") or Path(tempfile.gettempdir()) / "walk").resolve()
-    home.mkdir(mode=0o700, exist_ok=True)
-    walk = Walk(home)
-    lines = [json.loads(line) for line in walk.log.read_text().splitlines()] if walk.log.exists() else []
-    done = {line["name"] for line in lines if line["ok"]}
+def test_walk(tmp_path: Path) -> None:
+    walk = Walk(tmp_path)
     try:
         walk.world.servers()
-        if "their_airflow" in done:
-            start_airflow(walk.world, more=walk.known.get("airflow", {}))
-        if "begin" in done:
-            start_mlflow(walk.world, binary=walk.project / ".venv" / "bin" / "mlflow")
         for step in STEPS:
-            if step.__name__ not in done:
-                walk.take(step)
+            sys.stdout.write(f"{step.__name__}\n")
+            step(walk)
     finally:
-        if not os.environ.get("WALK_KEEP"):
-            walk.world.stop()
+        walk.world.stop()

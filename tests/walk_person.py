@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.operate.services.airflow_api import Login
+from pipelines.operate.services.postgres import program
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.test_docs_commands import Block
-from tests.walk_world import World, airflow_environment, postgres_tool, wait
+from tests.walk_world import World, airflow_environment, wait
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
@@ -22,26 +22,15 @@ PREFIX = "crisis_"
 
 
 class Person:
-    """A person's shell below ``home``; variables and notes are kept in ``person.json`` between steps."""
+    """A person's shell below ``home``, with its variables, and what the person remembers between steps."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.world = World(home)
         self.project = home / "project"
         self.var = home / "corpus"
-        self.log = home / "walk.jsonl"
-        self.notes = home / "person.json"
-        self.known: dict[str, Any] = json.loads(self.notes.read_text()) if self.notes.exists() else {"environment": {}}
-
-    def export(self, **variables: str) -> None:
-        """Set variables of the person's shell, now and after a restart of the walk."""
-        self.known["environment"].update(variables)
-        self.note()
-
-    def note(self, **facts: Any) -> None:
-        self.known.update(facts)
-        self.notes.touch(mode=0o600)
-        self.notes.write_text(json.dumps(self.known))
+        self.exported: dict[str, str] = {}
+        self.known: dict[str, Any] = {}
 
     def environment(self) -> dict[str, str]:
         outside = ("CORPUS_", "AIRFLOW", "MLFLOW_", "AWS_", "VIRTUAL_ENV", "PYTHONPATH", "HOME")
@@ -50,7 +39,7 @@ class Person:
             **{name: value for name, value in os.environ.items() if not name.startswith(outside)},
             "HOME": str(self.home / "person"),
             "PATH": f"{self.project / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            **self.known["environment"],
+            **self.exported,
         }
 
     def run(self, command: str, *, cwd: Path | None = None, more: Mapping[str, str] | None = None,
@@ -95,18 +84,8 @@ class Person:
         """Run a Dag on the snapshot and wait."""
         dag_id = PREFIX + name
         self.airflow(f"airflow dags unpause {dag_id}")
-        if not self.going(dag_id):
-            self.run(f"corpus airflow trigger {name} --partition-key snapshot")
+        self.run(f"corpus airflow trigger {name} --partition-key snapshot")
         self.ended(dag_id, runs=len(self.api.runs(dag_id)))
-
-    def going(self, dag_id: str) -> bool:
-        """Whether an interrupted walk has started runs; failed ones are cleared, as a person would in the browser."""
-        api = self.api
-        runs = api.runs(dag_id)
-        for run in (run for run in runs if run["state"] == "failed"):
-            body = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": True, "reset_dag_runs": True}
-            api.post(f"/dags/{dag_id}/clearTaskInstances", body)
-        return bool(runs)
 
     def consumer(self) -> dict[str, str]:
         place = self.home / "consumer"
@@ -118,7 +97,7 @@ class Person:
 
     def postgres(self, name: str) -> dict[str, str]:
         """Return what PostgreSQL's programs need: their place, and a login as the owner of a database."""
-        place = str(Path(postgres_tool("pg_dump")).parent)
+        place = str(Path(program("pg_dump")).parent)
         return {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "PGPORT": str(self.world.ports["postgres"]),
                 "PGPASSWORD": self.world.passwords[name]}  # fmt: skip
 

@@ -1,6 +1,6 @@
 """What a team has before it meets this project: dumps, a git server, S3, PostgreSQL, MLflow, an Airflow with two Dags.
 
-Components run in sessions of their own and survive the process that starts them, so that an interrupted walk continues.
+Components run in sessions of their own, and are stopped with the walk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyarrow import parquet
 from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from pipelines.core.config.collect import Sandbox
-from pipelines.operate.services.postgres import Postgres, program
+from pipelines.operate.services.postgres import Postgres
 from pipelines.workspace.git import git
 from tests.ports import free_port
 
@@ -41,47 +41,35 @@ BUCKETS = ("corpus", "corpus-restored")
 # Variables that this program may have and a team's Airflow has not.
 OURS = ("CORPUS_", "AIRFLOW", "MLFLOW", "AWS_", "PYTHONPATH")
 READY_SECONDS = 180.0
-RELEASE = """
+DAG = """
 from airflow.sdk import Asset, dag, task
 
-@dag(dag_id="release", schedule=None, tags=["posts"])
-def release():
-    @task(pool="gpu", outlets=[Asset("posts")])
-    def ship():
-        return "shipped"
-    ship()
+@dag(dag_id="{name}", schedule={schedule}, tags=["posts"])
+def theirs():
+    @task(pool="{pool}", outlets={outlets})
+    def work():
+        return "done"
+    work()
 
-release()
+theirs()
 """
-PROMOTE = """
-from airflow.sdk import Asset, dag, task
-
-@dag(dag_id="promote", schedule=[Asset("posts")], tags=["posts"])
-def promote():
-    @task(pool="publish")
-    def announce():
-        return "announced"
-    announce()
-
-promote()
-"""
+POSTS_ASSET = '[Asset("posts")]'
+DAGS = {
+    "release": {"schedule": None, "pool": "gpu", "outlets": POSTS_ASSET},
+    "promote": {"schedule": POSTS_ASSET, "pool": "publish", "outlets": []},
+}
 
 
 class World:
-    """The team's components below ``folder``; addresses and passwords are chosen once and kept in ``world.json``."""
+    """The team's components below ``folder``, with addresses and passwords of their own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
-        path = folder / "world.json"
-        if not path.exists():
-            ports = {name: free_port() for name in ("git", "s3", "postgres", "mlflow", "restored", "airflow")}
-            names = ("postgres", "consumer", "ops", "jwt", *DATABASES)
-            path.write_text(json.dumps({"ports": ports, "passwords": {n: secrets.token_hex(32) for n in names}}))
-        chosen = json.loads(path.read_text())
-        self.ports: dict[str, int] = chosen["ports"]
-        self.passwords: dict[str, str] = chosen["passwords"]
+        (folder / "logs").mkdir(parents=True)
+        self.ports = {name: free_port() for name in ("git", "s3", "postgres", "mlflow", "restored", "airflow")}
+        self.passwords = {name: secrets.token_hex(32) for name in ("postgres", "consumer", "ops", "jwt", *DATABASES)}
         self.passwords["airflow"] = self.passwords["postgres"]
+        self.running: dict[str, psutil.Popen] = {}
         self.database = Postgres(folder / "postgres", self.ports["postgres"], self.passwords["postgres"])
         self.airflow_url = f"http://127.0.0.1:{self.ports['airflow']}"
         self.mlflow_url = f"http://127.0.0.1:{self.ports['mlflow']}"
@@ -101,21 +89,17 @@ class World:
 
     def sql(self, statement: str, *, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run a statement as the server's administrator."""
-        connection = psycopg2.connect(host="127.0.0.1", port=self.ports["postgres"], user="airflow",
-                                      password=self.passwords["postgres"], dbname=database)  # fmt: skip
-        try:
+        at = {"host": "127.0.0.1", "port": self.ports["postgres"], "user": "airflow", "dbname": database}
+        with closing(psycopg2.connect(password=self.passwords["postgres"], **at)) as connection:
             connection.autocommit = True
             cursor = connection.cursor()
             cursor.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
-        finally:
-            connection.close()
 
     def servers(self) -> None:
-        """Start the git server, S3, PostgreSQL with its databases, unless they run."""
+        """Start the git server, S3, PostgreSQL with its databases."""
         for name in ("corpus.git", "restored.git"):
-            if not (self.folder / "git" / name).exists():
-                git("init", "--quiet", "--bare", str(self.folder / "git" / name))
+            git("init", "--quiet", "--bare", str(self.folder / "git" / name))
         daemon, root = f"{git('--exec-path')}/git-daemon", str(self.folder / "git")
         self.start("git", [daemon, "--export-all", "--enable=receive-pack", "--listen=127.0.0.1",
                            f"--port={self.ports['git']}", f"--base-path={root}", root])  # fmt: skip
@@ -124,12 +108,12 @@ class World:
         self.start("postgres", self.database.command())
         wait(self.database.ready, what="PostgreSQL")
         wait(lambda: answers(self.s3_url), what="S3")
-        self._create_buckets()
-        roles = {name for (name,) in self.sql("SELECT rolname FROM pg_roles")}
-        for name in {*DATABASES, "consumer"} - roles - {"airflow"}:
-            self.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{self.passwords[name]}'")
-        there = {name for (name,) in self.sql("SELECT datname FROM pg_database")}
-        for name in {*DATABASES} - there:
+        for name in BUCKETS:
+            self.bucket(name).create(CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        for name in (*DATABASES, "consumer"):
+            if name != "airflow":
+                self.sql(f"CREATE ROLE {name} LOGIN PASSWORD '{self.passwords[name]}'")
+        for name in DATABASES:
             self.sql(f"CREATE DATABASE {name} OWNER {name}")
 
     def empty_database(self, name: str, *, owner: str) -> None:
@@ -176,53 +160,24 @@ class World:
         new = self.folder / "mlflow-restored"
         shutil.copytree(folder / "mlflow", new / "mlflow", dirs_exist_ok=True)
         shutil.copy(folder / "mlflow.sqlite", new / "mlflow.sqlite")
-        return _mlflow(self, new, binary=binary, port=self.ports["restored"])
-
-    def _create_buckets(self) -> None:
-        """Create missing buckets with the objects that :meth:`stop` kept: the server holds them in memory only."""
-        for name in BUCKETS:
-            bucket = self.bucket(name)
-            if bucket.creation_date is None:
-                bucket.create(CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-                self.fill_bucket(name, self.folder / "s3" / name)
-
-    def _keep_objects(self) -> None:
-        shutil.rmtree(self.folder / "s3", ignore_errors=True)
-        for name in BUCKETS:
-            self.copy_bucket(name, self.folder / "s3" / name)
+        return start_mlflow(self, binary=binary, folder=new, port="restored")
 
     def start(self, name: str, argv: list[str], *, environment: Mapping[str, str] | None = None) -> None:
-        """Start a component in a session of its own unless it runs."""
-        if self.process(name):
-            return
+        """Start a component in a session of its own."""
         with (self.folder / "logs" / f"{name}.log").open("ab") as out:
-            child = subprocess.Popen(argv, cwd=self.folder, env=dict(environment or os.environ), stdout=out, stderr=out,
-                                     stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        note = {"pid": child.pid, "started": psutil.Process(child.pid).create_time()}
-        (self.folder / f"{name}.pid").write_text(json.dumps(note))
-
-    def process(self, name: str) -> psutil.Process | None:
-        """Return the process of a component if it runs."""
-        with suppress(OSError, psutil.Error):
-            note = json.loads((self.folder / f"{name}.pid").read_text())
-            found = psutil.Process(note["pid"])
-            if found.create_time() == note["started"] and found.status() != psutil.STATUS_ZOMBIE:
-                return found
-        return None
+            self.running[name] = psutil.Popen(argv, cwd=self.folder, env=dict(environment or os.environ), stdout=out,
+                                              stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
 
     def stop(self, *names: str) -> None:
         """Stop components, all without names, each with its children."""
-        if not names and self.process("s3"):
-            self._keep_objects()
-        for name in names or [path.stem for path in self.folder.glob("*.pid")]:
-            if process := self.process(name):
+        for name in names or list(self.running):
+            process = self.running.pop(name)
+            with suppress(psutil.Error):
                 family = [process, *process.children(recursive=True)]
                 process.terminate()
-                _, left = psutil.wait_procs(family, timeout=20)
-                for one in left:
+                for left in psutil.wait_procs(family, timeout=20)[1]:
                     with suppress(psutil.Error):
-                        one.kill()
-            (self.folder / f"{name}.pid").unlink(missing_ok=True)
+                        left.kill()
 
 
 def wait(ready: Callable[[], object], *, what: str, seconds: float = READY_SECONDS, pause: float = 0.5) -> None:
@@ -289,26 +244,21 @@ def install_airflow(world: World, *, versions: list[str]) -> None:
     """Give the team its Airflow: an environment without this project, a database, a login, two Dags."""
     home = world.folder / "airflow"
     uv = str(Path(sys.executable).with_name("uv"))
-    if not (home / "venv").exists():
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
     pip = [uv, "pip", "install", "--quiet", "--python", str(home / "venv" / "bin" / "python")]
     subprocess.run([*pip, *versions, "psycopg2-binary", "asyncpg"], check=True)
     (home / "dags").mkdir(exist_ok=True)
-    (home / "dags" / "release.py").write_text(RELEASE)
-    (home / "dags" / "promote.py").write_text(PROMOTE)
+    for name, values in DAGS.items():
+        (home / "dags" / f"{name}.py").write_text(DAG.format(name=name, **values))
     (home / "passwords.json").write_text(json.dumps({"ops": world.passwords["ops"]}))
     environment = airflow_environment(world, more={})
     with (world.folder / "logs" / "airflow-migrate.log").open("ab") as out:
-        for argv in (
-            ["db", "migrate"],
-            ["pools", "set", "gpu", "1", "theirs"],
-            ["pools", "set", "publish", "1", "theirs"],
-        ):
-            subprocess.run(["airflow", *argv], env=environment, cwd=home, stdout=out, stderr=out, check=True)
+        for argv in ("db migrate", "pools set gpu 1 theirs", "pools set publish 1 theirs"):
+            subprocess.run(["airflow", *argv.split()], env=environment, cwd=home, stdout=out, stderr=out, check=True)
 
 
 def start_airflow(world: World, *, more: Mapping[str, str]) -> None:
-    """Start the components of the team's Airflow that do not run."""
+    """Start the components of the team's Airflow."""
     environment = airflow_environment(world, more=more)
     binary = str(world.folder / "airflow" / "venv" / "bin" / "airflow")
     for name, *options in (("api-server", "--workers", "1"), ("dag-processor",), ("scheduler",), ("triggerer",)):
@@ -317,20 +267,16 @@ def start_airflow(world: World, *, more: Mapping[str, str]) -> None:
 
 
 def stop_airflow(world: World) -> None:
-    world.stop("airflow-api-server", "airflow-dag-processor", "airflow-scheduler", "airflow-triggerer")
+    world.stop(*(f"airflow-{name}" for name in ("api-server", "dag-processor", "scheduler", "triggerer")))
 
 
-def start_mlflow(world: World, *, binary: Path) -> None:
-    """Start the team's MLflow."""
-    _mlflow(world, world.folder, binary=binary, port=world.ports["mlflow"])
-
-
-def _mlflow(world: World, folder: Path, *, binary: Path, port: int) -> str:
-    url = f"http://127.0.0.1:{port}"
-    world.start(f"mlflow-{port}", [str(binary), "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.sqlite",
-                                   "--artifacts-destination", f"{folder}/mlflow", "--host", "127.0.0.1",
-                                   "--port", str(port), "--workers", "1"],
-                environment={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})  # fmt: skip
+def start_mlflow(world: World, *, binary: Path, folder: Path | None = None, port: str = "mlflow") -> str:
+    """Start an MLflow on a folder, by default the team's; return its address."""
+    folder, number = folder or world.folder, str(world.ports[port])
+    url, store = f"http://127.0.0.1:{number}", f"sqlite:///{folder}/mlflow.sqlite"
+    argv = [str(binary), "server", "--backend-store-uri", store, "--artifacts-destination", f"{folder}/mlflow"]
+    argv += ["--host", "127.0.0.1", "--port", number, "--workers", "1"]
+    world.start(f"mlflow-{number}", argv, environment={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
     wait(lambda: answers(f"{url}/health"), what="MLflow")
     return url
 
@@ -341,8 +287,3 @@ def names(data: bytes, record: str) -> bool:
         return record.encode() in data
     table = parquet.read_table(io.BytesIO(data))
     return any(record in str(value) for column in table.columns for value in column.to_pylist())
-
-
-def postgres_tool(name: str) -> str:
-    """Return the path of one of PostgreSQL's programs, such as ``pg_dump``."""
-    return program(name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipelines.cli.options import argument, group, option
 from pipelines.cli.shared import emit, project_root
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
@@ -16,21 +17,18 @@ from pipelines.core.errors import BadParams
 if TYPE_CHECKING:
     from pipelines.operate.services.airflow_api import Airflow
 
-app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
+app = group("Prepare an existing Airflow for this corpus, and run its Dags.")
 
 
 @app.command("setup")
 def setup(
     profile: Annotated[
-        str | None, typer.Option(help="the profile whose providers get pools: a file in profiles/ without .yaml")
+        str | None, option("the profile whose providers get pools: a file in profiles/ without .yaml")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="print the pools and connections that would be created or set; change nothing"),
+        bool, option("print the pools and connections that would be created or set; change nothing", "--dry-run")
     ] = False,
-    reset_slots: Annotated[
-        bool, typer.Option("--reset-slots", help="also reset the number of slots of existing pools")
-    ] = False,
+    reset_slots: Annotated[bool, option("also reset the number of slots of existing pools", "--reset-slots")] = False,
 ) -> None:
     """Create the pools and connections that the Dags need, through the API of Airflow at CORPUS_AIRFLOW_URL."""
     from pipelines.operate.services import airflow_setup
@@ -46,15 +44,9 @@ def setup(
 
 @app.command("trigger")
 def trigger(
-    dag: Annotated[
-        str,
-        typer.Argument(
-            metavar="DAG", help="the Dag's id, such as posts_collect, with or without CORPUS_AIRFLOW_PREFIX"
-        ),
-    ],
+    dag: Annotated[str, argument("the Dag's id, such as posts_collect, with or without CORPUS_AIRFLOW_PREFIX", "DAG")],
     partition_key: Annotated[
-        str | None,
-        typer.Option(help="the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months"),
+        str | None, option("the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months")
     ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key (such as a month), through the API of Airflow at CORPUS_AIRFLOW_URL."""
@@ -100,12 +92,8 @@ def tell_airflow(settings: Settings) -> None:
     from pipelines.operate.services.airflow_setup import parse_again
 
     parsed = parse_again(settings.home, root=project_root(), environment=os.environ)
-    typer.echo(
-        f"Airflow parses {parsed} Dags again."
-        if parsed
-        else "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them.",
-        err=True,
-    )
+    unreached = "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them."
+    typer.echo(f"Airflow parses {parsed} Dags again." if parsed else unreached, err=True)
 
 
 def _connect() -> Airflow:

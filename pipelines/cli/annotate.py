@@ -9,18 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
-    STAGES,
-    AsJson,
-    CorpusName,
-    doing,
-    emit,
-    named,
-    opened,
-    run_stage,
-    show_sheets,
-    summarised,
-)
+from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
+from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -30,7 +20,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Annotate")
 def annotate(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="the port of Label Studio; default: 8081")] = None,
+    port: Annotated[int | None, option("the port of Label Studio; default: 8081", min=1, max=65535)] = None,
 ) -> None:
     """Start the embedded Label Studio; print its address and the path of the file with the annotators' passwords."""
     from pipelines.annotate.backends import label_studio_server as server
@@ -41,18 +31,13 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: Annotated[
-        list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...", help="the files of the dataset")
-    ],
-    mapping: Annotated[
-        str, typer.Option(help="the column mapping: a name in pipelines/annotate/imports/mappings, or a file")
-    ],
+    files: Annotated[list[Path], argument("the files of the dataset", "FILE...", **EXISTING)],
+    mapping: Annotated[str, option("the column mapping: a name in pipelines/annotate/imports/mappings, or a file")],
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="read the files, compare their label counts with the paper's and write nothing"),
+        bool, option("read the files, compare their label counts with the paper's and write nothing", "--dry-run")
     ] = False,
     allow_bad: Annotated[
-        float, typer.Option(min=0, max=1, help="the share of rows that may be invalid, which are left out and counted")
+        float, option("the share of rows that may be invalid, which are left out and counted", min=0, max=1)
     ] = 0.01,
 ) -> None:
     """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
@@ -74,11 +59,7 @@ def agreement(corpus: CorpusName) -> None:
 def agreement_report(
     corpus: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[CORPUS]",
-            help="the corpus, memes or posts; default: only the tables of the papers",
-            callback=named("corpus", "corpora"),
-        ),
+        argument("the corpus, memes or posts; default: only the tables of the papers", "[CORPUS]", **checked("corpus")),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,13 +82,9 @@ def gold(corpus: CorpusName) -> None:
     run_stage(stage.run, corpus)
 
 
-rounds = typer.Typer(
-    no_args_is_help=True, help="Open and close annotation rounds, import their answers, adjudicate undecided items."
-)
+rounds = group("Open and close annotation rounds, import their answers, adjudicate undecided items.")
 
-Name = Annotated[
-    str, typer.Argument(metavar="ROUND", help="an annotation round of the corpus's protocol, such as calibration")
-]
+Name = Annotated[str, argument("an annotation round of the corpus's protocol, such as calibration", "ROUND")]
 
 
 @rounds.command("open")
@@ -115,9 +92,7 @@ Name = Annotated[
 def open_(
     corpus: CorpusName,
     name: Name,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="count the items that would be drawn; change nothing")
-    ] = False,
+    dry_run: Annotated[bool, option("count the items that would be drawn; change nothing", "--dry-run")] = False,
 ) -> None:
     """Draw the items of an annotation round and fill each annotator's queue; repeat the command if interrupted."""
     from pipelines.annotate.rounds import round as rounds
@@ -128,9 +103,7 @@ def open_(
 @rounds.command("status")
 def status(
     corpus: CorpusName,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[ROUND]", help="the annotation round to show; default: all")
-    ] = None,
+    name: Annotated[str | None, argument("the annotation round to show; default: all", "[ROUND]")] = None,
 ) -> None:
     """Show the status of annotation rounds: each annotator's unanswered items and the addresses of the queues."""
     from pipelines.annotate.rounds import round as rounds
@@ -161,15 +134,13 @@ def close(
     corpus: CorpusName,
     name: Name,
     *,
-    gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round's labels become gold labels")],
-    reason: Annotated[
-        str, typer.Option(help="the reason for --gold or --no-gold as a short code, such as agreement-sufficient")
-    ],
+    gold: Annotated[bool, option("whether the round's labels become gold labels", "--gold/--no-gold")],
+    reason: Annotated[str, option("the reason for --gold or --no-gold as a short code, such as agreement-sufficient")],
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label")
+        bool, option("close the round even if items are undecided; these get no gold label", "--abandon")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show the round's status instead of closing it; change nothing")
+        bool, option("show the round's status instead of closing it; change nothing", "--dry-run")
     ] = False,
 ) -> None:
     """Import the last answers, record whether the labels become gold, and delete the round's annotation queues."""
@@ -181,7 +152,7 @@ def close(
     )
 
 
-By = Annotated[str, typer.Option("--by", help="your pseudonym in the round, such as annotator-1")]
+By = Annotated[str, option("your pseudonym in the round, such as annotator-1", "--by")]
 
 
 @rounds.command("describe")
@@ -189,9 +160,7 @@ By = Annotated[str, typer.Option("--by", help="your pseudonym in the round, such
 def describe(
     corpus: CorpusName,
     name: Name,
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, metavar="FILE", help="a CSV: item, description, note")
-    ],
+    file: Annotated[Path, argument("a CSV: item, description, note", "FILE", **EXISTING)],
     by: By,
 ) -> None:
     """Seal descriptions and notes of a pilot's items; a changed text needs a new approval."""
@@ -213,9 +182,7 @@ def approve_descriptions(corpus: CorpusName, name: Name, by: By) -> None:
 def show_descriptions(
     corpus: CorpusName,
     name: Name,
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="a new file that only you can read; remove it afterwards")
-    ],
+    to: Annotated[Path, option("a new file that only you can read; remove it afterwards", "--to", metavar="FILE")],
 ) -> None:
     """Write a pilot's items with their descriptions and notes to a private file, to fill in or to review."""
     from pipelines.annotate.rounds import descriptions

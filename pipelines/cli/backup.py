@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, confirm, doing, emit, opened, records, require_mlflow, say
+from pipelines.cli.options import EXISTING, Yes, argument, group, option
+from pipelines.cli.shared import confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
@@ -22,19 +21,18 @@ app = typer.Typer()
 @app.command(rich_help_panel="Repository")
 def backup(
     to: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="the folder of all backups, a mounted path; default CORPUS_VAULT_BACKUP"),
+        Path | None, option("the folder of all backups, a mounted path; default CORPUS_VAULT_BACKUP", file_okay=False)
     ] = None,
     keep_days: Annotated[
-        int, typer.Option(min=0, help="then delete backups that are older than this many days, except the newest")
+        int, option("then delete backups that are older than this many days, except the newest", min=0)
     ] = 28,
     secret_to: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="also write the project secret to this file, elsewhere")
+        Path | None, option("also write the project secret to this file, elsewhere", dir_okay=False)
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="first compare all files of earlier backups with their digests")
+        bool, option("first compare all files of earlier backups with their digests", "--verify")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the bytes of each part; write nothing")] = False,
+    dry_run: Annotated[bool, option("print the bytes of each part; write nothing", "--dry-run")] = False,
 ) -> None:
     """Back up repository, data, databases, releases and MLflow's files; an interrupted backup resumes if repeated."""
     from pipelines.operate.backup import backup as stage
@@ -53,12 +51,11 @@ def backup(
 
 @app.command(rich_help_panel="Repository")
 def restore(
-    source: Annotated[Path, typer.Option("--from", exists=True, file_okay=False, help="the folder of the backups")],
-    to: Annotated[Path, typer.Option(file_okay=False, help="the new CORPUS_HOME: a new or empty folder")],
-    at: Annotated[str | None, typer.Option(help="the name of a backup, its time; default the newest")] = None,
+    source: Annotated[Path, option("the folder of the backups", "--from", exists=True, file_okay=False)],
+    to: Annotated[Path, option("the new CORPUS_HOME: a new or empty folder", file_okay=False)],
+    at: Annotated[str | None, option("the name of a backup, its time; default the newest")] = None,
     tombstones: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, dir_okay=False, help="a newer file of tombstones than that of the backups"),
+        list[Path] | None, option("a newer file of tombstones than that of the backups", **EXISTING)
     ] = None,
 ) -> None:
     """Restore a backup to empty places; records that were deleted after it stay deleted."""
@@ -73,10 +70,10 @@ def restore(
 def housekeeping(
     yes: Yes = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print counts and bytes of what would be removed; remove nothing")
+        bool, option("print counts and bytes of what would be removed; remove nothing", "--dry-run")
     ] = False,
     airflow: Annotated[
-        str | None, typer.Option(help="the interpreter in whose environment Airflow is installed; default: this one")
+        str | None, option("the interpreter in whose environment Airflow is installed; default: this one")
     ] = None,
 ) -> None:
     """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
@@ -98,9 +95,8 @@ def housekeeping(
     emit(stage.run(parts, say=say))
 
 
-vault = typer.Typer(
-    no_args_is_help=True,
-    help="Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again.",
+vault = group(
+    "Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again."
 )
 
 # The first 32 bytes of the secret determine the record ids and never change.
@@ -112,19 +108,13 @@ def tombstones() -> None:
     """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
     with opened() as (_, vault):
         deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-    sys.stdout.write(json.dumps(deleted) + "\n")
+    emit(deleted)
 
 
 @vault.command("replay")
 def replay(
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="a file of tombstones, the output of `corpus vault tombstones`",
-        ),
+        Path, argument("a file of tombstones, the output of `corpus vault tombstones`", "FILE", **EXISTING)
     ],
     yes: Yes = False,
 ) -> None:
@@ -142,10 +132,8 @@ def replay(
 def rotate(
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE",
-            dir_okay=False,
-            help="the file to write the new project secret to, or an interrupted rotation's file",
+        argument(
+            "the file to write the new project secret to, or an interrupted rotation's file", "FILE", dir_okay=False
         ),
     ],
     yes: Yes = False,
@@ -156,8 +144,8 @@ def rotate(
         confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
         fresh = _new_secret(file, settings.secret())
         emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
-    sys.stderr.write(
-        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
+    typer.echo(
+        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.", err=True
     )
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, run_stage
+from pipelines.cli.options import STAGES, STEPS, CorpusName, Month, Shard, option
+from pipelines.cli.shared import emit, open_vault, run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -34,7 +35,7 @@ def collect(corpus: CorpusName, month: Month) -> None:
 @app.command(rich_help_panel=STEPS)
 def refresh(
     corpus: CorpusName,
-    every: Annotated[bool, typer.Option("--every", help="read every subreddit, whether or not it is due")] = False,
+    every: Annotated[bool, option("read every subreddit, whether or not it is due", "--every")] = False,
 ) -> None:
     """Read the subreddits of a corpus that are due, and store their new posts until the month is collected."""
     from pipelines.collect import refresh as step
@@ -80,8 +81,8 @@ def shared_pictures(corpus: CorpusName) -> None:
 
 @app.command("try", rich_help_panel="Repository")
 def try_day(
-    corpus: Annotated[str, typer.Option(help="the corpus: memes or posts")],
-    day: Annotated[str, typer.Option(help="the day whose posts are read from the source, YYYY-MM-DD")],
+    corpus: Annotated[str, option("the corpus: memes or posts")],
+    day: Annotated[str, option("the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
     """Read one day's posts from the source of a corpus, and print how many are kept or dropped; nothing is stored."""
     from pipelines.collect import collect as step

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, run_stage, show_sheets, suggested
+from pipelines.cli.options import AsJson, CorpusName, argument, checked, group, option
+from pipelines.cli.shared import doing, emit, project_root, run_stage, show, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -18,24 +19,17 @@ if TYPE_CHECKING:
     from pipelines.operate.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(
-    no_args_is_help=True,
-    help="Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start.",
+plan = group(
+    "Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start."
 )
-AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
-GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
 @app.command(rich_help_panel="Repository")
 def doctor(
     as_json: AsJson = False,
-    deep: Annotated[
-        bool, typer.Option(help="compare all objects of DVC's cache with their digests, not only a sample")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="the time limit of each check of the deployment, in seconds", min=0.1)
-    ] = 10,
+    deep: Annotated[bool, option("compare all objects of DVC's cache with their digests, not only a sample")] = False,
+    timeout: Annotated[float, option("the time limit of each check of the deployment, in seconds", min=0.1)] = 10,
 ) -> None:
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.operate.doctor.doctor import examine
@@ -43,7 +37,9 @@ def doctor(
     findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
-        _log(findings)
+        for name, finding in findings:
+            if finding.status != "ok":
+                typer.echo(f"{finding.status} {name}: {finding.found}. {finding.fix}", err=True)
         emit({**{status: counts[status] for status in COLOURS}, "checks": [f.as_json(name) for name, f in findings]})
     else:
         _show(findings)
@@ -54,12 +50,6 @@ def doctor(
         os._exit(counts["failure"] > 0)
     if counts["failure"]:
         raise typer.Exit(1)
-
-
-def _log(findings: Found) -> None:
-    for name, finding in findings:
-        if finding.status != "ok":
-            sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
 
 
 def _show(findings: Found) -> None:
@@ -80,44 +70,31 @@ def _show(findings: Found) -> None:
 @plan.command("backfill")
 def backfill(
     corpus: CorpusName,
-    first: Annotated[str, typer.Option("--from", help="the first month of the backfill, YYYY-MM")],
-    last: Annotated[str, typer.Option("--to", help="the last month of the backfill, YYYY-MM")],
+    first: Annotated[str, option("the first month of the backfill, YYYY-MM", "--from")],
+    last: Annotated[str, option("the last month of the backfill, YYYY-MM", "--to")],
     as_json: AsJson = False,
 ) -> None:
     """Estimate runs, requests, time, cost and disk space of a backfill, and list the Dags that it triggers."""
     from pipelines.operate import backfill as planned
 
     made = planned.plan(Settings.from_env(), corpus=corpus, first=first, last=last, root=project_root())
-    if as_json:
-        emit(made)
-    else:
-        planned.show(made)
+    show(made, planned.lines(made), as_json=as_json)
 
 
 @plan.command("finetune")
 def finetune(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="a model of kind sft in section models of catalogue.yaml",
-            callback=named("model", "models"),
-            autocompletion=suggested("models"),
-        ),
-    ],
+    model: Annotated[str, argument("a model of kind sft in section models of catalogue.yaml", **checked("model"))],
     gpus: Annotated[
-        int | None, typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1)
+        int | None, option("the number of GPUs; default: as many of --memory GB as are needed", min=1)
     ] = None,
-    memory: Annotated[float, typer.Option(help="the memory of one GPU in GB", min=1)] = 80,
+    memory: Annotated[float, option("the memory of one GPU in GB", min=1)] = 80,
     as_json: AsJson = False,
 ) -> None:
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
     from pipelines.train import preflight
 
-    required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
-    if as_json:
-        emit(required.as_json())
-    else:
-        typer.echo("\n".join(required.lines()))
+    required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * 10**9))
+    show(required.as_json(), required.lines(), as_json=as_json)
 
 
 @plan.command("cost")
@@ -125,9 +102,7 @@ def cost(
     corpus: CorpusName,
     step: Annotated[
         list[str] | None,
-        typer.Option(
-            help="votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"
-        ),
+        option("votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"),
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
@@ -139,10 +114,7 @@ def cost(
 @plan.command("profile")
 def profile(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROFILE", help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027"
-        ),
+        str, argument("a profile whose name begins with the paper's: figsim, cradle, or cradle-2027", "PROFILE")
     ],
     as_json: AsJson = False,
 ) -> None:

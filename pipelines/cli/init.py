@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from pipelines.cli.options import option
 from pipelines.cli.shared import doing, emit
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams, ConfigError
@@ -39,8 +42,8 @@ ASKED = {
 }
 
 
-def _database(what: str, *, variable: str) -> Any:
-    return typer.Option(help=f"database address of {what}; with a password, set {variable} instead")
+def _database(what: str, name: str) -> Any:
+    return option(f"database address of {what}; with a password, set CORPUS_{name}_URL instead")
 
 
 @app.command(rich_help_panel="Repository")
@@ -48,61 +51,45 @@ def init(
     *,
     profile: Annotated[
         str | None,
-        typer.Option(
-            help="profile (parameters that differ from params.yaml): a name in profiles/ or a YAML file; --source to "
+        option(
+            "profile (parameters that differ from params.yaml): a name in profiles/ or a YAML file; --source to "
             "--budget, if given, are written to it"
         ),
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help=f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
+        list[str] | None, option(f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
     ] = None,
     subreddits: Annotated[
-        list[str] | None,
-        typer.Option(help="subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus"),
+        list[str] | None, option("subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus")
     ] = None,
-    first_month: Annotated[
-        list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
-    ] = None,
-    last_month: Annotated[
-        list[str] | None, typer.Option(help=f"last month to collect, or null for no end; {PER_CORPUS}")
-    ] = None,
+    first_month: Annotated[list[str] | None, option(f"first month to collect, YYYY-MM; {PER_CORPUS}")] = None,
+    last_month: Annotated[list[str] | None, option(f"last month to collect, or null for no end; {PER_CORPUS}")] = None,
     labellers: Annotated[
-        str | None,
-        typer.Option(help="the models that label posts: names in section labellers of catalogue.yaml, by comma"),
+        str | None, option("the models that label posts: names in section labellers of catalogue.yaml, by comma")
     ] = None,
-    budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
-    repo: Annotated[
-        str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
-    ] = None,
-    remote: Annotated[
-        str | None, typer.Option(help="path or address of the DVC remote that stores the corpus's data")
-    ] = None,
-    vault_url: Annotated[str | None, _database("the vault (encryption keys)", variable="CORPUS_VAULT_URL")] = None,
-    answers_url: Annotated[str | None, _database("the labellers' answers", variable="CORPUS_ANSWERS_URL")] = None,
-    refresh_url: Annotated[
-        str | None, _database("refreshed posts that wait for their month", variable="CORPUS_REFRESH_URL")
-    ] = None,
+    budget: Annotated[float | None, option("spending limit for remote labellers in US dollars")] = None,
+    repo: Annotated[str | None, option("path or git address of the corpus repository to create or adopt")] = None,
+    remote: Annotated[str | None, option("path or address of the DVC remote that stores the corpus's data")] = None,
+    vault_url: Annotated[str | None, _database("the vault (encryption keys)", "VAULT")] = None,
+    answers_url: Annotated[str | None, _database("the labellers' answers", "ANSWERS")] = None,
+    refresh_url: Annotated[str | None, _database("refreshed posts that wait for their month", "REFRESH")] = None,
     ethics: Annotated[
         str | None,
-        typer.Option(
-            help="the ethics approval of the sources: the board and its reference, or who decided that none is needed; "
+        option(
+            "the ethics approval of the sources: the board and its reference, or who decided that none is needed; "
             "without it nothing is read"
         ),
     ] = None,
-    journal_url: Annotated[
-        str | None, _database("the journal of decisions about models", variable="CORPUS_JOURNAL_URL")
-    ] = None,
+    journal_url: Annotated[str | None, _database("the journal of decisions about models", "JOURNAL")] = None,
     env_file: Annotated[
-        Path | None,
-        typer.Option(help="write the addresses given by the other options to this file, as CORPUS_* variables"),
+        Path | None, option("write the addresses given by the other options to this file, as CORPUS_* variables")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
-    ] = False,
+    dry_run: Annotated[bool, option("print the files that would be written; change nothing", "--dry-run")] = False,
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import load
+    from pipelines.workspace.address import local_path
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
@@ -110,9 +97,9 @@ def init(
     if not Path("params.yaml").exists():
         raise ConfigError("NotARepository", path=Path.cwd().name)
     # absolute, because the file of addresses is read elsewhere
-    given = {
-        name: _absolute(value) if name in ("repo", "remote") else value for name, value in addresses.items() if value
-    }
+    given = {name: value for name, value in addresses.items() if value}
+    for name in given.keys() & {"repo", "remote"}:
+        given[name] = str(path.resolve() if (path := local_path(given[name])) else given[name])
     settings = Settings.from_env().model_copy(update=given)
     params = load()
     values = {"source": source, "subreddits": subreddits, "first_month": first_month, "last_month": last_month}
@@ -147,31 +134,24 @@ class Beginning:
         corpora = {}
         for corpus, known in params.corpora.items():
             asked = {
-                "source": (
-                    f"{corpus}: source (dump, reddit, arctic_shift, or several joined by commas)",
-                    ",".join(known.sources),
-                ),
-                "subreddits": (f"{corpus}: subreddits, joined by commas", ",".join(known.subreddits)),
-                "first_month": (f"{corpus}: first month", known.first_month),
-                "last_month": (f"{corpus}: last month, or null", known.last_month or "null"),
+                "source": ("source (dump, reddit, arctic_shift, or several joined by commas)", ",".join(known.sources)),
+                "subreddits": ("subreddits, joined by commas", ",".join(known.subreddits)),
+                "first_month": ("first month", known.first_month),
+                "last_month": ("last month, or null", known.last_month or "null"),
             }
-            corpora[corpus] = {key: _value(key, typer.prompt(text, default=old)) for key, (text, old) in asked.items()}
-        ethics = typer.prompt(
-            "Ethics approval: the board and its reference, or who decided that none is needed", default=""
-        )
+            corpora[corpus] = {
+                key: _value(key, typer.prompt(f"{corpus}: {text}", default=old)) for key, (text, old) in asked.items()
+            }
+        board = "Ethics approval: the board and its reference, or who decided that none is needed"
+        ethics = typer.prompt(board, default="").strip() or None
         labellers = typer.prompt("Labellers of posts", default=",".join(params.votes.labellers))
         budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
-        others = {
-            name: typer.prompt(text, default=getattr(settings, name)) for name, text in ASKED.items() if name != "repo"
-        }
+        fields = [field for field in ASKED if field != "repo"]
+        others = {field: typer.prompt(ASKED[field], default=getattr(settings, field)) for field in fields}
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         env = typer.prompt("File for these addresses", default=str(folder / "crisis-corpus" / "corpus.env"))
-        return Beginning(
-            settings.model_copy(update=others),
-            Choices(corpora, _names(labellers), budget, ethics.strip() or None),
-            name,
-            Path(env),
-        )
+        choices = Choices(corpora, _names(labellers), budget, ethics)
+        return Beginning(settings.model_copy(update=others), choices, name, Path(env))
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
         """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
@@ -194,17 +174,17 @@ class Beginning:
                     typer.echo(f"--- {file}\n{content}")
             action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
             return {"commit": None, "would": action}
-        with_profile = _written(Path(profile), text) if text and profile else None
-        try:
+        with ExitStack() as undo:
+            if text and profile:
+                if not Path(profile).exists():
+                    undo.callback(Path(profile).unlink)
+                new_profile.write_profile(Path(profile), text)
             commit = repository.init(self.settings, checkout=checkout, profile=profile)
-        except BaseException:
-            if with_profile:
-                with_profile.unlink()
-            raise
+            undo.pop_all()
         if self.env_file:
             new_profile.write_env(self.env_file, env)
-        _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
-        _next_steps(self.settings, params=params, choices=self.choices, env_file=self.env_file)
+        edited = [path for path in repository.uncommitted(checkout) if not text or path != profile]
+        self._next_steps(params, edited=edited)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -218,18 +198,34 @@ class Beginning:
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
         return env_text(values, secrets=sorted(keys))
 
+    def _next_steps(self, params: Params, *, edited: Sequence[str]) -> None:
+        from pipelines.workspace import parameters
+
+        if edited:
+            more = "" if len(edited) < 4 else f" and {len(edited) - 3} more"
+            typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
+        if findings := _examined(self.settings):
+            typer.echo("\n".join(["Findings of `corpus doctor`, to fix before the first month:", *findings]), err=True)
+        chosen = (name for name, fields in self.choices.corpora.items() if "subreddits" in fields)
+        corpus = next(chosen, next(iter(params.corpora)))
+        month = parameters.show(self.settings, section=f"corpora.{corpus}.first_month")
+        steps = [f"set -a; . {self.env_file}; set +a"] if self.env_file else []
+        # a trial reads a dump to its last byte, which may take hours, so it is left to the person
+        steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
+        typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
+
 
 def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the fields of corpora that options give, such as ``memes=dump`` or ``dump``."""
     fields_of: dict[str, dict[str, Any]] = {}
     names = list(corpora)
     for field, options in values.items():
-        for option in options or ():
-            corpus, equals, value = option.partition("=")
+        for text in options or ():
+            corpus, equals, value = text.partition("=")
             if equals and corpus not in names:
                 raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
             for name in [corpus] if equals else names:
-                fields_of.setdefault(name, {})[field] = _value(field, value if equals else option)
+                fields_of.setdefault(name, {})[field] = _value(field, value if equals else text)
     return fields_of
 
 
@@ -243,16 +239,7 @@ def _names(text: str | None) -> list[str]:
     return [name for part in (text or "").split(",") if (name := part.strip())]
 
 
-def _absolute(place: str) -> str:
-    from pipelines.workspace.address import local_path
-
-    path = local_path(place)
-    return str(path.resolve()) if path else place
-
-
 def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
-    from urllib.parse import urlsplit
-
     for name, value in addresses.items():
         if value and "://" in value and urlsplit(value).password:
             option = f"--{name.replace('_', '-')}"
@@ -262,41 +249,10 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
 
 def _check_env_file(path: Path, *, checkout: Path) -> None:
     if path.resolve().is_relative_to(checkout.resolve()):
-        raise BadParams(
-            where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"
-        )
+        detail = "is inside the checkout; give a path outside, as it may hold passwords"
+        raise BadParams(where="--env-file", detail=detail)
     if path.exists():
         raise ConfigError("FileExists", path=path)
-
-
-def _written(path: Path, text: str) -> Path | None:
-    from pipelines.core.config.new_profile import write_profile
-
-    new = not path.exists()
-    write_profile(path, text)
-    return path if new else None
-
-
-def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
-    edited = [path for path in paths if path != written]
-    if edited:
-        more = "" if len(edited) < 4 else f" and {len(edited) - 3} more"
-        typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
-
-
-def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
-    from pipelines.workspace import parameters
-
-    findings = _examined(settings)
-    if findings:
-        typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
-    chosen = (name for name, fields in choices.corpora.items() if "subreddits" in fields)
-    corpus = next(chosen, next(iter(params.corpora)))
-    month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
-    steps = [f"set -a; . {env_file}; set +a"] if env_file else []
-    # a trial reads a dump to its last byte, which may take hours, so it is left to the person
-    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
-    typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
 
 
 def _examined(settings: Settings) -> list[str]:

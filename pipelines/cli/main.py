@@ -20,26 +20,11 @@ from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from pipelines.cli import annotate, backup, collect, doctor, init, registry, release, repository, takedown, train
 from pipelines.cli.airflow import app as airflow
-from pipelines.cli.annotate import app as annotate
-from pipelines.cli.annotate import rounds
-from pipelines.cli.backup import app as backup
-from pipelines.cli.backup import vault
-from pipelines.cli.collect import app as collect
-from pipelines.cli.doctor import app as doctor
-from pipelines.cli.doctor import plan
-from pipelines.cli.export import app as export
-from pipelines.cli.init import app as init
-from pipelines.cli.label import app as label
-from pipelines.cli.registry import app as registry
-from pipelines.cli.release import app as release
-from pipelines.cli.repository import app as repository
-from pipelines.cli.repository import params
-from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
-from pipelines.cli.takedown import app as privacy
-from pipelines.cli.takedown import takedowns
+from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
+from pipelines.cli.shared import doing, emit, require_mlflow
 from pipelines.cli.task import app as task
-from pipelines.cli.train import app as train
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -104,9 +89,7 @@ app = typer.Typer(cls=UserCommandsFirst, no_args_is_help=True, pretty_exceptions
 
 @app.callback()
 def corpus(
-    version: Annotated[
-        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, option("print the version", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Define the options of `corpus` itself."""
 
@@ -128,7 +111,7 @@ def track(corpus: CorpusName) -> None:
 def status(
     as_json: AsJson = False,
     write: Annotated[
-        bool, typer.Option("--write", help="write the summary that the Corpus page of Airflow reads; print nothing")
+        bool, option("write the summary that the Corpus page of Airflow reads; print nothing", "--write")
     ] = False,
 ) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""
@@ -143,19 +126,22 @@ def status(
         gathered = numbers.gather(Settings.from_env())
     if as_json:
         emit(gathered)
-    else:
-        numbers.show(gathered)
+        return
+    from rich.console import Console
+
+    Console().print(numbers.table(gathered))
 
 
-for layer in (init, repository, backup, collect, annotate, label, train, registry, privacy, doctor):
+layers = (init.app, repository.app, backup.app, collect.app, annotate.app, train.app, registry.app)
+for layer in (*layers, takedown.app, doctor.app):
     app.add_typer(layer)
-app.add_typer(params, name="params", rich_help_panel="Repository")
-app.add_typer(plan, name="plan", rich_help_panel="Repository")
-app.add_typer(release, name="release", rich_help_panel="Release")
-app.add_typer(export, name="export", rich_help_panel="Release")
-app.add_typer(rounds, name="round", rich_help_panel="Annotate")
-app.add_typer(vault, name="vault", rich_help_panel="Privacy")
-app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
+app.add_typer(repository.params, name="params", rich_help_panel="Repository")
+app.add_typer(doctor.plan, name="plan", rich_help_panel="Repository")
+app.add_typer(release.app, name="release", rich_help_panel="Release")
+app.add_typer(release.export, name="export", rich_help_panel="Release")
+app.add_typer(annotate.rounds, name="round", rich_help_panel="Annotate")
+app.add_typer(backup.vault, name="vault", rich_help_panel="Privacy")
+app.add_typer(takedown.takedowns, name="takedown", rich_help_panel="Privacy")
 app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
 app.add_typer(task, name="task", rich_help_panel=STEPS)
 

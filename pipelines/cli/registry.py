@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
+from pipelines.cli.options import (
     STAGES,
     STEPS,
     Approval,
     AsJson,
     CorpusName,
-    Decider,
     Person,
     PersonIfAny,
     Reason,
     ReasonIfAny,
     RunOfApproval,
-    doing,
-    emit,
-    login,
-    named,
-    open_registry,
-    require_mlflow,
-    run_stage,
-    summarised,
+    argument,
+    checked,
+    option,
 )
+from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage, summarised
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 
@@ -54,13 +49,9 @@ def _registered(context: typer.Context, value: Any) -> Any:
     return value
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help=MODELS, callback=_registered)]
-Version = Annotated[
-    int, typer.Argument(metavar="VERSION", min=1, help="the number of a version of this model, such as 3")
-]
-Base = Annotated[
-    str | None, typer.Option(help="the corpus commit from which data and models are read; default: the newest")
-]
+Name = Annotated[str, argument(MODELS, "NAME", callback=_registered)]
+Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
+Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
 
 @app.command(rich_help_panel="Registry")
@@ -68,13 +59,10 @@ Base = Annotated[
 def register(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...", help="a model to register; default: all models of --corpus", callback=_registered
-        ),
+        argument("a model to register; default: all models of --corpus", "[NAME]...", callback=_registered),
     ] = None,
     corpus: Annotated[
-        str | None,
-        typer.Option(help="register all models of this corpus, memes or posts", callback=named("corpus", "corpora")),
+        str | None, option("register all models of this corpus, memes or posts", **checked("corpus"))
     ] = None,
     base: Base = None,
     who: Person = "corpus register",
@@ -84,22 +72,23 @@ def register(
     from crisis_corpus.versions import NAMES
     from pipelines.packaging import register as stage
 
-    settings, chosen_names = Settings.from_env(), names or _names(corpus)
+    if not names and corpus is None:
+        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
+    settings = Settings.from_env()
     if not settings.mlflow_tracking_uri:
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     registered: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
-    for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
-        same = list(group)
+    chosen_names = names or [name for name, (of, _) in NAMES.items() if of == corpus]
+    for same in (list(group) for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0])):
         with open_registry(settings, name=same[0], base=base) as context:
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                    registered.setdefault(name, []).append(
-                        {"version": version.version, "model": chosen.model, "new": new}
-                    )
+                    line = {"version": version.version, "model": chosen.model, "new": new}
+                    registered.setdefault(name, []).append(line)
     emit({"registered": registered})
 
 
@@ -125,24 +114,21 @@ def promote(
     approval: Approval = None,
     run: RunOfApproval = "",
     base: Base = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="evaluate the version without promoting it; write nothing")
-    ] = False,
+    dry_run: Annotated[bool, option("evaluate the version without promoting it; write nothing", "--dry-run")] = False,
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="promote nothing; cancel the unfinished change of this model's champion")
+        bool, option("promote nothing; cancel the unfinished change of this model's champion", "--abandon")
     ] = False,
 ) -> None:
     """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
     from pipelines.promotion import promote as moves
 
     decision = Decider.from_options(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
-    options: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with open_registry(Settings.from_env(), name=name, base=base) as context:
+        options: dict[str, Any] = {"who": decision.who, "why": decision.why, "context": context}
         if abandon:
-            emit(_moved(moves.abandon(name, context=context, **options)))
+            emit(_moved(moves.abandon(name, **options)))
         else:
-            options |= {"asked_by": decision.asked_by, "dry_run": dry_run}
-            emit(_moved(moves.promote(name, version, context=context, **options)))
+            emit(_moved(moves.promote(name, version, asked_by=decision.asked_by, dry_run=dry_run, **options)))
 
 
 @app.command(rich_help_panel="Registry")
@@ -159,9 +145,8 @@ def reject(
     """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.from_options(
-        who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False
-    )
+    subject = f"promote {name} {version}"
+    decision = Decider.from_options(who, why, approval=approval, run=run, subject=subject, yes=False)
     with open_registry(Settings.from_env()) as context:
         row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
@@ -175,9 +160,7 @@ def rollback(
     why: Reason,
     leaving: Annotated[
         int | None,
-        typer.Option(
-            help="roll back only if this version is champion, so that a repeated command does not go further back"
-        ),
+        option("roll back only if this version is champion, so that a repeated command does not go further back"),
     ] = None,
 ) -> None:
     """Make the previous champion (promoted version) of a model the champion again."""
@@ -200,17 +183,15 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 @app.command(rich_help_panel="Registry")
 def registry(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="the registered model to show; default: all", callback=_registered),
+        str | None, argument("the registered model to show; default: all", "[NAME]", callback=_registered)
     ] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
-        int | None,
-        typer.Option(help="list only the ids of the records on which this version (number) of model NAME was trained"),
+        int | None, option("list only the ids of the records on which this version (number) of model NAME was trained")
     ] = None,
     versions_of: Annotated[
-        list[str] | None, typer.Option(help="list only the model versions that were trained on the record with this id")
+        list[str] | None, option("list only the model versions that were trained on the record with this id")
     ] = None,
 ) -> None:
     """Show each model's versions, their aliases, and the decisions about them with reasons and scores."""
@@ -247,14 +228,12 @@ def batch_predict(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Registry")
 def subscribe(
     url: Annotated[
-        str | None,
-        typer.Argument(metavar="[URL]", help="the URL to which webhooks are sent; default: list the subscriptions"),
+        str | None, argument("the URL to which webhooks are sent; default: list the subscriptions", "[URL]")
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="send webhooks about this registered model only; default: all", callback=_registered),
+        str | None, option("send webhooks about this registered model only; default: all", callback=_registered)
     ] = None,
-    remove: Annotated[str | None, typer.Option(help="remove the webhook subscription with this id")] = None,
+    remove: Annotated[str | None, option("remove the webhook subscription with this id")] = None,
 ) -> None:
     """Subscribe a URL to webhooks about champion changes and drift; their signing secret is printed only now."""
     from pipelines.registry.webhook import check
@@ -287,14 +266,6 @@ def _watch() -> Iterator[Watch]:
         yield Watch.open(journal)
 
 
-def _names(corpus: str | None) -> list[str]:
-    from crisis_corpus.versions import NAMES
-
-    if corpus is None:
-        raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
-    return [name for name, (of, _) in NAMES.items() if of == corpus]
-
-
 def _moved(moved: Moved) -> dict[str, Any]:
     summary = {"name": moved.name, "champion": moved.champion, "already": moved.already}
     if moved.row is not None:
@@ -320,12 +291,5 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:
     from pipelines.promotion.gate import summary
 
-    return {
-        "name": verdict.name,
-        "version": verdict.version,
-        "champion": verdict.champion,
-        "passed": verdict.passed,
-        "reasons": list(verdict.reasons),
-        "figures": verdict.figures,
-        "text": summary(verdict),
-    }
+    names = ("name", "version", "champion", "passed", "reasons", "figures")
+    return {name: getattr(verdict, name) for name in names} | {"text": summary(verdict)}

@@ -1,39 +1,43 @@
-"""Define the commands that draft, approve, list and update releases."""
+"""Define the commands that draft, approve, list and update releases, and write, push and list copies for a hub."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import (
+from pipelines.cli.options import (
     Approval,
+    AsJson,
     CorpusName,
-    Decider,
     Person,
     PersonIfAny,
     Reason,
     ReasonIfAny,
     RunOfApproval,
-    doing,
-    emit,
-    open_vault,
-    opened,
-    summarised,
+    Yes,
+    argument,
+    group,
+    option,
 )
+from pipelines.cli.registry import Name as ModelName
+from pipelines.cli.registry import Version
+from pipelines.cli.shared import Decider, confirm, decided, doing, emit, open_registry, open_vault, opened, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Draft, approve and update releases: packages of labels and ids, without the content of posts.",
-)
+if TYPE_CHECKING:
+    from pipelines.release.export.hub import Hub
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, such as memes-2026-1")]
+app = group("Draft, approve and update releases: packages of labels and ids, without the content of posts.")
+
+Name = Annotated[str, argument("the release's name, such as memes-2026-1", "NAME")]
 
 
 @app.command("make")
@@ -41,11 +45,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, s
 def make(
     corpus: CorpusName,
     name: Name,
-    to: Annotated[
-        Path | None, typer.Option(help="the folder of the release package; default: CORPUS_HOME/releases/NAME")
-    ] = None,
+    to: Annotated[Path | None, option("the folder of the release package; default: CORPUS_HOME/releases/NAME")] = None,
 ) -> None:
     """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
+    from crisis_corpus.versions import RegistryUnavailable
+    from pipelines.registry import mlflow_pages
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -53,25 +57,12 @@ def make(
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
-        options: dict[str, Any] = {
-            "params": params,
-            "settings": settings,
-            "vault": vault,
-            "now": now(),
-            "root": clone.path,
-            "to": to,
-        }
-        made = package.run(corpus, terms=params.release, name=name, **options)
-    emit(made | {"links": _links(settings, corpus=corpus, commit=made["commit"])})
-
-
-def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
-    from crisis_corpus.versions import RegistryUnavailable
-    from pipelines.registry import mlflow_pages
-
+        options: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": clone.path}
+        made = package.run(corpus, terms=params.release, name=name, now=now(), to=to, **options)
+    links = {"commit": made["commit"]}
     with suppress(RegistryUnavailable):
-        return {"commit": commit, **mlflow_pages.of_commit(settings, corpus=corpus, commit=commit)}
-    return {"commit": commit}
+        links |= mlflow_pages.of_commit(settings, corpus=corpus, commit=made["commit"])
+    emit(made | {"links": links})
 
 
 @app.command("approve")
@@ -97,16 +88,16 @@ def retire(name: Name, who: Person, why: Reason) -> None:
     emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
-Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="the number of a request for the release")]
+Number = Annotated[int, argument("the number of a request for the release", "NUMBER", min=1)]
 
 
 @app.command("request")
 @summarised()
 def request(
     name: Name,
-    researcher: Annotated[str, typer.Option("--for", help="the researcher who asks, by name")],
-    institution: Annotated[str, typer.Option(help="the institution at which they work")],
-    purpose: Annotated[str, typer.Option(help="the academic, non-commercial purpose, in one line")],
+    researcher: Annotated[str, option("the researcher who asks, by name", "--for")],
+    institution: Annotated[str, option("the institution at which they work")],
+    purpose: Annotated[str, option("the academic, non-commercial purpose, in one line")],
 ) -> None:
     """Enter a researcher's request for a release into its register."""
     from pipelines.release import access
@@ -123,7 +114,7 @@ def grant(
     who: Person,
     why: Reason,
     expires: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], help="the last day before which the release may be handed over")
+        datetime, option("the last day before which the release may be handed over", formats=["%Y-%m-%d"])
     ],
 ) -> None:
     """Grant a request for a release until a day."""
@@ -145,9 +136,7 @@ def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
 @app.command("hand-over")
 @summarised()
 def hand_over(
-    name: Name,
-    number: Number,
-    to: Annotated[Path, typer.Option(help="a new folder for the package and, apart from it, the key")],
+    name: Name, number: Number, to: Annotated[Path, option("a new folder for the package and, apart from it, the key")]
 ) -> None:
     """Copy an approved release and its key for a researcher whose request is granted."""
     from pipelines.release import access
@@ -156,9 +145,7 @@ def hand_over(
 
 
 @app.command("requests")
-def requests(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one release; default: all")] = None,
-) -> None:
+def requests(name: Annotated[str | None, argument("one release; default: all", "[NAME]")] = None) -> None:
     """List the requests for releases with the decisions and the days on which a release was handed over."""
     from pipelines.release import access
 
@@ -176,10 +163,7 @@ def list_() -> None:
 @app.command("refresh")
 def refresh(
     at_once: Annotated[
-        bool,
-        typer.Option(
-            "--at-once", help="remove all deleted records now, before their scheduled day and however few they are"
-        ),
+        bool, option("remove all deleted records now, before their scheduled day and however few they are", "--at-once")
     ] = False,
 ) -> None:
     """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""
@@ -187,3 +171,102 @@ def refresh(
 
     with opened() as (settings, vault):
         emit({"releases": removal.refresh(settings=settings, vault=vault, now=now(), at_once=at_once)})
+
+
+export = group(
+    "Write a release or a model as a folder for the Hugging Face Hub; push, list and remove copies on the Hub."
+)
+
+Repo = Annotated[str, option("the repository on the Hub that it is for: OWNER/NAME", "--repo")]
+To = Annotated[Path, option("a new or empty folder to write to", "--to")]
+Send = Annotated[bool, option("change the Hub; without this option, only print what would be changed", "--send")]
+
+
+@export.command("release")
+def release(name: Name, repo: Repo, to: To) -> None:
+    """Write an approved release as a dataset folder: card, Croissant, a Parquet file for each split, its package."""
+    from pipelines.release.export import release_folder
+
+    with opened() as (settings, vault):
+        emit(release_folder.run(name, repo=repo, to=to, settings=settings, vault=vault, now=now()))
+
+
+@export.command("model")
+def model(name: ModelName, version: Version, repo: Repo, to: To) -> None:
+    """Write a registered model version as a model folder: card, safetensors, settings, tokenizer and licence."""
+    from pipelines.release.export import model_folder
+
+    with open_registry(Settings.from_env()) as context:
+        emit(model_folder.run(name, version, repo=repo, to=to, context=context))
+
+
+@export.command("push")
+def push(
+    folder: Annotated[Path, argument("a folder that `corpus export` wrote", "FOLDER")],
+    *,
+    send: Send = False,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    yes: Yes = False,
+) -> None:
+    """Print which files of a folder would be sent to the Hub; with --send, replace the repository's content by them."""
+    with _opened() as hub:
+        planned = hub.plan(folder)
+        if not send:
+            emit(planned | {"sent": False})
+            return
+        person, reason = decided(who, why)
+        count, place = len(planned["files"]), f"{planned['repo']} on {planned['hub']}"
+        confirm(f"sends {count} files to {place} and deletes all earlier files there", count=count, yes=yes)
+        with doing("sending the files"):
+            emit(hub.push(folder, who=person, why=reason) | {"sent": True})
+
+
+@export.command("remove")
+def remove(
+    repo: Annotated[str, argument("a repository that was pushed from here", "OWNER/NAME")],
+    kind: Annotated[str, option("the kind of repository: dataset or model")] = "dataset",
+    *,
+    send: Send = False,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    yes: Yes = False,
+) -> None:
+    """Print which repository would be deleted from the Hub; with --send, delete it with its history."""
+    if kind not in ("dataset", "model"):
+        raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
+    options: dict[str, Any] = {"kind": kind}
+    with _opened() as hub:
+        planned = hub.remove(repo, who="", why="", send=False, **options)
+        if not send:
+            emit(planned)
+            return
+        person, reason = decided(who, why)
+        confirm(f"deletes the repository {repo} on {planned['hub']} with its history", count=1, yes=yes)
+        emit(hub.remove(repo, who=person, why=reason, **options))
+
+
+@export.command("list")
+def list_copies(as_json: AsJson = False) -> None:
+    """List the copies on the Hub, which of them are outdated, and the commands that replace or remove them."""
+    with _opened() as hub:
+        listed = hub.listing()
+    if as_json:
+        emit({"copies": [asdict(copy) for copy in listed]})
+        return
+    for copy in listed:
+        typer.echo(f"{copy.hub} {copy.kind} {copy.repo}: {copy.of}, {copy.state}{f': {copy.why}' if copy.why else ''}")
+        if copy.do:
+            typer.echo(f"  {copy.do}")
+    if not listed:
+        typer.echo("The journal has no copies on the Hub.")
+
+
+@contextmanager
+def _opened() -> Iterator[Hub]:
+    from pipelines.registry.journal import Journal
+    from pipelines.release.export.hub import Hub
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault, Journal.of(settings) as journal:
+        yield Hub(settings, journal, vault, now())

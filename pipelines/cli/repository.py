@@ -6,40 +6,33 @@ import getpass
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.cli.airflow import tell_airflow
-from pipelines.cli.shared import AsJson, Person, Reason, doing, emit, empty_folder
+from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
+from pipelines.cli.shared import doing, emit, empty_folder
 from pipelines.core.config.params_text import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
     from pipelines.workspace.merge import Difference
-    from pipelines.workspace.parameters import Changed
 
 
-params = typer.Typer(
-    no_args_is_help=True, help="Show and change the parameters of the corpus: params.yaml on the corpus branch."
-)
+params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
 
-ChangeReason = Annotated[str, typer.Option(help="the reason for the change; written to its commit")]
-By = Annotated[
-    str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="check and print the change of parameters without committing it")
-]
+ChangeReason = Annotated[str, option("the reason for the change; written to its commit")]
+By = Annotated[str | None, option("the person who makes the change; default: git's user.name and user.email")]
+DryRun = Annotated[bool, option("check and print the change of parameters without committing it", "--dry-run")]
 
 
 @params.command()
 def show(
-    section: Annotated[
-        str | None, typer.Argument(help="print only this section or parameter, such as sample.memes")
-    ] = None,
+    section: Annotated[str | None, argument("print only this section or parameter, such as sample.memes")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the parameters of the corpus branch, or those of one section."""
@@ -63,41 +56,32 @@ def diff(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from pipelines.workspace import parameters
+    from pipelines.workspace.merge import MISSING
 
     rows = parameters.diff(Settings.from_env())
     if as_json:
-        emit([_row(row) for row in rows])
+        emit(
+            [
+                {name: value for name, value in vars(row).items() if value is not MISSING and name != "record"}
+                | {"by_person": row.by_person, "record": row.record and asdict(row.record)}
+                for row in rows
+            ]
+        )
         return
-    table = Table(
-        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "Reason"
-    )
+    parameter = Column("Parameter", overflow="fold", min_width=24)
+    table = Table(parameter, "Default", "Profile", "Set", "By", "When", "Reason")
     for row in rows:
-        record = row.record
-        history = (record.who, record.when[:10], record.reason) if record else ("", "", "")
-        if row.by_person and not record:
-            history = ("not recorded", "", "")
+        record, unknown = row.record, "not recorded" if row.by_person else ""
+        history = (record.who, record.when[:10], record.reason) if record else (unknown, "", "")
         cells = (row.default, row.profile, row.present if row.by_person else "")
-        table.add_row(row.key, *map(_short, cells), *history)
+        table.add_row(row.key, *(cell if isinstance(cell, str) else repr(cell) for cell in cells), *history)
     Console().print(table)
-
-
-def _row(row: Any) -> dict[str, Any]:
-    from pipelines.workspace.merge import MISSING
-
-    values = {"default": row.default, "profile": row.profile, "present": row.present}
-    record = {"who": row.record.who, "when": row.record.when, "reason": row.record.reason} if row.record else None
-    shown = {name: value for name, value in values.items() if value is not MISSING}
-    return {"key": row.key, **shown, "by_person": row.by_person, "record": record}
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
 
 
 @params.command("set")
 def set_value(
-    key: Annotated[str, typer.Argument(help="the parameter's dotted name, such as sample.memes.size")],
-    value: Annotated[str, typer.Argument(help="the new value as YAML: 900, true, null, [a, b], {member: 1}")],
+    key: Annotated[str, argument("the parameter's dotted name, such as sample.memes.size")],
+    value: Annotated[str, argument("the new value as YAML: 900, true, null, [a, b], {member: 1}")],
     reason: ChangeReason,
     by: By = None,
     dry_run: DryRun = False,
@@ -115,7 +99,7 @@ def set_value(
 
 @params.command()
 def apply(
-    file: Annotated[Path, typer.Argument(help="a YAML file of parameters by section, like the files in profiles/")],
+    file: Annotated[Path, argument("a YAML file of parameters by section, like the files in profiles/")],
     reason: ChangeReason,
     by: By = None,
     dry_run: DryRun = False,
@@ -133,31 +117,21 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
         raise BadParams(where="--reason", detail="is empty")
     settings = Settings.from_env()
     changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
-    tell(("set", changed.differences))
-    _tell_stages(changed)
+    tell("set", changed.differences)
+    below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
+    unread = "No stage reads it; it applies from the next collected month, annotation round or deletion sweep."
+    told = f"Stages that run again: {', '.join(changed.stages)}{below}." if changed.stages else unread
+    typer.echo(told if changed.differences else "Nothing differs.", err=True)
     if changed.commit:
         tell_airflow(settings)
     keys = [difference.key for difference in changed.differences]
     emit({"commit": changed.commit, "changed": keys, "to_run": changed.stages, "below": changed.below})
 
 
-def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
-    """Print changed parameters on stderr; each group is a word, such as ``set``, and the parameters it applies to."""
-    for word, differences in groups:
-        for difference in differences:
-            typer.echo(f"{word}: {difference}", err=True)
-
-
-def _tell_stages(changed: Changed) -> None:
-    if not changed.differences:
-        typer.echo("Nothing differs.", err=True)
-    elif changed.stages:
-        below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
-        typer.echo(f"Stages that run again: {', '.join(changed.stages)}{below}.", err=True)
-    else:
-        typer.echo(
-            "No stage reads it; it applies from the next collected month, annotation round or deletion sweep.", err=True
-        )
+def tell(word: str, differences: Iterable[Difference]) -> None:
+    """Print changed parameters on stderr, after a word such as ``set``."""
+    for difference in differences:
+        typer.echo(f"{word}: {difference}", err=True)
 
 
 def _who() -> str:
@@ -178,13 +152,11 @@ app = typer.Typer()
 def upgrade(
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            help="a parameter's dotted name: if corpus and newer code both changed it, keep the corpus's value"
-        ),
+        option("a parameter's dotted name: if corpus and newer code both changed it, keep the corpus's value"),
     ] = None,
     take: Annotated[
         list[str] | None,
-        typer.Option(help="a parameter's dotted name: if corpus and newer code both changed it, take the code's value"),
+        option("a parameter's dotted name: if corpus and newer code both changed it, take the code's value"),
     ] = None,
 ) -> None:
     """Upgrade the corpus branch to this checkout's HEAD: merge the code, and params.yaml parameter by parameter."""
@@ -195,31 +167,24 @@ def upgrade(
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has
-        commands = "\n".join(
-            f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking
-        )
-        typer.echo(
-            f"Before the next month, state the ethics approval of each source that is read:\n{commands}", err=True
-        )
+        typer.echo("Before the next month, state the ethics approval of each source that is read:", err=True)
+        for name in lacking:
+            typer.echo(f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …', err=True)
     if upgraded is None:
         emit({"commit": None})
         return
-    params = upgraded.params
-    tell(
-        ("changed", params.changed),
-        ("kept, set by a person", params.kept),
-        ("kept, an upgrade never changes approvals and budgets", params.protected),
-    )
-    keys = {
-        f"params_{name}": [difference.key for difference in getattr(params, name)]
-        for name in ("changed", "kept", "protected")
-    }
+    keys = {}
+    words = {"kept": "kept, set by a person", "protected": "kept, an upgrade never changes approvals and budgets"}
+    for name in ("changed", "kept", "protected"):
+        differences = getattr(upgraded.params, name)
+        tell(words.get(name, name), differences)
+        keys[f"params_{name}"] = [difference.key for difference in differences]
     emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
 
 
 @app.command(rich_help_panel="Repository")
 def trust(
-    commit: Annotated[str, typer.Argument(help="the commit of the corpus repository to sign")], who: Person, why: Reason
+    commit: Annotated[str, argument("the commit of the corpus repository to sign")], who: Person, why: Reason
 ) -> None:
     """Sign a commit of the corpus repository as trusted; tasks run its code, which can read the project secret."""
     from pipelines.workspace import trust as signatures
@@ -232,10 +197,9 @@ def trust(
 
 @app.command(rich_help_panel="Repository")
 def clone(
-    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new or empty")],
+    folder: Annotated[Path, argument("the folder to clone to, which must be new or empty")],
     revision: Annotated[
-        str | None,
-        typer.Option(help="check out this older commit of the corpus, without records that were deleted since"),
+        str | None, option("check out this older commit of the corpus, without records that were deleted since")
     ] = None,
 ) -> None:
     """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""

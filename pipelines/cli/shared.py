@@ -1,4 +1,4 @@
-"""Provide arguments, output, confirmation and vault access for all commands."""
+"""Open what commands work with, print what they return, ask before something is destroyed, and tell who decides."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 import pwd
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipelines.core.config.params import FILES, load, section_names, texts_below
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 
@@ -24,124 +24,8 @@ if TYPE_CHECKING:
     from pipelines.registry.candidate import Context
     from pipelines.store.vault.vault import Vault
 
-# Help panels of the commands that people rarely run; the others come before them.
-STAGES = "Stages of dvc.yaml, run by DVC and Airflow"
-STEPS = "Steps, run by Airflow"
 # A server that takes longer to answer is treated as down.
 PROBE_SECONDS = 5.0
-
-
-def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
-    """Return a Typer callback that rejects a name of this kind if ``section`` of params.yaml does not define it."""
-
-    def check(context: typer.Context, value: Any) -> Any:
-        if not context.resilient_parsing and value is not None:
-            _require_name(value, kind=kind, section=section)
-        return value
-
-    return check
-
-
-def suggested(section: str) -> Callable[[str], list[str]]:
-    """Return a function that completes the names of a section in the shell."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
-
-    return complete
-
-
-def name_option(what: str, *, kind: str, section: str) -> Any:
-    """Return a Typer option for a name in a section of catalogue.yaml, which is checked and completed."""
-    text = f"{what}: a name in section {section} of catalogue.yaml"
-    return typer.Option(help=text, callback=named(kind, section), autocompletion=suggested(section))
-
-
-def _texts_here() -> dict[str, str]:
-    return texts_below(Path()) if Path(FILES[0]).is_file() else {}
-
-
-def _require_name(name: str, *, kind: str, section: str) -> None:
-    """Check a name against the working directory's parameters, then against those of the corpus repository."""
-    known: list[str] = []
-    for read in (_texts_here, _texts_published):
-        known += section_names(read(), section)
-        if name in known:
-            return
-    if known:
-        raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
-
-
-def _texts_published() -> dict[str, str]:
-    from pipelines.workspace.address import branches
-    from pipelines.workspace.clone import BRANCH, history
-    from pipelines.workspace.profile import texts_at
-
-    settings = Settings.from_env()
-    if BRANCH not in (branches(settings.repo) or {}):
-        return {}
-    # every task of an added corpus comes here: of a repository at a git address, only the last commit is copied
-    with history(settings, depth=1) as repository:
-        return texts_at(BRANCH, cwd=repository)
-
-
-def _not_empty(value: str | None) -> str | None:
-    if value is not None and not value.strip():
-        raise typer.BadParameter("it is empty")
-    return value
-
-
-def _person(value: str | None) -> str | None:
-    return value if _not_empty(value) is None else f"{value} ({login()})"
-
-
-def login() -> str:
-    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
-    try:
-        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
-    except KeyError:
-        return f"os:{os.getuid()}"
-
-
-def _month(value: str) -> str:
-    from pipelines.collect.month import Window
-
-    return Window.from_key(value).key
-
-
-CorpusName = Annotated[
-    str,
-    typer.Argument(
-        metavar="CORPUS",
-        help="the corpus: a name in section corpora of params.yaml, such as memes",
-        callback=named("corpus", "corpora"),
-        autocompletion=suggested("corpora"),
-    ),
-]
-Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
-Shard = Annotated[int, typer.Option(min=0, help="the shard (numbered part of the posts) to process, from 0")]
-_PERSON = typer.Option(
-    "--who", help="the person who decides; stored with the decision and your login", callback=_person
-)
-_REASON = typer.Option("--why", help="the reason for the decision; stored with it", callback=_not_empty)
-Person = Annotated[str, _PERSON]
-Reason = Annotated[str, _REASON]
-# not needed with an Approval
-PersonIfAny = Annotated[str | None, _PERSON]
-ReasonIfAny = Annotated[str | None, _REASON]
-Approval = Annotated[
-    str | None,
-    typer.Option(
-        "--approval",
-        help="the token of a decision made in Airflow (`corpus task approve`), in place of --who and --why; - reads "
-        "stdin",
-    ),
-]
-RunOfApproval = Annotated[
-    str, typer.Option("--run", help="the id of the Dag run in which the decision of --approval was made")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print the output as one JSON object")]
-Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 
 def project_root() -> Path:
@@ -157,43 +41,17 @@ def emit(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
+def show(value: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print ``value`` as one JSON object, or the lines that describe it to a person."""
+    if as_json:
+        emit(value)
+    else:
+        typer.echo("\n".join(lines))
+
+
 def say(part: str) -> None:
     """Print on stderr that a part of a long command is done."""
     typer.echo(f"{part} …", err=True)
-
-
-@dataclass(frozen=True)
-class Decider:
-    """The person who decides and their reason.
-
-    ``asked_by``: the user who started the Airflow run that asked for the decision, empty if unknown; ``None`` for a
-    decision on the command line.
-    """
-
-    who: str
-    why: str
-    asked_by: str | None = None
-
-    @classmethod
-    def from_options(
-        cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
-    ) -> Decider:
-        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
-        if approval is not None:
-            from pipelines.registry.approved import ApprovalRecord
-
-            text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
-            approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
-            return cls(approved.who, approved.why, approved.asked_by or "")
-        return cls(*decided(who, why))
-
-
-def decided(who: str | None, why: str | None) -> tuple[str, str]:
-    """Return the person and the reason of a decision on the command line; both options are required."""
-    for option, value in {"--who": who, "--why": why}.items():
-        if value is None:
-            raise typer.BadParameter("is missing", param_hint=f"'{option}'")
-    return str(who), str(why)
 
 
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
@@ -322,3 +180,55 @@ def doing(what: str) -> Iterator[None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task("", total=None)
         yield
+
+
+def login() -> str:
+    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
+    try:
+        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"os:{os.getuid()}"
+
+
+def _not_empty(value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise typer.BadParameter("it is empty")
+    return value
+
+
+def _person(value: str | None) -> str | None:
+    return value if _not_empty(value) is None else f"{value} ({login()})"
+
+
+@dataclass(frozen=True)
+class Decider:
+    """The person who decides and their reason.
+
+    ``asked_by``: the user who started the Airflow run that asked for the decision, empty if unknown; ``None`` for a
+    decision on the command line.
+    """
+
+    who: str
+    why: str
+    asked_by: str | None = None
+
+    @classmethod
+    def from_options(
+        cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
+    ) -> Decider:
+        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
+        if approval is not None:
+            from pipelines.registry.approved import ApprovalRecord
+
+            text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
+            approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
+            return cls(approved.who, approved.why, approved.asked_by or "")
+        return cls(*decided(who, why))
+
+
+def decided(who: str | None, why: str | None) -> tuple[str, str]:
+    """Return the person and the reason of a decision on the command line; both options are required."""
+    for name, value in {"--who": who, "--why": why}.items():
+        if value is None:
+            raise typer.BadParameter("is missing", param_hint=f"'{name}'")
+    return str(who), str(why)

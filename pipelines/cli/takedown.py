@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -12,30 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, opened, records, say, summarised
+from pipelines.cli.options import EXISTING, CorpusName, Yes, option
+from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.core.config.operate import Takedown
     from pipelines.registry.candidate import Context
     from pipelines.store.vault.vault import Vault
     from pipelines.takedown.receipts import TakedownRequest
-    from pipelines.takedown.selection import Criteria, Selection
+    from pipelines.takedown.selection import Criteria
 
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
-Who = Annotated[str, typer.Option(help="the requester's name; stored in the receipt of the takedown")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="count what would be removed in each storage place; change nothing")
-]
+Who = Annotated[str, option("the requester's name; stored in the receipt of the takedown")]
+DryRun = Annotated[bool, option("count what would be removed in each storage place; change nothing", "--dry-run")]
 
 
 Scan = Annotated[
-    bool,
-    typer.Option("--scan", help="read every object of every version, whatever the index of records says; takes longer"),
+    bool, option("read every object of every version, whatever the index of records says; takes longer", "--scan")
 ]
 
 
@@ -43,28 +40,23 @@ Scan = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, typer.Option(help="take down this post: Reddit id, fullname or URL")] = None,
-    author: Annotated[list[str] | None, typer.Option(help="take down all posts of this Reddit user")] = None,
-    image: Annotated[
-        list[str] | None, typer.Option(help="take down posts with this picture: a file or its SHA-256")
-    ] = None,
-    subreddit: Annotated[list[str] | None, typer.Option(help="take down all posts of this subreddit")] = None,
+    post: Annotated[list[str] | None, option("take down this post: Reddit id, fullname or URL")] = None,
+    author: Annotated[list[str] | None, option("take down all posts of this Reddit user")] = None,
+    image: Annotated[list[str] | None, option("take down posts with this picture: a file or its SHA-256")] = None,
+    subreddit: Annotated[list[str] | None, option("take down all posts of this subreddit")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="take down all posts of this source, a name under sources in params.yaml")
+        list[str] | None, option("take down all posts of this source, a name under sources in params.yaml")
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="take down what this file lists, then delete the file: one post, u/NAME or SHA-256 of a picture per "
+        option(
+            "take down what this file lists, then delete the file: one post, u/NAME or SHA-256 of a picture per "
             "line; - is the standard input, which other users of the host cannot see, unlike arguments"
         ),
     ] = None,
-    near: Annotated[
-        bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
-    ] = False,
+    near: Annotated[bool, option("also take down near-duplicates of the selected pictures", "--near")] = False,
     reason: Annotated[
-        str | None,
-        typer.Option(help="the reason: a short code or the number of the request; required without --dry-run"),
+        str | None, option("the reason: a short code or the number of the request; required without --dry-run")
     ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
@@ -91,19 +83,12 @@ def takedown(
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
-    asked = Criteria(
-        posts=tuple(post or ()),
-        authors=tuple(author or ()),
-        images=tuple(image or ()),
-        subreddits=tuple(subreddit or ()),
-        sources=tuple(source or ()),
-        files=tuple(file or ()),
-        near=near,
-    )
-    agree = partial(_agree, yes=yes)
+    kinds = ("posts", "authors", "images", "subreddits", "sources", "files")
+    given: list[Any] = [tuple(each or ()) for each in (post, author, image, subreddit, source, file)]
+    asked = Criteria(near=near, **dict(zip(kinds, given, strict=True)))
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
-        options: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
+        options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
         done_now = _taken_down(asked, reason=reason or "", who=who, **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
@@ -115,15 +100,13 @@ def takedown(
 @summarised()
 def sweep(
     corpus: CorpusName,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="count the posts that would be checked; send no request")
-    ] = False,
+    dry_run: Annotated[bool, option("count the posts that would be checked; send no request", "--dry-run")] = False,
     believe: Annotated[
         bool,
-        typer.Option(
-            "--believe",
-            help="record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
+        option(
+            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
             "Reddit that they are gone",
+            "--believe",
         ),
     ] = False,
 ) -> None:
@@ -165,10 +148,8 @@ def run_pending(
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="after restoring a backup: a file of tombstones (deleted records); destroy their keys first",
+        option(
+            "after restoring a backup: a file of tombstones (deleted records); destroy their keys first", **EXISTING
         ),
     ] = None,
 ) -> None:
@@ -197,7 +178,7 @@ def run_pending(
             _agree(len(fresh), yes=yes)
         replayed = vault.replay(saved) if not dry_run else 0
         done = []
-        shared: dict[str, Any] = {"dry_run": dry_run, "agree": _agreed, "settings": settings, "vault": vault}
+        shared: dict[str, Any] = {"dry_run": dry_run, "yes": None, "settings": settings, "vault": vault}
         try:
             for reason in sorted(set(due.values())):
                 asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
@@ -260,41 +241,30 @@ def _agree(count: int, *, yes: bool) -> None:
     confirm(what, count=count, yes=yes)
 
 
-def _agreed(_: int) -> None:
-    """Ask nothing: the person has confirmed all takedowns of the command together."""
-
-
 def _taken_down(
-    asked: Criteria,
-    *,
-    reason: str,
-    who: str,
-    dry_run: bool,
-    agree: Callable[[int], None],
-    settings: Settings,
-    vault: Vault,
+    asked: Criteria, *, reason: str, who: str, dry_run: bool, yes: bool | None, settings: Settings, vault: Vault
 ) -> dict[str, Any]:
+    """Take records down after a confirmation; ``yes`` is ``None`` if the person has confirmed it with others."""
     from pipelines.takedown import takedown as steps
-
-    with models(settings, vault=vault) as context:
-        with doing("searching all versions"):
-            selection, terms = _select(asked, settings=settings, vault=vault)
-        if dry_run:
-            return steps.dry_run(selection, settings=settings, vault=vault, context=context)
-        agree(len(selection.records) - len(vault.tombstoned(selection.records)))
-        options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "context": context}
-        return _summary(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
-
-
-def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace
 
-    with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
-        params = load(clone.path)
-        selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-        return selection, params.takedown
+    with models(settings, vault=vault) as context:
+        with (
+            doing("searching all versions"),
+            workspace(settings, folders=()) as clone,
+            Objects.opened(clone) as objects,
+        ):
+            params = load(clone.path)
+            selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+        options: dict[str, Any] = {"settings": settings, "vault": vault, "context": context}
+        if dry_run:
+            return steps.dry_run(selection, **options)
+        if yes is not None:
+            _agree(len(selection.records) - len(vault.tombstoned(selection.records)), yes=yes)
+        options |= {"terms": params.takedown, "now": now(), "say": say}
+        return _summary(steps.run(selection, reason=reason, who=who, **options))
 
 
 def _summary(receipt: TakedownRequest) -> dict[str, Any]:

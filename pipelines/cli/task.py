@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from pipelines.cli.shared import CorpusName, Month, emit, open_vault, summarised
+from pipelines.cli.options import CorpusName, Month, argument, group, option
+from pipelines.cli.shared import emit, open_vault, summarised
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -24,10 +23,7 @@ if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
     from pipelines.workspace.stages import StageRun
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.",
-)
+app = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
 
 
 @app.callback()
@@ -48,21 +44,17 @@ def _commit(value: str) -> str:
     return value
 
 
-Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
-RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
-Results = Annotated[
-    str, typer.Option(help="signed result references (tokens) of upstream stages as a JSON list; - reads stdin")
-]
-Pointers = Annotated[
-    str, typer.Option(help="JSON object that maps each data file to the text of its .dvc file; - reads stdin")
-]
+Base = Annotated[str, option("the commit of the corpus branch on which the run works", callback=_commit)]
+RunName = Annotated[str, option("the id of the Dag run; a stage accepts results of this run only", "--run")]
+Results = Annotated[str, option("signed result references (tokens) of upstream stages as a JSON list; - reads stdin")]
+Pointers = Annotated[str, option("JSON object that maps each data file to the text of its .dvc file; - reads stdin")]
 
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
 def step(
-    argv: Annotated[list[str], typer.Argument(help="the command after `corpus`, and its arguments")],
+    argv: Annotated[list[str], argument("the command after `corpus`, and its arguments")],
     pointers: Pointers = "{}",
-    out: Annotated[list[str] | None, typer.Option(help="a glob of files that the command writes")] = None,
+    out: Annotated[list[str] | None, option("a glob of files that the command writes")] = None,
 ) -> None:
     """Run a command of corpus in a temporary clone; print DVC pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
@@ -82,9 +74,9 @@ def step(
 
 @app.command("pin")
 def pin(
-    corpus: Annotated[str, typer.Option(help="the corpus of the months of --woken-by")] = "",
+    corpus: Annotated[str, option("the corpus of the months of --woken-by")] = "",
     woken_by: Annotated[
-        list[str] | None, typer.Option(help="a commit that this branch got with a month that triggered the run")
+        list[str] | None, option("a commit that this branch got with a month that triggered the run")
     ] = None,
 ) -> None:
     """Print the newest commit of the corpus branch, and whether a month later than all of --woken-by is published."""
@@ -97,7 +89,7 @@ def pin(
 
 @app.command("stage")
 def stage(
-    stages: Annotated[list[str], typer.Argument(help="the stages to run, such as dedupe@memes")],
+    stages: Annotated[list[str], argument("the stages to run, such as dedupe@memes")],
     base: Base,
     run: RunName,
     results: Results = "[]",
@@ -116,44 +108,36 @@ def stage(
 @app.command("label")
 def label(
     corpus: CorpusName,
-    labeller: Annotated[str, typer.Argument(help="the labeller: a name in section labellers of catalogue.yaml")],
-    shard: Annotated[int, typer.Argument(help="the shard (numbered part of the records), from 0")],
+    labeller: Annotated[str, argument("the labeller: a name in section labellers of catalogue.yaml")],
+    shard: Annotated[int, argument("the shard (numbered part of the records), from 0")],
     *,
     base: Base,
     run: RunName,
     results: Results = "[]",
-    wait: Annotated[
-        bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
-    ] = True,
+    wait: Annotated[bool, option("wait for the labeller's answers, or exit after submitting its batch jobs")] = True,
 ) -> None:
     """Request labels from one labeller (a model) for one shard (part) of the records in a commit's split."""
-    with _received(base=base, run=run, results=results) as (clone, _):
-        clone.checkout(*_labelled(corpus))
-        how = "--wait" if wait else "--no-wait"
-        emit(json.loads(clone.step("label", corpus, "--labeller", labeller, "--shard", str(shard), how)))
+    argv = ("label", corpus, "--labeller", labeller, "--shard", str(shard), "--wait" if wait else "--no-wait")
+    _ask(corpus, *argv, base=base, run=run, results=results)
 
 
 @app.command("estimate")
 def estimate(
     corpus: CorpusName,
-    steps: Annotated[list[str], typer.Argument(help="the steps that ask providers, such as votes or moderation")],
+    steps: Annotated[list[str], argument("the steps that ask providers, such as votes or moderation")],
     *,
     base: Base,
     run: RunName,
     results: Results = "[]",
 ) -> None:
     """Estimate the cost of steps that ask providers about the records of a commit, and list the jobs of labellers."""
-    with _received(base=base, run=run, results=results) as (clone, _):
-        clone.checkout(*_labelled(corpus))
-        emit(json.loads(clone.step("plan", "cost", corpus, *(word for step in steps for word in ("--step", step)))))
+    argv = ("plan", "cost", corpus, *(word for step in steps for word in ("--step", step)))
+    _ask(corpus, *argv, base=base, run=run, results=results)
 
 
 @app.command("agreement")
 def agreement(
-    corpus: CorpusName,
-    name: Annotated[str, typer.Argument(help="the annotation round to summarise")],
-    base: Base,
-    run: RunName,
+    corpus: CorpusName, name: Annotated[str, argument("the annotation round to summarise")], base: Base, run: RunName
 ) -> None:
     """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
     from pipelines.report.agreement_tables import summary
@@ -166,16 +150,13 @@ def agreement(
 
 @app.command("approve")
 def approve(
-    subject: Annotated[
-        str, typer.Argument(help="what the person approves or rejects, such as `promote crisis-posts 2`")
-    ],
+    subject: Annotated[str, argument("what the person approves or rejects, such as `promote crisis-posts 2`")],
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
     from pipelines.registry.approved import ApprovalRecord
 
-    answered = json.loads(sys.stdin.read())
-    answer = ApprovalRecord.answered(subject=subject, run=run, **answered)
+    answer = ApprovalRecord.answered(subject=subject, run=run, **_json("-"))
     emit({"token": answer.token(Settings.from_env().secret())})
 
 
@@ -235,14 +216,13 @@ def drift(corpus: CorpusName) -> None:
 @summarised()
 def publish_snapshot(
     corpus: CorpusName,
-    targets: Annotated[list[str], typer.Argument(help="the last stages of the run; the commit's subject names them")],
+    targets: Annotated[list[str], argument("the last stages of the run; the commit's subject names them")],
     *,
     base: Base,
     run: RunName,
     results: Results,
     below: Annotated[
-        list[str] | None,
-        typer.Option(help="a stage of another Dag; commit nothing if a result of it was committed after --base"),
+        list[str] | None, option("a stage of another Dag; commit nothing if a result of it was committed after --base")
     ] = None,
 ) -> None:
     """Commit the results of a Dag run's stages (dvc.lock and metrics) to the corpus branch."""
@@ -275,8 +255,11 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
         yield clone, context
 
 
-def _labelled(corpus: str) -> tuple[str, ...]:
-    return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
+def _ask(corpus: str, *argv: str, base: str, run: str, results: str) -> None:
+    """Run a command that asks about the records of a corpus, or plans this."""
+    with _received(base=base, run=run, results=results) as (clone, _):
+        clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot")))
+        emit(json.loads(clone.step(*argv)))
 
 
 def _json(text: str) -> Any:

@@ -1,40 +1,101 @@
-"""Define the commands that train models, collect their predictions, evaluate them and write the report."""
+"""Define the commands that request labels, train models, collect predictions, evaluate them and write the report."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.shared import (
-    STAGES,
-    CorpusName,
-    doing,
-    emit,
-    empty_folder,
-    name_option,
-    open_vault,
-    opened,
-    require_mlflow,
-    run_stage,
-)
+from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
+from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
-ModelName = Annotated[str, name_option("the model", kind="model", section="models")]
-TaskName = Annotated[
-    Literal["figurative", "severity", "related"], typer.Option(help="the label category that the model predicts")
-]
+ModelName = Annotated[str, option("the model: a name in section models of catalogue.yaml", **checked("model"))]
+TaskName = Annotated[Literal["figurative", "severity", "related"], option("the label category that the model predicts")]
 SubsetName = Annotated[
     Literal["unanimous", "consensus", "gold"],
-    typer.Option(
-        help="training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"
-    ),
+    option("training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"),
 ]
+LabellerName = Annotated[
+    str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
+]
+EnsembleName = Annotated[
+    str, option("the ensemble: a name in section ensembles of catalogue.yaml", **checked("ensemble"))
+]
+
+
+@app.command(rich_help_panel=STAGES)
+def moderation(corpus: CorpusName) -> None:
+    """Ask moderation systems about the items with gold labels, and compare what they flag by severity."""
+    from pipelines.moderation import moderation as stage
+
+    run_stage(stage.run, corpus)
+
+
+@app.command(rich_help_panel=STEPS)
+def label(
+    corpus: CorpusName,
+    labeller: LabellerName,
+    shard: Shard = 0,
+    wait: Annotated[bool, option("wait for the labeller's answers, or exit after submitting its batch jobs")] = True,
+) -> None:
+    """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
+    from pipelines.label import votes as stage
+
+    run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
+
+
+@app.command("few_shot", rich_help_panel=STAGES)
+def few_shot(corpus: CorpusName) -> None:
+    """Choose posts of the dev split that the labelling prompts show, with their gold labels, as examples."""
+    from pipelines.label import few_shot as stage
+
+    emit(stage.run(corpus, params=load()))
+
+
+@app.command(rich_help_panel=STAGES)
+def votes(corpus: CorpusName, labeller: LabellerName) -> None:
+    """Collect the labels that one labeller gave (its votes) for every record of all splits."""
+    from pipelines.label import votes as stage
+
+    run_stage(stage.run, corpus, labeller=labeller)
+
+
+@app.command("votes-report", rich_help_panel="Label")
+def votes_report(
+    corpus: CorpusName,
+    everything: Annotated[
+        bool, option("show all tables of labels and their distributions, not only the summary", "--all")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how many posts each labeller (model) labelled or refused, at what cost, and how far labellers agree."""
+    from pipelines.label import votes_report as tables
+
+    with doing("reading the corpus repository"):
+        sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
+    show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
+
+
+@app.command(rich_help_panel=STAGES)
+def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
+    from pipelines.label.silver import silver as stage
+
+    run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
+
+
+@app.command("injection_test", rich_help_panel=STAGES)
+def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
+    """Test an ensemble of labellers with prompt injections in copies of posts; count the labels that change."""
+    from pipelines.label import injection_test as stage
+
+    run_stage(stage.run, corpus, ensemble=ensemble)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -50,7 +111,7 @@ def train(
     corpus: CorpusName,
     model: ModelName,
     task: TaskName,
-    seed: Annotated[int, typer.Option(help="the random seed of initial weights, data order and dropout")] = 1,
+    seed: Annotated[int, option("the random seed of initial weights, data order and dropout")] = 1,
 ) -> None:
     """Train a model to predict one label category (its task); a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
@@ -81,19 +142,11 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 @app.command(rich_help_panel="Registry")
 def predict(
     model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="a registered model, such as crisis-posts@champion, or the folder of an MLflow model"
-        ),
+        str, argument("a registered model, such as crisis-posts@champion, or the folder of an MLflow model", "MODEL")
     ],
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            exists=True,
-            dir_okay=False,
-            help="a file of posts or memes, one JSON object per line; default: stdin",
-        ),
+        argument("a file of posts or memes, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
     ] = None,
 ) -> None:
     """Predict the labels of posts or memes, one JSON line each, with a registered model."""
@@ -118,7 +171,7 @@ def repeats(
     corpus: CorpusName,
     subset: SubsetName,
     model: ModelName,
-    seed: Annotated[int, typer.Option(help="the random seed; it must differ from finetune.seed in params.yaml")],
+    seed: Annotated[int, option("the random seed; it must differ from finetune.seed in params.yaml")],
 ) -> None:
     """Fine-tune a model with another seed and predict, to measure the spread over seeds; keep only the predictions."""
     from pipelines.predict import repeats as stage
@@ -157,17 +210,16 @@ def evaluate(corpus: CorpusName) -> None:
 def report(
     corpus: CorpusName,
     to: Annotated[
-        Path | None,
-        typer.Option(help="write to this folder, new or empty, from the metrics of a commit; default: run the stage"),
+        Path | None, option("write to this folder, new or empty, from the metrics of a commit; default: run the stage")
     ] = None,
     form: Annotated[
-        Literal["html", "md", "latex"], typer.Option("--format", help="the format of the page in the folder of --to")
+        Literal["html", "md", "latex"], option("the format of the page in the folder of --to", "--format")
     ] = "html",
     commit: Annotated[
-        str | None, typer.Option(help="the commit of branch corpus whose metrics are read; default: the newest")
+        str | None, option("the commit of branch corpus whose metrics are read; default: the newest")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="compare the commit with this one: models, scores and their differences")
+        str | None, option("compare the commit with this one: models, scores and their differences")
     ] = None,
 ) -> None:
     """Write the benchmark report of a corpus's models, or compare two commits; without --to, run the stage here."""
@@ -182,9 +234,8 @@ def report(
 
     empty_folder(to, name="--to")
     with doing("reading the corpus repository"):
-        written = published.write(
-            corpus, settings=Settings.from_env(), to=to, form=form, commit=commit, against=against
-        )
+        settings = Settings.from_env()
+        written = published.write(corpus, settings=settings, to=to, form=form, commit=commit, against=against)
     emit(written)
 
 
@@ -192,14 +243,12 @@ def report(
 def errors(
     corpus: CorpusName,
     models: Annotated[
-        list[str], typer.Option("--model", help="a model of metrics/CORPUS/evaluate.json, such as gpt; several: repeat")
+        list[str], option("a model of metrics/CORPUS/evaluate.json, such as gpt; several: repeat", "--model")
     ],
-    category: Annotated[str | None, typer.Option(help="the category, if the label scheme has several")] = None,
+    category: Annotated[str | None, option("the category, if the label scheme has several")] = None,
     content: Annotated[
         Path | None,
-        typer.Option(
-            help="a new folder for the items' content, which you alone can read; needs the vault; remove it afterwards"
-        ),
+        option("a new folder for the items' content, which you alone can read; needs the vault; remove it afterwards"),
     ] = None,
 ) -> None:
     """List the test items that no named model has right, by id, labels and kind of error; the content stays sealed."""
@@ -219,7 +268,6 @@ def errors(
             images = params.corpora[corpus].content == "images"
             clone.checkout_months(corpus, "images" if images else "posts.parquet")
             with open_vault(settings) as vault:
-                opened = error_items.write_content(
-                    corpus, items, to=content, params=params, vault=vault, root=clone.path
-                )
+                options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
+                opened = error_items.write_content(corpus, items, to=content, **options)
     emit({"corpus": corpus, "items": [item.row() for item in items], **({"content": opened} if content else {})})

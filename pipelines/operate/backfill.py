@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.collect.month import Window
-from pipelines.core.config.collect import SourceName
+from pipelines.core.config.collect import Corpus, SourceName
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
@@ -73,31 +72,6 @@ class History:
     sampled: int = 0
 
 
-@dataclass(frozen=True)
-class Month:
-    """The estimated submissions, kept posts and bytes of an average month; ``notes`` state where they come from."""
-
-    submissions: float
-    kept: float
-    size: float
-    notes: tuple[str, ...]
-
-    @classmethod
-    def mean(cls, history: History, *, params: Params, corpus: str) -> Month:
-        """Return the mean of a corpus's committed months, or default values if it has none."""
-        described, months = params.corpora[corpus], len(history.months)
-        if history.kept:
-            note = f"posts and bytes of a month: the mean of {months} published months"
-            return cls(history.submissions / months, history.kept / months, history.size / months, (note,))
-        posts, share, size = DEFAULTS[described.content]
-        kept = posts * share * len(described.subreddits)
-        note = (
-            f"{posts:,} submissions per subreddit and month, {share:.0%} of them kept, {size:,} bytes for each: a "
-            "guess, because no dataset is published yet; collect one month first for a better estimate"
-        )
-        return cls(posts * len(described.subreddits), kept, kept * size, (note,))
-
-
 def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) -> dict[str, Any]:
     """Return the estimate of a backfill of the months ``first`` to ``last``; nothing is started.
 
@@ -109,14 +83,15 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     """
     months = _months(first, last)
     params, scheme, history = _history(settings, corpus=corpus, root=root)
-    described, each = params.corpora[corpus], Month.mean(history, params=params, corpus=corpus)
-    existing = sorted(history.months & set(months))
-    kept = round(each.kept * len(months))
-    requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
-    added = round(each.kept * (len(months) - len(existing)))
+    described, existing = params.corpora[corpus], sorted(history.months & set(months))
+    posts, kept_each, size, assumed = _each(history, described)
+    kept, added = round(kept_each * len(months)), round(kept_each * (len(months) - len(existing)))
+    requests, hours, asked = _requests(params, corpus=corpus, submissions=posts, months=len(months))
     labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
     usd = [cost["usd_expected"] for cost in labelling.values()]
     pictures = described.content == "images"
+    like = corpus if corpus in CONSUMERS else LIKE[described.content]
+    wakes = [dag.removeprefix(like) for dag in woken(like)]
     return {
         "corpus": corpus,
         "runs": len(months),
@@ -125,21 +100,30 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "requests": requests,
         "hours": hours,
         "item_hours": round(kept / IMAGES_PER_HOUR, 1) if pictures else 0.0,
-        "submissions": round(each.submissions * len(months)),
+        "submissions": round(posts * len(months)),
         "kept": kept,
         "labelling": labelling,
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
-        "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
-        "wakes": _wakes(corpus, params=params),
-        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
+        "disk_gb": round(PLACES * size * len(months) / GB, 3),
+        "wakes": [named(corpus + dag) for dag in wakes if dag != "_scoring" or params.batch_predict.get(corpus)],
+        "assumptions": [assumed, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
     }
 
 
-def _wakes(corpus: str, *, params: Params) -> list[str]:
-    like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
-    kinds = [dag.removeprefix(like) for dag in woken(like)]
-    return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
+def _each(history: History, described: Corpus) -> tuple[float, float, float, str]:
+    """Return the submissions, kept posts and bytes of an average month, and where these come from."""
+    if history.kept:
+        months = len(history.months)
+        note = f"posts and bytes of a month: the mean of {months} published months"
+        return history.submissions / months, history.kept / months, history.size / months, note
+    posts, share, size = DEFAULTS[described.content]
+    submissions = posts * len(described.subreddits)
+    note = (
+        f"{posts:,} submissions per subreddit and month, {share:.0%} of them kept, {size:,} bytes for each: a "
+        "guess, because no dataset is published yet; collect one month first for a better estimate"
+    )
+    return submissions, submissions * share, submissions * share * size, note
 
 
 def woken(asset: str) -> list[str]:
@@ -156,7 +140,7 @@ def _months(first: str, last: str) -> list[str]:
     if end.start < window.start:
         raise ConfigError("BadPeriod", first=first, last=last)
     months = [window.key]
-    while window.key != end.key:
+    while months[-1] != end.key:
         window = Window.from_key(f"{window.end:%Y-%m}")
         months.append(window.key)
     return months
@@ -169,11 +153,8 @@ def _requests(params: Params, *, corpus: str, submissions: float, months: int) -
     source: SourceName = next((name for name in described.sources if name != "reddit"), "reddit")
     subreddits = len(described.subreddits)
     if source == "dump":
-        return (
-            0,
-            0.0,
-            ["dumps are read from disk, each file once for each month that it covers; pictures are downloaded"],
-        )
+        note = "dumps are read from disk, each file once for each month that it covers; pictures are downloaded"
+        return 0, 0.0, [note]
     if source == "reddit":
         listing = params.reddit
         requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
@@ -197,9 +178,10 @@ def _labelling(
     """
     described = params.corpora[corpus]
     if described.content != "texts" or corpus not in params.sample:
-        return {}, [
+        note = (
             "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
-        ]
+        )
+        return {}, [note]
     records = min(added, max(0, params.sample[corpus].size - sampled))
     labelling: dict[str, dict[str, Any]] = {}
     votes = params.votes
@@ -256,10 +238,10 @@ def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def show(made: Mapping[str, Any]) -> None:
-    """Print the estimate that :func:`plan` returned as text."""
+def lines(made: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the estimate that :func:`plan` returned as text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
-    lines = {
+    texts = {
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
         "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
         "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
@@ -268,8 +250,5 @@ def show(made: Mapping[str, Any]) -> None:
         "disk": f"{made['disk_gb']:,} GB",
         "wakes": ", ".join(made["wakes"]) or "no Dag",
     }
-    for name, text in lines.items():
-        sys.stdout.write(f"{name:10} {text}\n")
-    sys.stdout.write("assumptions\n")
-    for text in made["assumptions"]:
-        sys.stdout.write(f"  - {text}\n")
+    yield from (f"{name:10} {text}" for name, text in texts.items())
+    yield from ("assumptions", *(f"  - {text}" for text in made["assumptions"]))

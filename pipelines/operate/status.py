@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from pipelines.annotate.forms.manifest import opened
@@ -69,55 +68,48 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 
 
 def _parts(folder: Path) -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
-    if score:
-        parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
+    names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
+    score, dedupe, split, evaluated, predicted = (_metrics(folder / f"{name}.json") for name in names)
+    parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
     if dedupe:
-        truth = (score or {}).get("truth") or {}
-        parts["dedupe"] = {
-            "pairs": dedupe["pairs"],
-            "dropped": dedupe["dropped"],
-            **{key: truth[key] for key in ("precision", "recall") if key in truth},
-        }
+        parts["dedupe"] = some(dedupe, "pairs", "dropped") | some(score.get("truth") or {}, "precision", "recall")
     if split:
-        shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
         known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
-        parts["split"] = {key: split[key] for key in shown} | known | _labels(split.get("labels"))
-    if evaluated := _metrics(folder / "evaluate.json"):
+        shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
+        parts["split"] = some(split, *shown) | known | _labels(split.get("labels") or {})
+    if evaluated:
         parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
-    predicted = _metrics(folder / "batch_predict.json") or {}
-    if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
+    if compared := {name: _drift(model["drift"]) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
     return parts
 
 
-def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
+def some(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the values of these names that there are."""
+    return {name: values[name] for name in names if name in values}
+
+
+def _labels(labels: Mapping[str, Any]) -> dict[str, Any]:
     """Return the deviation of the labels in the split, and that of a new version if this one does not use them."""
     if not labels:
         return {}
-    part: dict[str, Any] = {"items": labels["items"], "mean_deviation": labels["mean_deviation"]}
-    if labels.get("partial"):
-        part["partial"] = labels["partial"]
+    part = some(labels, "items", "mean_deviation") | {key: labels[key] for key in ("partial",) if labels.get(key)}
     if labels.get("unused"):
         part["in_new_version"] = labels["new_version"]["mean_deviation"]
     return {"labels": part | {"unused": labels.get("unused", False)}}
 
 
-def _drift(model: dict[str, Any]) -> dict[str, Any]:
-    drift = model["drift"]
+def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
     newest = drift["newest"] or {"month": None, "exceeded": ()}
     shown = {"months": drift["months"], "drifted": len(drift["exceeded"])}
     return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
 
 
-def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
-    models = {}
-    for name, model in task["models"].items():
-        valid = model["valid"]
-        cell = valid["figures"]["macro_f1"] if valid else {"mean": None, "low": None, "high": None}
-        models[name] = {key: cell[key] for key in ("mean", "low", "high")}
-    return {"majority": task["baselines"]["majority"]["figures"]["macro_f1"], **models}
+def _benchmark(task: Mapping[str, Any]) -> dict[str, Any]:
+    undefined = {"figures": {"macro_f1": dict.fromkeys(("mean", "low", "high"))}}
+    scores = {name: (model["valid"] or undefined)["figures"]["macro_f1"] for name, model in task["models"].items()}
+    majority = task["baselines"]["majority"]["figures"]["macro_f1"]
+    return {"majority": majority, **{name: some(cell, "mean", "low", "high") for name, cell in scores.items()}}
 
 
 def _annotation(root: Path, corpus: str) -> dict[str, Any]:
@@ -129,16 +121,16 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
     if not rounds:
         return {}
     part: dict[str, Any] = {"rounds": rounds}
-    measured = _metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
-    if measured_rounds := list(measured["rounds"].values()):
+    measured = _metrics(root / "metrics" / corpus / "agreement.json")
+    if measured_rounds := measured.get("rounds"):
         overall = measured["overall"]
-        shown = overall if overall["rounds"] else max(measured_rounds, key=lambda each: each["order"])
+        shown = overall if overall["rounds"] else max(measured_rounds.values(), key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
 
 
-def _metrics(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text()) if path.exists() else None
+def _metrics(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
@@ -158,10 +150,8 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     status = gather(settings)
     mlflow.set_tracking_uri(settings.mlflow_tracking_uri)
     experiment = mlflow.set_experiment(mlflow_pages.experiment(corpus)).experiment_id
-    known = mlflow.search_runs(
-        [experiment], filter_string=f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'", output_format="list"
-    )
-    if known:
+    of_commit = f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'"
+    if known := mlflow.search_runs([experiment], filter_string=of_commit, output_format="list"):
         return {"run": known[0].info.run_id}
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
@@ -209,11 +199,6 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
             yield f"{prefix}{key}", float(inner)
 
 
-def show(status: dict[str, Any]) -> None:
-    """Print the numbers that :func:`gather` returned as a table."""
-    Console().print(table(status))
-
-
 # The corpus whose parts are at the top level of the object.
 FIRST = "memes"
 LABELLED = "posts"
@@ -231,34 +216,24 @@ def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = (
     corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
     if "votes" in status:
         corpora[LABELLED] = dict(corpora.get(LABELLED, {})) | {"votes": status["votes"]}
-    cells: dict[str, dict[str, dict[str, str]]] = {}
+    cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for corpus, parts in corpora.items():
         for part, value in parts.items():
             for number, text in _rows(part, value):
-                cells.setdefault(part, {}).setdefault(number, {})[corpus] = text
+                cells.setdefault(part, {}).setdefault((number, -1), {})[corpus] = text
+    whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
+    others = [(part, *row) for part, value in whole.items() for row in _rows(part, value)]
+    for place, (part, number, text) in enumerate([*others, *more]):
+        cells.setdefault(part, {})[number, place] = {FIRST: text}
     made.add_column("part")
     made.add_column("number")
     for corpus in corpora:
         made.add_column(corpus, justify="right", overflow="fold")
     for part, rows in cells.items():
-        for place, (number, numbers) in enumerate(rows.items()):
+        for place, ((number, _), numbers) in enumerate(rows.items()):
             made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
         made.add_section()
-    whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
-    _add(made, [(part, *row) for part, value in whole.items() for row in _rows(part, value)], columns=len(corpora))
-    _add(made, more, columns=len(corpora))
     return made
-
-
-def _add(made: Table, rows: Iterable[tuple[str, str, str]], *, columns: int) -> None:
-    last = ""
-    for part, number, text in rows:
-        if part != last and last:
-            made.add_section()
-        made.add_row("" if part == last else part, number, text, *[""] * (columns - 1))
-        last = part
-    if last:
-        made.add_section()
 
 
 def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:

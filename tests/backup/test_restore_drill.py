@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from pipelines.operate.backup import database_copies
 from pipelines.store import tables
 from pipelines.workspace.clone import workspace
 from tests import stress
+from tests.commands import process
 from tests.postgres import database, postgres
 from tests.privacy import used_corpus as used
 from tests.refusals import refused
@@ -45,11 +44,9 @@ def run(world: stress.World, months: Sequence[str], *, dataset: bool = True) -> 
 
 
 def corpus(world: stress.World, *argv: str) -> dict[str, object]:
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *argv], cwd=world.checkout, check=True, stdout=subprocess.PIPE, text=True
-    )
-    found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    done = process(*argv, cwd=world.checkout, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 def begin(home: Path, vault: Path | None, **given: object) -> stress.World:

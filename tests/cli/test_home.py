@@ -7,7 +7,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from pipelines.core.errors import NoSecret
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
+from tests.commands import process
 from tests.refusals import refused
 from tests.small_corpus import BASIC, code_of
 
@@ -40,13 +40,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def corpus(*argv: str, where: Path, given: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines", *argv], cwd=where, text=True, capture_output=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | (given or {}), stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
 def test_a_checkout_and_a_clone_have_the_same_home(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +51,7 @@ def test_a_checkout_and_a_clone_have_the_same_home(
     for folder in (checkout / "profiles", clone, clone / "data"):
         monkeypatch.chdir(folder)
         assert Settings.from_env().home == checkout / "var"
-    done = corpus("vault", "tombstones", where=clone)
+    done = process("vault", "tombstones", cwd=clone)
     assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
     assert not (clone / "var").exists() and (checkout / "var" / "secret").read_bytes() == secret
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "other"))
@@ -87,12 +80,12 @@ def test_the_names_of_a_repository_at_a_git_address_are_known(checkout: Path, tm
     git("commit", "--quiet", "--all", "-m", "a corpus", cwd=clone)
     git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)
     for repo in (settings.repo, f"file://{settings.repo}"):
-        done = corpus("votes-report", "forum", where=checkout, given={"CORPUS_REPO": repo})
+        done = process("votes-report", "forum", cwd=checkout, CORPUS_REPO=repo)
         assert done.returncode == 0 and "No record of forum" in done.stdout, done.stderr
-        done = corpus("votes-report", "chat", where=checkout, given={"CORPUS_REPO": repo})
+        done = process("votes-report", "chat", cwd=checkout, CORPUS_REPO=repo)
         assert done.returncode == 64 and "forum" in done.stderr
     # a task is repeated later, which it would not be if the name were refused
-    done = corpus("votes-report", "forum", where=checkout, given={"CORPUS_REPO": f"file://{tmp_path}/none.git"})
+    done = process("votes-report", "forum", cwd=checkout, CORPUS_REPO=f"file://{tmp_path}/none.git")
     assert done.returncode == 69, done.stderr
     assert not list((settings.home / "scratch").iterdir())
 
@@ -149,7 +142,7 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
         ids = [vault.record_id(f"t3_{n}") for n in range(2)]
         vault.admit([(i, "t3_x") for i in ids], corpus="memes", month="2022-12", now=NOW)
     (checkout / "gone.json").write_text(json.dumps({i: [NOW.isoformat(), "request-1"] for i in ids}))
-    refused = corpus("vault", "replay", "gone.json", where=checkout)
+    refused = process("vault", "replay", "gone.json", cwd=checkout)
     assert refused.returncode == 64 and "destroys the keys of 2 records" in refused.stderr
     status, shown = typed("3\n", "vault", "replay", "gone.json", where=checkout)
     assert status == 64 and "Type 2 to continue" in shown and "Nothing was changed" in shown
@@ -162,21 +155,19 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
 
 
 def test_help_lists_the_commands_for_people_first(checkout: Path) -> None:
-    shown = corpus("--help", where=checkout).stdout
+    shown = process("--help", cwd=checkout).stdout
     for name in ("status", "registry", "takedown", "predict"):
         assert shown.index(f"│ {name} ") < shown.index("Stages of dvc.yaml") < shown.index("│ dedupe ")
-    assert corpus("--version", where=checkout).stdout.startswith("crisis-corpus ")
+    assert process("--version", cwd=checkout).stdout.startswith("crisis-corpus ")
 
 
 def test_the_shell_completes_commands_and_names(checkout: Path) -> None:
     def completed(line: str) -> set[str]:
-        given = {
-            "_CORPUS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),
-        }  # fmt: skip
+        given = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
         program = "import sys; sys.argv = ['corpus']; from pipelines.cli.main import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=checkout, text=True, capture_output=True, check=False,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | given,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "_CORPUS_COMPLETE": "complete_bash"} | given,
         )  # fmt: skip
         return set(done.stdout.split())
 

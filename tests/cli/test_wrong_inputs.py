@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pipelines.cli.main import main
 from pipelines.core.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
+from tests.commands import process
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = (
@@ -229,13 +229,8 @@ def test_a_wrong_input_is_explained_and_changes_nothing(
 
 @pytest.mark.parametrize("line", ["dedupe meme", "status --jsn", "registry", "vault tombstones"])
 def test_a_process_ends_in_the_same_way(line: str, world: World, ports: dict[str, int], tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "CORPUS_SECRET"}
-    mlflow = f"http://127.0.0.1:{ports['dead']}"
-    given = {"CORPUS_HOME": str(tmp_path / "none"), "MLFLOW_TRACKING_URI": mlflow, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *line.split()], cwd=world.checkout, env=environment | given, text=True,
-        capture_output=True, timeout=SECONDS + 10, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    given = {"CORPUS_HOME": str(tmp_path / "none"), "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{ports['dead']}"}
+    done = process(*line.split(), cwd=world.checkout, timeout=SECONDS + 10, CORPUS_SECRET="", **given)
     assert done.returncode == {"registry": 75, "vault tombstones": 78}.get(line, 64), done.stderr
     assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
     assert done.stdout.startswith('{"error": ') and list(tmp_path.iterdir()) == []

@@ -83,9 +83,8 @@ def test_wrong_input_is_refused(place: Place) -> None:
         planned(place, "posts", first="2022")
 
 
-def test_it_is_printed_as_text(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    backfill.show(planned(place, "posts"))
-    shown = capsys.readouterr().out
+def test_it_is_printed_as_text(place: Place) -> None:
+    shown = "\n".join(backfill.lines(planned(place, "posts")))
     assert "60 of posts_collect" in shown and "US dollars expected" in shown and "assumptions" in shown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from pipelines.store.answers import AnswerStore, LedgerChange
 from pipelines.store.vault import checks as sweeps
 from pipelines.takedown import receipts
 from pipelines.takedown.selection import Selection
+from tests.commands import process
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
 
@@ -71,6 +74,11 @@ def fault(check: str, status: str, found: str, fix: str) -> Callable[[Fault], Fa
     return register
 
 
+def called(name: str, plant: Fault) -> Fault:
+    plant.__name__ = name
+    return plant
+
+
 def serve(argv: list[str], *, port: int, place: Place) -> None:
     server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
     place.stop.append(lambda: os.killpg(server.pid, 15))
@@ -88,14 +96,12 @@ def only_git(place: Place) -> None:
     place.set(PATH=programs)
 
 
-@fault("repository", "failure", "no readable branch 'corpus'", "corpus init")
-def no_repository(place: Place) -> None:
-    (place.home / "corpus.git").rename(place.home / "away.git")
-
-
-@fault("parameters", "failure", "votes.budget_usd", "docs/configuration.md")
-def a_parameter_does_not_validate(place: Place) -> None:
-    place.params("votes", "budget_usd", to=-1)
+fault("repository", "failure", "no readable branch 'corpus'", "corpus init")(
+    called("no_repository", lambda place: (place.home / "corpus.git").rename(place.home / "away.git"))
+)
+fault("parameters", "failure", "votes.budget_usd", "docs/configuration.md")(
+    called("a_parameter_does_not_validate", lambda place: place.params("votes", "budget_usd", to=-1))
+)
 
 
 @fault("push", "failure", "does not accept a push", "write access to CORPUS_REPO")
@@ -130,19 +136,15 @@ def a_poisoned_object(place: Place) -> None:
     path.write_bytes(WHOLE + b"!")
 
 
-@fault("secret", "failure", "neither CORPUS_SECRET nor the file", "Restore it from its backup")
-def no_secret(place: Place) -> None:
-    (place.home / "secret").unlink()
-
-
-@fault("secret", "failure", "64 hexadecimal digits", "docs/configuration.md")
-def a_secret_that_was_cut_off(place: Place) -> None:
-    place.set(CORPUS_SECRET=SECRET[:10])
-
-
-@fault("vault", "failure", "differs from the secret", "Set CORPUS_SECRET")
-def the_secret_of_another_vault(place: Place) -> None:
-    place.set(CORPUS_SECRET="ab" * 64)
+fault("secret", "failure", "neither CORPUS_SECRET nor the file", "Restore it from its backup")(
+    called("no_secret", lambda place: (place.home / "secret").unlink())
+)
+fault("secret", "failure", "64 hexadecimal digits", "docs/configuration.md")(
+    called("a_secret_that_was_cut_off", lambda place: place.set(CORPUS_SECRET=SECRET[:10]))
+)
+fault("vault", "failure", "differs from the secret", "Set CORPUS_SECRET")(
+    called("the_secret_of_another_vault", lambda place: place.set(CORPUS_SECRET="ab" * 64))
+)
 
 
 @fault("vault", "failure", "the vault is missing, but 1 months are published", "Restore the vault")
@@ -159,9 +161,9 @@ def a_copy_on_a_hub_of_a_release_that_is_not_there(place: Place) -> None:
         journal.append("release/p1", event="pushed", who="tester", why="a test", metrics=told)
 
 
-@fault("backup", "failure", "no backup", "Make a backup")
-def no_backup(place: Place) -> None:
-    (place.home / "backup" / "copy.sqlite").unlink()
+fault("backup", "failure", "no backup", "Make a backup")(
+    called("no_backup", lambda place: (place.home / "backup" / "copy.sqlite").unlink())
+)
 
 
 @fault("backup", "failure", "72 h old", "Make a backup")
@@ -170,19 +172,15 @@ def an_old_backup(place: Place) -> None:
     os.utime(place.home / "backup" / "copy.sqlite", (then, then))
 
 
-@fault("backup", "warning", "CORPUS_VAULT_BACKUP is not set", "Set CORPUS_VAULT_BACKUP")
-def a_backup_of_unknown_place(place: Place) -> None:
-    place.patch.delenv("CORPUS_VAULT_BACKUP")
-
-
-@fault("permissions", "failure", "others may read or write: secret", "chmod 600")
-def a_secret_that_others_read(place: Place) -> None:
-    (place.home / "secret").chmod(0o644)
-
-
-@fault("permissions", "failure", "others may read or write: home", "chmod 700")
-def a_home_that_others_enter(place: Place) -> None:
-    place.home.chmod(0o755)
+fault("backup", "warning", "CORPUS_VAULT_BACKUP is not set", "Set CORPUS_VAULT_BACKUP")(
+    called("a_backup_of_unknown_place", lambda place: place.patch.delenv("CORPUS_VAULT_BACKUP"))
+)
+fault("permissions", "failure", "others may read or write: secret", "chmod 600")(
+    called("a_secret_that_others_read", lambda place: (place.home / "secret").chmod(0o644))
+)
+fault("permissions", "failure", "others may read or write: home", "chmod 700")(
+    called("a_home_that_others_enter", lambda place: place.home.chmod(0o755))
+)
 
 
 @fault("permissions", "failure", "others may read or write: refresh.sqlite", "chmod 600")
@@ -218,19 +216,18 @@ def variables_that_others_read(place: Place) -> None:
     (place.root / ".env").chmod(0o640)
 
 
-@fault("approval reddit", "failure", "its approval ended on 2020-01-01", "expires date in the future")
-def an_expired_approval(place: Place) -> None:
-    place.params("sources", "reddit", "expires", to="2020-01-01")
-
-
-@fault("approval reddit", "warning", "in 10 days", "Renew the approval")
-def an_approval_that_ends_soon(place: Place) -> None:
-    place.params("sources", "reddit", "expires", to=f"{place.now + timedelta(days=10):%Y-%m-%d}")
-
-
-@fault("source reddit", "failure", "refused the request", "Check the credentials")
-def wrong_credentials_of_reddit(place: Place) -> None:
-    place.set(CORPUS_REDDIT_CLIENT_SECRET="wrong")
+fault("approval reddit", "failure", "its approval ended on 2020-01-01", "expires date in the future")(
+    called("an_expired_approval", lambda place: place.params("sources", "reddit", "expires", to="2020-01-01"))
+)
+fault("approval reddit", "warning", "in 10 days", "Renew the approval")(
+    called(
+        "an_approval_that_ends_soon",
+        lambda place: place.params("sources", "reddit", "expires", to=f"{place.now + timedelta(days=10):%Y-%m-%d}"),
+    )
+)
+fault("source reddit", "failure", "refused the request", "Check the credentials")(
+    called("wrong_credentials_of_reddit", lambda place: place.set(CORPUS_REDDIT_CLIENT_SECRET="wrong"))
+)
 
 
 @fault("source arctic_shift", "failure", "HTTP 503", "status of the service")
@@ -240,9 +237,9 @@ def an_outage_of_arctic_shift(place: Place) -> None:
     place.sandbox.outage_after = 0
 
 
-@fault("source dump", "failure", "no usable checksum", "sha256sum")
-def a_dump_without_its_checksum(place: Place) -> None:
-    (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink()
+fault("source dump", "failure", "no usable checksum", "sha256sum")(
+    called("a_dump_without_its_checksum", lambda place: (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink())
+)
 
 
 def elsewhere(place: Place) -> None:
@@ -255,9 +252,9 @@ def consented(place: Place, provider: str, *, days: int) -> None:
     place.params("consents", provider, to=given | {"expires": f"{place.now + timedelta(days=days):%Y-%m-%d}"})
 
 
-@fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")
-def a_provider_without_consent(place: Place) -> None:
-    elsewhere(place)
+fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")(
+    called("a_provider_without_consent", elsewhere)
+)
 
 
 @fault("consent openai", "warning", "in 10 days", "set consents.openai.expires")
@@ -266,14 +263,12 @@ def a_consent_that_ends_soon(place: Place) -> None:
     consented(place, "openai", days=10)
 
 
-@fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")
-def a_wrong_key(place: Place) -> None:
-    place.set(CORPUS_OPENAI_KEY="wrong")
-
-
-@fault("labeller claude", "failure", "HTTP 4", "the account's quota")
-def an_empty_account(place: Place) -> None:
-    place.set(CORPUS_ANTHROPIC_KEY="empty")
+fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")(
+    called("a_wrong_key", lambda place: place.set(CORPUS_OPENAI_KEY="wrong"))
+)
+fault("labeller claude", "failure", "HTTP 4", "the account's quota")(
+    called("an_empty_account", lambda place: place.set(CORPUS_ANTHROPIC_KEY="empty"))
+)
 
 
 @fault("labeller gemini", "failure", "no key is set", "Set CORPUS_GOOGLE_KEY")
@@ -282,9 +277,9 @@ def no_key(place: Place) -> None:
     consented(place, "google", days=300)
 
 
-@fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")
-def a_retired_model(place: Place) -> None:
-    place.params("labellers", "claude", "model", to="claude-2.1")
+fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")(
+    called("a_retired_model", lambda place: place.params("labellers", "claude", "model", to="claude-2.1"))
+)
 
 
 @fault("labeller claude", "failure", "retired by its vendor on 2026-06-15", "claude-sonnet-4-6")
@@ -293,24 +288,21 @@ def a_model_that_its_vendor_has_retired(place: Place) -> None:
     consented(place, "anthropic", days=300)
 
 
-@fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")
-def a_model_that_is_not_listed(place: Place) -> None:
-    place.params("labellers", "gpt", "model", to="gpt-4-32k")
-
-
-@fault("labeller gemini", "warning", "will retire model gemini-2.0-flash", "labellers.gemini.model")
-def a_model_that_will_be_retired(place: Place) -> None:
-    place.params("labellers", "gemini", "model", to="gemini-2.0-flash")
-
-
-@fault("mlflow", "failure", "no answer (ConnectionError)", "correct MLFLOW_TRACKING_URI")
-def a_dead_mlflow(place: Place) -> None:
-    place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}")
-
-
-@fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")
-def a_dead_airflow(place: Place) -> None:
-    place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}")
+fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")(
+    called("a_model_that_is_not_listed", lambda place: place.params("labellers", "gpt", "model", to="gpt-4-32k"))
+)
+fault("labeller gemini", "warning", "will retire model gemini-2.0-flash", "labellers.gemini.model")(
+    called(
+        "a_model_that_will_be_retired",
+        lambda place: place.params("labellers", "gemini", "model", to="gemini-2.0-flash"),
+    )
+)
+fault("mlflow", "failure", "no answer (ConnectionError)", "correct MLFLOW_TRACKING_URI")(
+    called("a_dead_mlflow", lambda place: place.set(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{free_port()}"))
+)
+fault("airflow", "failure", "no answer", "correct CORPUS_AIRFLOW_URL")(
+    called("a_dead_airflow", lambda place: place.set(CORPUS_AIRFLOW_URL=f"http://127.0.0.1:{free_port()}"))
+)
 
 
 @fault("airflow", "failure", "not healthy: scheduler", "Restart Airflow's component scheduler")
@@ -329,9 +321,9 @@ def a_notifier_without_a_triggerer(place: Place) -> None:
     place.set(CORPUS_AIRFLOW_NOTIFY="team_alerts.notify")
 
 
-@fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")
-def a_graph_of_an_earlier_commit(place: Place) -> None:
-    place.write("dvc.yaml", "stages: {}\n")
+fault("graph", "failure", "is not that of the corpus branch", "corpus airflow refresh")(
+    called("a_graph_of_an_earlier_commit", lambda place: place.write("dvc.yaml", "stages: {}\n"))
+)
 
 
 @fault("pools", "failure", "missing: publish", "corpus airflow setup")
@@ -363,14 +355,12 @@ def housekeeping_that_fails(place: Place) -> None:
         place.airflow.runs.append({"state": state, "run_after": at, "end_date": at})
 
 
-@fault("disk home", "failure", "less than doctor.free_gb", "Free space")
-def a_full_disk(place: Place) -> None:
-    place.params("doctor", "free_gb", to=10**9)
-
-
-@fault("memory", "warning", "less than doctor.memory_gb", "Lower the slots")
-def too_little_memory(place: Place) -> None:
-    place.params("doctor", "memory_gb", to=10**9)
+fault("disk home", "failure", "less than doctor.free_gb", "Free space")(
+    called("a_full_disk", lambda place: place.params("doctor", "free_gb", to=10**9))
+)
+fault("memory", "warning", "less than doctor.memory_gb", "Lower the slots")(
+    called("too_little_memory", lambda place: place.params("doctor", "memory_gb", to=10**9))
+)
 
 
 @fault("clock", "failure", " s from the clock of Reddit", "timedatectl")
@@ -390,17 +380,15 @@ def a_large_model_without_a_gpu(place: Place) -> None:
     place.params("finetune", "models", to=["qwen3-14b"])
 
 
-@fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")
-def a_base_model_that_can_change(place: Place) -> None:
-    place.params("train", "models", to=["bert", "mentalbert"])
+fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")(
+    called("a_base_model_that_can_change", lambda place: place.params("train", "models", to=["bert", "mentalbert"]))
+)
 
 
 @fault("versions", "failure", "not 9.9.9", "requirements.lock")
 def another_version(place: Place) -> None:
     lock = place.root / "requirements.lock"
-    lock.write_text(
-        "\n".join("dvc==9.9.9" if line.startswith("dvc==") else line for line in lock.read_text().split("\n"))
-    )
+    lock.write_text(re.sub("^dvc==.*", "dvc==9.9.9", lock.read_text(), flags=re.MULTILINE))
 
 
 @fault("sweep posts", "failure", "never swept in 240 h", "corpus sweep posts")
@@ -532,9 +520,8 @@ def test_deep_finds_what_the_sample_of_a_day_leaves_out(place: Place) -> None:
 
 def test_a_check_that_never_returns_ends_with_its_time_out() -> None:
     begun = time.monotonic()
-    found = dict(
-        run([Check("hangs", lambda: time.sleep(600) or ok("")), Check("fine", lambda: ok("yes"))], seconds=0.3)
-    )  # type: ignore[func-returns-value]
+    listed = [Check("hangs", lambda: time.sleep(600) or ok("")), Check("fine", lambda: ok("yes"))]
+    found = dict(run(listed, seconds=0.3))
     assert time.monotonic() - begun < 5
     assert found["hangs"].late and "no answer within 0.3 s" in found["hangs"].found
     assert found["fine"].status == "ok"
@@ -554,7 +541,7 @@ def test_a_check_that_computes_is_not_known_if_it_is_late_on_a_busy_machine(monk
 
 
 def test_an_unforeseen_error_is_a_finding_without_its_text() -> None:
-    [(_, found)] = run([Check("breaks", lambda: ok(str(1 / 0)))])
+    [(_, found)] = run([Check("breaks", lambda: ok(str(1 / 0)))], seconds=10)
     assert (found.status, found.found) == ("failure", "the check failed (ZeroDivisionError)")
 
 
@@ -570,26 +557,18 @@ def test_an_mlflow_that_hangs_is_named_before_its_check_ends(place: Place) -> No
         place.set(MLFLOW_TRACKING_URI=address)
         with opened(Settings.from_env(), root=place.root, now=place.now, seconds=30) as (deployment, _):
             assert deployment is not None
-            asked = [check for check in checks(deployment, seconds=2, deep=False) if check.name == "mlflow"]
+            asked = [c for c in checks(replace(deployment, seconds=2), deep=False) if c.name == "mlflow"]
             [(_, found)] = run(asked, seconds=30)
     assert (found.status, found.found, found.late) == ("failure", "no answer (ReadTimeout)", False)
     assert "Start it" in found.fix
 
 
-def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines", *argv],
-        cwd=place.root, env={**os.environ, "PYTHONPATH": str(place.root)}, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-
-
 def test_the_command_exits_with_0_or_1_and_prints_the_fixes(place: Place) -> None:
-    done = command(place, "doctor", "--timeout", "60")
+    done = process("doctor", "--timeout", "60", cwd=place.root)
     assert (done.returncode, done.stderr) == (0, "")
     assert "failure  " not in done.stdout
     (place.home / "secret").chmod(0o644)
-    done = command(place, "doctor", "--json", "--timeout", "60")
+    done = process("doctor", "--json", "--timeout", "60", cwd=place.root)
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert (told["failure"], [c["check"] for c in told["checks"] if c["status"] == "failure"]) == (1, ["permissions"])
@@ -600,10 +579,8 @@ def test_the_command_ends_although_servers_hang(place: Place) -> None:
     with silent_server() as address:
         place.set(MLFLOW_TRACKING_URI=address, CORPUS_REDDIT_URL=address, CORPUS_AIRFLOW_URL=address)
         begun = time.monotonic()
-        done = command(place, "doctor", "--json", "--timeout", "4")
+        done = process("doctor", "--json", "--timeout", "4", cwd=place.root)
     assert done.returncode == 1
     told = {c["check"]: c["status"] for c in json.loads(done.stdout)["checks"]}
-    assert {name for name in ("mlflow", "source reddit", "airflow", "pools") if told[name] != "ok"} == {
-        "mlflow", "source reddit", "airflow", "pools",
-    }  # fmt: skip
+    assert all(told[name] != "ok" for name in ("mlflow", "source reddit", "airflow", "pools"))
     assert time.monotonic() - begun < 60

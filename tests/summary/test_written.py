@@ -81,17 +81,6 @@ def test_every_number_has_its_commit_and_its_run(settings: Settings, work: Path)
     assert made["takedowns"]["swept"]["memes"]["last"] is None and made["takedowns"]["tombstones"] == 1
 
 
-def test_a_later_commit_is_read_as_if_all_were_read_again(settings: Settings, work: Path) -> None:
-    written.write(settings, at=NOW)
-    newer = QUALITY | {"collect": QUALITY["collect"] | {"kept": 2}}
-    commit(work, "snapshot(memes): quality", **{"metrics__memes__quality.json": json.dumps(newer)})
-    git("push", "--quiet", settings.repo, "corpus", cwd=work)
-    continued = written.write(settings, at=NOW)
-    written.place(settings).unlink()
-    assert continued == written.write(settings, at=NOW)
-    assert continued["corpora"]["memes"]["funnel"]["collect"]["kept"] == 2
-
-
 def test_the_file_names_no_record(settings: Settings) -> None:
     written.write(settings, at=NOW)
     text = written.place(settings).read_text()

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,10 @@ def run(
         commit, objects = _corpus(pool, Path(half), files=files, counts=counts, settings=settings, say=say)
         for name, url in _databases(settings).items():
             if name == VAULT:
-                _copy_files(pool, files, settings=settings)
+                for file, path in _files(settings).items():
+                    # a file that is removed or replaced meanwhile belongs to the next backup
+                    with suppress(FileNotFoundError):
+                        files[file] = pool.put(path)
                 say("files")
             made = database_copies.dump(name, url, Path(half))
             databases[name], files[made.name] = made.name, pool.put(made)
@@ -80,9 +82,8 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
     pool = Pool(folder, secret=settings.secret())
     with workspace(settings) as clone:
         remote = clone.objects.remote
-        with each(
-            lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())
-        ) as object_sizes:
+        held = list(remote.all())
+        with each(lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held) as object_sizes:
             objects = dict(zip(held, object_sizes, strict=True))
     return {
         "objects": sum(objects.values()),
@@ -95,9 +96,8 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
 def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
     """Write the project secret to a file of mode 600, apart from the backups."""
     if path.resolve().is_relative_to(folder.resolve()):
-        raise BadParams(
-            "BadArgument", where="--secret-to", detail="is in the folder of the backups, which must not open them"
-        )
+        detail = "is in the folder of the backups, which must not open them"
+        raise BadParams("BadArgument", where="--secret-to", detail=detail)
     text = settings.secret().hex()
     if path.exists() and path.read_text().strip() != text:
         raise BadParams("BadArgument", where="--secret-to", detail="exists, and does not have the present secret")
@@ -109,7 +109,10 @@ def _corpus(
 ) -> tuple[str, dict[str, int]]:
     for _ in range(ATTEMPTS):
         with workspace(settings) as clone:
-            commit, bundle = clone.head, _bundle(settings, half)
+            commit, bundle = clone.head, half / BUNDLE
+            with tempfile.TemporaryDirectory(dir=half) as mirror:
+                git("clone", "--quiet", "--mirror", settings.repo, mirror)
+                git("--git-dir", mirror, "bundle", "create", "--quiet", str(bundle), "--all")
             objects = _objects(pool, clone, counts=counts)
             say("objects")
             if (branches(settings.repo) or {}).get(BRANCH) == commit:
@@ -118,19 +121,13 @@ def _corpus(
     raise DataError("BackupOvertaken", attempts=ATTEMPTS)
 
 
-def _bundle(settings: Settings, half: Path) -> Path:
-    with tempfile.TemporaryDirectory(dir=half) as mirror:
-        git("clone", "--quiet", "--mirror", settings.repo, mirror)
-        git("--git-dir", mirror, "bundle", "create", "--quiet", str(half / BUNDLE), "--all")
-    return half / BUNDLE
-
-
 def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str, int]:
     remote = clone.objects.remote
 
     def copy(digest: str) -> tuple[str, bool | None]:
         try:
-            return digest, pool.add(digest, partial(_fetch, remote, digest))
+            place = remote.oid_to_path(digest)
+            return digest, pool.add(digest, lambda half: remote.fs.get_file(place, str(half)))
         except FileNotFoundError:
             # removed by a takedown since it was listed
             return digest, None
@@ -142,19 +139,8 @@ def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str,
     return {digest: pool.path(digest).stat().st_size for digest in sorted(copied)}
 
 
-def _fetch(remote: Any, digest: str, half: Path) -> None:
-    remote.fs.get_file(remote.oid_to_path(digest), str(half))
-
-
 def _databases(settings: Settings) -> dict[str, str]:
     return {name: url for name, url in database_copies.addresses(settings).items() if database_copies.exists(url)}
-
-
-def _copy_files(pool: Pool, files: dict[str, tuple[int, str]], *, settings: Settings) -> None:
-    for name, path in _files(settings).items():
-        # a file that is removed or replaced meanwhile belongs to the next backup
-        with suppress(FileNotFoundError):
-            files[name] = pool.put(path)
 
 
 def _files(settings: Settings) -> dict[str, Path]:

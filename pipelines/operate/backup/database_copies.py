@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -38,13 +39,11 @@ def exists(url: str) -> bool:
     """Return whether a database has a file, or has any table."""
     if file := database_file(url):
         return file.exists()
-    engine = sa.create_engine(url, hide_parameters=True)
     try:
-        return bool(sa.inspect(engine).get_table_names())
+        with sa.create_engine(url, hide_parameters=True, poolclass=sa.NullPool).connect() as connection:
+            return bool(sa.inspect(connection).get_table_names())
     except sa.exc.SQLAlchemyError as error:
         raise DataError("DatabaseNotCopied", name=sa.make_url(url).database, detail=type(error).__name__) from None
-    finally:
-        engine.dispose()
 
 
 def size(url: str) -> int:
@@ -94,21 +93,17 @@ def _run(command: list[str], url: str, *, name: str) -> None:
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         raise BadParams(where=name, detail="is neither sqlite nor postgresql")
-    connection = {"host": parsed.host, "port": parsed.port, "user": parsed.username, "password": parsed.password}
-    options = {**connection, "database": parsed.database, **parsed.query}
+    options = {**parsed.translate_connect_args(username="user"), **parsed.query}
     variables = {f"PG{key.upper()}": str(value) for key, value in options.items() if value is not None}
     program = shutil.which(command[0]) or command[0]
     with suppress(FileNotFoundError):
         # pg_dump refuses a server that is newer than itself
         program = postgres.program(command[0])
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True}
     try:
-        done = subprocess.run(
-            [program, *command[1:]], env=os.environ | variables, stdin=subprocess.DEVNULL, capture_output=True,
-            check=False,
-        )  # fmt: skip
+        done = subprocess.run([program, *command[1:]], env=os.environ | variables, check=False, **streams)
+        failed = f"ended with exit status {done.returncode}" if done.returncode else ""
     except OSError as error:
-        raise DataError(
-            "DatabaseNotCopied", name=name, detail=f"{command[0]} cannot be run ({type(error).__name__})"
-        ) from None
-    if done.returncode:
-        raise DataError("DatabaseNotCopied", name=name, detail=f"{command[0]} ended with exit status {done.returncode}")
+        failed = f"cannot be run ({type(error).__name__})"
+    if failed:
+        raise DataError("DatabaseNotCopied", name=name, detail=f"{command[0]} {failed}")

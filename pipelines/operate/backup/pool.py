@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,8 +73,7 @@ class Pool:
 
     def put(self, path: Path) -> tuple[int, str]:
         """Copy a file into the pool; return its size and SHA-256."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _sha256(path)
         self.add(digest, lambda half: shutil.copyfile(path, half))
         return self.path(digest).stat().st_size, digest
 
@@ -98,13 +99,12 @@ class Pool:
 
     def require(self, manifest: BackupManifest) -> None:
         """Check that every file of a backup is in the pool and unaltered."""
-        for digest, whole in self._checked(manifest.sizes):
-            if not whole:
-                raise DataError("BackupDamaged", detail=f"the file {digest} is missing or was altered")
+        for digest in self._damaged(manifest.sizes):
+            raise DataError("BackupDamaged", detail=f"the file {digest} is missing or was altered")
 
     def verify(self) -> int:
         """Remove the altered files of the pool; return their number."""
-        damaged = [digest for digest, whole in self._checked(self.held()) if not whole]
+        damaged = list(self._damaged(self.held()))
         for digest in damaged:
             self.path(digest).unlink()
         return len(damaged)
@@ -128,9 +128,8 @@ class Pool:
         """Return the manifest of a backup, by default of the newest one."""
         names = self.names()
         if not names or (name or names[-1]) not in names:
-            raise BadParams(
-                "BadArgument", where=str(self.folder), detail=f"has no such backup; it has {', '.join(names) or 'none'}"
-            )
+            detail = f"has no such backup; it has {', '.join(names) or 'none'}"
+            raise BadParams("BadArgument", where=str(self.folder), detail=detail)
         try:
             body = json.loads((self.folder / f"{name or names[-1]}.json").read_bytes())
             mac = str(body.pop("mac"))
@@ -155,13 +154,13 @@ class Pool:
     def _mac(self, body: object) -> str:
         return hmac.digest(self._key, json.dumps(body, sort_keys=True).encode(), "sha256").hex()
 
-    def _checked(self, digests: Collection[str]) -> Iterator[tuple[str, bool]]:
+    def _damaged(self, digests: Collection[str]) -> Iterator[str]:
         def whole(digest: str) -> bool:
             path = self.path(digest)
             return path.is_file() and _digest(path, like=digest) == digest
 
         with each(whole, digests) as wholes:
-            yield from zip(digests, wholes, strict=True)
+            yield from compress(digests, map(not_, wholes))
 
 
 @contextmanager
@@ -177,5 +176,9 @@ def each(work: Callable[[A], B], items: Collection[A]) -> Iterator[Iterator[B]]:
 def _digest(path: Path, *, like: str) -> str:
     if len(like) != SHA256_DIGITS:
         return file_digest(path) + (TREE if like.endswith(TREE) else "")
+    return _sha256(path)
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

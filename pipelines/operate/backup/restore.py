@@ -50,7 +50,9 @@ def run(
     """
     pool = Pool(folder, secret=settings.secret())
     manifest = pool.read(name)
-    deleted = _deleted([*tombstones, *(path for path in [folder / TOMBSTONES] if path.exists())])
+    deleted: dict[str, Tombstone] = {}
+    for file in (*tombstones, *folder.glob(TOMBSTONES)):
+        deleted |= read_tombstones(file)
     addresses = database_copies.addresses(settings).items()
     urls = {database: url for database, url in addresses if database in manifest.databases and database != AIRFLOW}
     _require_empty(settings, urls=urls)
@@ -62,7 +64,10 @@ def run(
         git("clone", "--quiet", "--mirror", str(pool.path(manifest.files[BUNDLE][1])), str(mirror))
         _restore_objects(pool, manifest, settings=settings, mirror=mirror, scratch=Path(scratch))
         say("objects")
-        _push(mirror, settings=settings)
+        if path := local_path(settings.repo):
+            git("init", "--quiet", "--bare", "-b", BRANCH, str(path))
+            git("--git-dir", str(path), "config", "receive.denyNonFastForwards", "true")
+        git("--git-dir", str(mirror), "push", "--quiet", "--mirror", settings.repo)
         say("repository")
         _restore_files(pool, manifest, settings=settings)
         say("files")
@@ -78,13 +83,6 @@ def run(
     dag_graph.follow(settings)
     summary = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
     return summary | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
-
-
-def _deleted(files: Collection[Path]) -> dict[str, Tombstone]:
-    deleted: dict[str, Tombstone] = {}
-    for path in files:
-        deleted |= read_tombstones(path)
-    return deleted
 
 
 def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
@@ -119,25 +117,15 @@ def _restore_objects(pool: Pool, manifest: BackupManifest, *, settings: Settings
             raise DataError("BackupDamaged", detail=f"{lost} objects were not stored on the DVC remote")
 
 
-def _push(mirror: Path, *, settings: Settings) -> None:
-    if path := local_path(settings.repo):
-        git("init", "--quiet", "--bare", "-b", BRANCH, str(path))
-        git("--git-dir", str(path), "config", "receive.denyNonFastForwards", "true")
-    git("--git-dir", str(mirror), "push", "--quiet", "--mirror", settings.repo)
-
-
 def _restore_files(pool: Pool, manifest: BackupManifest, *, settings: Settings) -> None:
     for name, (_, digest) in manifest.files.items():
-        if name == BUNDLE or name in manifest.databases.values():
+        # that of Airflow is for a new one, before its first start
+        if name == BUNDLE or name in {file for of, file in manifest.databases.items() if of != AIRFLOW}:
             continue
         top, _, rest = name.partition("/")
         path = mlflow_app.artifacts(settings.home) / rest if top == MLFLOW_FILES else settings.home.joinpath(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(pool.path(digest), path)
-    if AIRFLOW in manifest.databases:
-        # for a new Airflow, before its first start
-        file = manifest.databases[AIRFLOW]
-        shutil.copyfile(pool.path(manifest.files[file][1]), settings.home.joinpath(file))
 
 
 def _load(name: str, url: str, *, pool: Pool, manifest: BackupManifest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
@@ -12,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.core.config.operate import Doctor
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok
+from pipelines.operate.services.airflow_setup import embedded_port
 from pipelines.operate.services.services import sandbox_variables
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.git import git
 from pipelines.workspace.profile import texts_at
 from pipelines.workspace.scratch import prefix
 
@@ -32,7 +32,8 @@ class Deployment:
     """The deployment that ``corpus doctor`` examines.
 
     ``params`` are those of the corpus branch, or of the checkout ``root`` if there is no repository; ``clone`` is a
-    clone of the branch without files.
+    clone of the branch without files; ``seconds``: the limit of a request, so that its check names the server before it
+    ends.
     """
 
     settings: Settings
@@ -40,19 +41,7 @@ class Deployment:
     root: Path
     clone: Path | None
     now: datetime
-
-    @property
-    def limits(self) -> Doctor:
-        """The limits that the checks use: section ``doctor`` of the parameters."""
-        return self.params.doctor
-
-    @property
-    def months(self) -> set[tuple[str, str]]:
-        """The months on the corpus branch as (corpus, ``YYYY-MM``)."""
-        if self.clone is None:
-            return set()
-        listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=self.clone).splitlines()
-        return {(parts[1], parts[2]) for name in listed if len(parts := name.split("/")) > 3}
+    seconds: float
 
 
 @contextmanager
@@ -79,16 +68,13 @@ def opened(
             return
         findings["parameters"] = ok(f"profile {params.profile or 'none'}")
         with _sandbox(settings, params=params) as known:
-            yield Deployment(known, params, root, clone, now), findings
+            yield Deployment(known, params, root, clone, now, 0.8 * seconds), findings
 
 
 @contextmanager
 def _sandbox(settings: Settings, *, params: Params) -> Iterator[Settings]:
     """Set the variables of the embedded sandbox that are not set: its services have them, a person's shell does not."""
-    try:
-        port = int(json.loads((settings.home / "ports.json").read_text())["sandbox"]) if params.sandbox else None
-    except (OSError, ValueError, KeyError, TypeError):
-        port = None
+    port = embedded_port(settings.home, "sandbox") if params.sandbox else None
     if port is None:
         yield settings
         return
@@ -112,9 +98,10 @@ def _clone(settings: Settings, *, folder: Path, seconds: float) -> Finding:
     return ok(f"corpus at {git('rev-parse', 'HEAD', cwd=folder / CLONE)[:12]}")
 
 
-def git(*argv: str, cwd: Path) -> str:
-    """Run a read-only git command in a local repository and return its output."""
-    return subprocess.run(["git", *argv], cwd=cwd, capture_output=True, text=True, check=True).stdout.strip()
+def within(deployment: Deployment, limit: str, value: float, *, found: str, fix: str, fine: str) -> Finding:
+    """Compare a value, usually an age in hours, with a limit of section ``doctor``; ``fine`` is found below it."""
+    most = getattr(deployment.params.doctor, limit)
+    return failure(f"{found}, more than doctor.{limit} ({most})", fix=fix) if value > most else ok(fine)
 
 
 def succeeds(*argv: str, seconds: float, cwd: Path | None = None) -> bool:

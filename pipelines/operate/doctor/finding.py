@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
@@ -35,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A named check of the deployment; a ``patient`` one has no time-out.
+    """A named check of the deployment.
 
     ``times``: how many times the time-out it may take, more than 1 if it computes instead of waiting.
     """
@@ -43,22 +44,12 @@ class Check:
     name: str
     run: Callable[[], Finding]
     times: int = 1
-    patient: bool = False
 
 
-def ok(found: str) -> Finding:
-    """Return the finding of a check that found no problem."""
-    return Finding("ok", found)
-
-
-def warning(found: str, *, fix: str) -> Finding:
-    """Return a finding on a problem that does not stop the deployment yet."""
-    return Finding("warning", found, fix)
-
-
-def failure(found: str, *, fix: str) -> Finding:
-    """Return a finding on a problem that stops part of the deployment or loses data."""
-    return Finding("failure", found, fix)
+# What a check found: no problem, one that does not stop the deployment yet, or one that stops part of it or loses data.
+ok = partial(Finding, "ok")
+warning = partial(Finding, "warning")
+failure = partial(Finding, "failure")
 
 
 def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
@@ -67,14 +58,11 @@ def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
     return Finding(status, text, error.remedy.format(**error.fields))
 
 
-SECONDS = 10.0
 # Ours: more at once would share so little CPU that imports alone exceed the time-out.
 AT_ONCE = 6
-# For a patient check, which reads every object of a cache.
-PATIENCE = 24 * 3600.0
 
 
-def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str, Finding]]:
+def run(checks: Sequence[Check], *, seconds: float) -> list[tuple[str, Finding]]:
     """Run checks of the deployment; return each check's name and finding, in the order of ``checks``.
 
     The time-out of a check begins when the check begins. The thread of a check that exceeds it is left behind; such
@@ -85,7 +73,7 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             number, check = waiting.popleft()
-            running[number] = time.monotonic() + (PATIENCE if check.patient else seconds * check.times)
+            running[number] = time.monotonic() + seconds * check.times
             Thread(target=_work, args=(number, check, finished), name=check.name, daemon=True).start()
         try:
             number, finding = finished.get(timeout=max(0.0, min(running.values()) - time.monotonic()))
@@ -111,10 +99,10 @@ def _work(number: int, check: Check, finished: SimpleQueue[tuple[int, Finding]])
 
 def _late(check: Check, *, seconds: float) -> Finding:
     """Return the finding on a late check: if it computes and this machine is busy, that is no evidence of a fault."""
-    status: Status = "failure"
     found = f"no answer within {seconds * check.times:g} s"
-    fix = "Check that the service answers and is not overloaded; `corpus doctor --timeout 60` waits longer."
     if check.times > 1 and os.getloadavg()[0] > (os.cpu_count() or 1):
-        status, found = "warning", f"not known: {found}, and this machine's load exceeds its processors"
+        found = f"not known: {found}, and this machine's load exceeds its processors"
         fix = "Repeat `corpus doctor` when it is less busy, or with `--timeout 60`."
-    return Finding(status, found, fix, late=True)
+        return Finding("warning", found, fix, late=True)
+    fix = "Check that the service answers and is not overloaded; `corpus doctor --timeout 60` waits longer."
+    return Finding("failure", found, fix, late=True)

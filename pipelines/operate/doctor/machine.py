@@ -50,22 +50,21 @@ def _installed(name: str) -> str:
         return "missing"
 
 
-def clock(deployment: Deployment, *, seconds: float) -> Finding:
+def clock(deployment: Deployment) -> Finding:
     """Compare the clock with the time in the HTTP response of a server, first of the sources, then of MLflow."""
     import requests
 
     for name, address in _servers(deployment):
         try:
-            answer = requests.head(address, timeout=seconds / 4, allow_redirects=False)
+            answer = requests.head(address, timeout=deployment.seconds / 4, allow_redirects=False)
             # uvicorn behind MLflow sends the header twice, and requests joins both with a comma
             sent = parsedate_to_datetime(", ".join(answer.headers["Date"].split(", ")[:2]))
         except (requests.RequestException, KeyError, ValueError, TypeError):
             continue
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
-        if skew > deployment.limits.skew_seconds:
-            return failure(
-                f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
-            )
+        if skew > deployment.params.doctor.skew_seconds:
+            fix = "Synchronise the clock: `timedatectl set-ntp true`."
+            return failure(f"{skew:.0f} s from the clock of {name}", fix=fix)
         return ok(f"agrees with {name}")
     return ok("no server to compare with")
 
@@ -94,9 +93,9 @@ def disk(deployment: Deployment, name: str) -> Finding:
     if not path.exists():
         return failure(f"the folder of CORPUS_{name.upper()} does not exist", fix="Mount it, or run `corpus init`.")
     free = shutil.disk_usage(path).free / GB
-    if free < deployment.limits.free_gb:
+    if free < deployment.params.doctor.free_gb:
         return failure(
-            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.limits.free_gb:g})",
+            f"{free:.1f} GB free, less than doctor.free_gb ({deployment.params.doctor.free_gb:g})",
             fix=f"Free space there, or move the folder and set CORPUS_{name.upper()}.",
         )
     return ok(f"{free:.1f} GB free")
@@ -105,9 +104,9 @@ def disk(deployment: Deployment, name: str) -> Finding:
 def memory(deployment: Deployment) -> Finding:
     """Compare the available memory of this machine with the limit in ``params.yaml``."""
     free = psutil.virtual_memory().available / GB
-    if free < deployment.limits.memory_gb:
+    if free < deployment.params.doctor.memory_gb:
         return warning(
-            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.limits.memory_gb:g})",
+            f"{free:.1f} GB available, less than doctor.memory_gb ({deployment.params.doctor.memory_gb:g})",
             fix="Lower the slots of the pools `images` and `gpu` in Airflow, or add memory.",
         )
     return ok(f"{free:.1f} GB available")

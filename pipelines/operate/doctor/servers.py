@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from functools import wraps
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any
 
 import requests
 
 from pipelines.collect.month import Window
 from pipelines.collect.read.ocr import GOOGLE_VISION
 from pipelines.core.config.collect import SourceName
-from pipelines.core.config.label import Api, Consent, RemoteLabeller, on_this_machine
+from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
 from pipelines.core.config.models import PromptedModel, WithRationales
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceNotApproved
@@ -22,18 +22,19 @@ from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.capabilities import deprecated
 from pipelines.llm.client import NO_KEY
 from pipelines.llm.retirements import retirement
-from pipelines.operate.doctor.deployment import Deployment, git
+from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
 from pipelines.workspace import dag_graph
+from pipelines.workspace.git import git
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
 HOURS = ("CORPUS_AIRFLOW_SWEEP_HOURS", "CORPUS_AIRFLOW_MONTH_HOURS")
 COMPONENTS = ("metadatabase", "scheduler", "dag_processor")
 
 
-def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
+def mlflow(deployment: Deployment) -> Finding:
     """Check that MLflow reports itself as healthy."""
     uri = deployment.settings.mlflow_tracking_uri
     if not uri:
@@ -44,7 +45,7 @@ def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
     if not uri.startswith("http"):
         return ok("a local store")
     try:
-        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=seconds)
+        answer = requests.get(f"{uri.rstrip('/')}/health", timeout=deployment.seconds)
     except requests.RequestException as error:
         return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct MLFLOW_TRACKING_URI.")
     if answer.status_code != HTTPStatus.OK:
@@ -52,9 +53,9 @@ def mlflow(deployment: Deployment, *, seconds: float) -> Finding:
     return ok("answers")
 
 
-def airflow(deployment: Deployment, *, seconds: float) -> Finding:
+def airflow(deployment: Deployment) -> Finding:
     """Check the health of Airflow's components, for which no credentials are needed."""
-    states = _health(deployment, seconds=seconds)
+    states = _health(deployment)
     if isinstance(states, Finding):
         return states
     if ill := [name for name in COMPONENTS if states.get(name) != "healthy"]:
@@ -62,22 +63,22 @@ def airflow(deployment: Deployment, *, seconds: float) -> Finding:
     return ok(f"healthy: {', '.join(COMPONENTS)}")
 
 
-def _health(deployment: Deployment, *, seconds: float) -> dict[str, str | None] | Finding:
+def _health(deployment: Deployment) -> dict[str, str | None] | Finding:
     base = address(deployment.settings.home)
     if base is None:
         return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
     try:
-        health = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds).json()
+        health = requests.get(f"{base}/api/v2/monitor/health", timeout=deployment.seconds).json()
         return {name: (state or {}).get("status") for name, state in health.items()}
     except (requests.RequestException, ValueError, AttributeError) as error:
         return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
 
 
-def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
+def deadlines(deployment: Deployment) -> Finding:
     """Check that Airflow's triggerer runs: without one, no one is notified of a Dag run's missed deadline."""
     if all(os.environ.get(name) in ("0", "0.0") for name in HOURS):
         return ok("there are none")
-    states = _health(deployment, seconds=seconds)
+    states = _health(deployment)
     if isinstance(states, Finding):
         return warning("not examined: Airflow does not answer", fix="See the check 'airflow'.")
     if states.get("triggerer") == "healthy":
@@ -106,11 +107,25 @@ def graph(deployment: Deployment) -> Finding:
     return ok("the Dags have the graph of the corpus branch")
 
 
-def pools(deployment: Deployment) -> Finding:
+def _asking(check: Callable[[Deployment, Airflow], Finding]) -> Callable[[Deployment], Finding]:
+    """Give a check a client of Airflow; that Airflow does not answer is a finding of the check ``airflow``."""
+
+    @wraps(check)
+    def run(deployment: Deployment) -> Finding:
+        home = deployment.settings.home
+        if (base := address(home)) is None:
+            return warning("not examined: no address of Airflow is known", fix="See the check 'airflow'.")
+        try:
+            return check(deployment, connect(base, environment=os.environ, home=home))
+        except AirflowUnavailable as error:
+            return of_error(error, status="warning")
+
+    return run
+
+
+@_asking
+def pools(deployment: Deployment, client: Airflow) -> Finding:
     """Check that Airflow has every pool of ``profiles/pools.json``, and one for each provider, with a slot."""
-    client = _client(deployment)
-    if isinstance(client, Finding):
-        return client
     listed = json.loads((deployment.root / "profiles" / "pools.json").read_text())
     wanted = sorted(named(name) for name in {*listed, *deployment.params.providers})
     slots = {pool["name"]: pool["slots"] for pool in client.get("/pools", limit=1000)["pools"]}
@@ -121,75 +136,46 @@ def pools(deployment: Deployment) -> Finding:
     return ok(f"{len(wanted)} pools")
 
 
-def queues(deployment: Deployment) -> Finding:
+@_asking
+def queues(deployment: Deployment, client: Airflow) -> Finding:
     """Check that an Airflow scheduler runs, and that no task waits too long in a queue for a worker.
 
     Airflow's API lists schedulers, but no workers: a task that stays queued is the evidence that its queue has none. A
     local executor takes the tasks of all queues.
     """
-    client = _client(deployment)
-    if isinstance(client, Finding):
-        return client
     jobs = client.get("/jobs", job_type="SchedulerJob", is_alive="true")["jobs"]
     if not jobs:
         return failure("no live scheduler, so no queue has a worker", fix="Start it: `airflow scheduler`.")
-    oldest = deployment.now - timedelta(minutes=deployment.limits.queued_minutes)
-    waiting = [task for task in _queued(client) if _time(task["queued_when"]) < oldest]
-    stuck = sorted({str(task["queue"]) for task in waiting})
-    if stuck:
+    oldest = deployment.now - timedelta(minutes=deployment.params.doctor.queued_minutes)
+    tasks = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
+    since = [(task["queue"], task["queued_when"]) for task in tasks if task.get("queued_when")]
+    waiting = [str(queue) for queue, when in since if datetime.fromisoformat(when) < oldest]
+    if stuck := sorted(set(waiting)):
         return failure(
             f"no worker takes queue {', '.join(stuck)}: {len(waiting)} tasks wait for over "
-            f"{deployment.limits.queued_minutes} min",
+            f"{deployment.params.doctor.queued_minutes} min",
             fix=f"Start a worker: `airflow celery worker --queues {','.join(stuck)}`.",
         )
-    return ok(f"no task waits for a worker of {', '.join(wanted_queues(deployment.root))}")
+    options = json.loads((deployment.root / "profiles" / "tasks.json").read_text()).values()
+    queues = sorted({"default", *(of_task["queue"] for of_task in options if "queue" in of_task)})
+    return ok(f"no task waits for a worker of {', '.join(queues)}")
 
 
-def housekeeping(deployment: Deployment) -> Finding:
+@_asking
+def housekeeping(deployment: Deployment, client: Airflow) -> Finding:
     """Check when the Dag ``housekeeping`` last succeeded: not longer ago than the limit, unless it is paused."""
-    client, hours = _client(deployment), deployment.limits.housekeeping_hours
-    if isinstance(client, Finding):
-        return client
     dag_id = named("housekeeping")
     dag = client.find(f"/dags/{dag_id}")
     if dag is None or dag.get("is_paused"):
         return ok("not scheduled: its Dag is paused" if dag else "not scheduled: Airflow has no such Dag")
     runs = client.get(f"/dags/{dag_id}/dagRuns", order_by="-run_after", limit=100)["dag_runs"]
-    ends = [_time(run["end_date"]) for run in runs if run["state"] == "success" and run["end_date"]]
+    ends = [run["end_date"] for run in runs if run["state"] == "success" and run["end_date"]]
     # of a Dag that never succeeded, since its first run was due
-    since = max(ends, default=None) or min((_time(run["run_after"]) for run in runs), default=deployment.now)
-    age = (deployment.now - since) / timedelta(hours=1)
+    since = map(datetime.fromisoformat, ends or [run["run_after"] for run in runs])
+    age = (deployment.now - (max if ends else min)(since, default=deployment.now)) / timedelta(hours=1)
     text = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
-    if age > hours:
-        fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
-        return failure(f"{text}, more than doctor.housekeeping_hours ({hours})", fix=fix)
-    return ok(text)
-
-
-def wanted_queues(root: Path) -> list[str]:
-    """Return the Airflow task queues that the project's tasks name, and ``default``."""
-    options = json.loads((root / "profiles" / "tasks.json").read_text()).values()
-    return sorted({"default", *(options_of_task["queue"] for options_of_task in options if "queue" in options_of_task)})
-
-
-def _queued(client: Airflow) -> list[dict[str, Any]]:
-    tasks = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
-    return [task for task in tasks if task.get("queued_when")]
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def _client(deployment: Deployment) -> Airflow | Finding:
-    base = address(deployment.settings.home)
-    if base is None:
-        return warning("not examined: no address of Airflow is known", fix="See the check 'airflow'.")
-    try:
-        return connect(base, environment=os.environ, home=deployment.settings.home)
-    except AirflowUnavailable as error:
-        # that it does not answer is a finding of the check 'airflow'
-        return of_error(error, status="warning")
+    fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
+    return within(deployment, "housekeeping_hours", age, found=text, fix=fix, fine=text)
 
 
 def sources(params: Params) -> list[SourceName]:
@@ -234,10 +220,9 @@ def consent(deployment: Deployment, name: str) -> Finding:
 
 def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
     days = (expires - deployment.now.date()).days
-    if days <= deployment.limits.expires_days:
-        return warning(
-            f"the {what} ends on {expires}, in {days} days", fix=f"Renew the {what}, then set {key} in params.yaml."
-        )
+    if days <= deployment.params.doctor.expires_days:
+        fix = f"Renew the {what}, then set {key} in params.yaml."
+        return warning(f"the {what} ends on {expires}, in {days} days", fix=fix)
     return ok(f"until {expires}")
 
 
@@ -248,10 +233,17 @@ def source(deployment: Deployment, name: SourceName) -> Finding:
         params.sources[name].check(name, today=deployment.now.date())
     except SourceNotApproved:
         return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
-    subreddits = [s for corpus in params.corpora.values() if name in corpus.sources for s in corpus.subreddits]
-    subreddits = subreddits or [s for corpus in params.corpora.values() for s in corpus.subreddits]
+    corpora = [corpus for corpus in params.corpora.values() if name in corpus.sources]
+    subreddits = [s for corpus in corpora or params.corpora.values() for s in corpus.subreddits]
     if name == "reddit":
-        return _reddit(deployment, subreddits[0])
+        from pipelines.collect.sources.reddit import RedditSource
+        from pipelines.collect.sources.service import SubredditClosed
+
+        try:
+            RedditSource(settings, params=params.reddit).newest(subreddits[0])
+        except SubredditClosed as error:
+            return of_error(error, status="warning")
+        return ok("the credentials are accepted")
     if name == "arctic_shift":
         from pipelines.collect.sources.arctic_shift import ArcticShiftSource
 
@@ -260,29 +252,14 @@ def source(deployment: Deployment, name: SourceName) -> Finding:
     from pipelines.collect.sources.dump import DumpSource, expected_digest
 
     dumps = DumpSource(settings.dumps, params=params.dump)
-    files = {path for window in _windows(deployment) for path in dumps.files(window, subreddits=subreddits)}
+    windows = [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
+    files = {path for window in windows for path in dumps.files(window, subreddits=subreddits)}
     for path in files:
         expected_digest(path)
     return ok(f"{len(files)} files with a checksum")
 
 
-def _reddit(deployment: Deployment, subreddit: str) -> Finding:
-    from pipelines.collect.sources.reddit import RedditSource
-    from pipelines.collect.sources.service import SubredditClosed
-
-    try:
-        RedditSource(deployment.settings, params=deployment.params.reddit).newest(subreddit)
-    except SubredditClosed as error:
-        return of_error(error, status="warning")
-    return ok("the credentials are accepted")
-
-
-def _windows(deployment: Deployment) -> list[Window]:
-    corpora = [corpus for corpus in deployment.params.corpora.values() if "dump" in corpus.sources]
-    return [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
-
-
-def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
+def labeller(deployment: Deployment, name: str) -> Finding:
     """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
     asked, today = labellers(deployment.params)[name], deployment.now.date()
     endpoint = deployment.settings.endpoint(asked.provider)
@@ -291,47 +268,38 @@ def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
         return failure("no key is set", fix=f"Set {variable}_KEY.")
     notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
     retired = notice is not None and notice.retired <= today
-    finding = ok("retired") if retired else _answering(deployment, asked, name=name, seconds=seconds)
+    finding = ok("retired") if retired else _answering(deployment, asked, name=name)
     if notice is None or finding.status != "ok":
         return finding
     fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
     return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
 
 
-def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seconds: float) -> Finding:
-    """Request a labeller's model, or its provider's list of models."""
+def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> Finding:
+    """Request a labeller's model, or its provider's list of models: of OpenAI's protocol, some have no page of one."""
     api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
     key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
-    path, headers = _request(api, model=asked.model, key=key or NO_KEY)
+    secret, model = key or NO_KEY, asked.model
+    path, headers = {
+        "openai": ("/models", {"Authorization": f"Bearer {secret}"}),
+        "anthropic": (f"/v1/models/{model}", {"x-api-key": secret, "anthropic-version": "2023-06-01"}),
+    }.get(api, (f"/v1beta/models/{model}", {"x-goog-api-key": secret}))
     address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
     with requests.Session() as session:
         session.trust_env = False
         try:
-            answer = session.get(address, headers=headers, timeout=seconds, allow_redirects=False)
-            known = not path.endswith("/models") or asked.model in {entry["id"] for entry in answer.json()["data"]}
+            answer = session.get(address, headers=headers, timeout=deployment.seconds, allow_redirects=False)
+            known = not path.endswith("/models") or model in {entry["id"] for entry in answer.json()["data"]}
         except (ValueError, KeyError, TypeError):
             known = answer.status_code != HTTPStatus.OK
         except requests.RequestException as error:
             return failure(f"the provider does not answer ({type(error).__name__})", fix=f"Check {variable}_URL.")
+    change = f"Set labellers.{name}.model in catalogue.yaml to a model that it serves."
     if answer.status_code == HTTPStatus.NOT_FOUND or not known:
-        return _retired(asked.model, name=name, found="the provider has no model")
+        return failure(f"the provider has no model {model}", fix=change)
     if answer.status_code != HTTPStatus.OK:
         fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
         return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
-    if deprecated(asked.model, api=api):
-        finding = _retired(asked.model, name=name, found="the provider will retire model")
-        return warning(finding.found, fix=finding.fix)
-    return ok(f"the provider serves {asked.model}")
-
-
-def _retired(model: str, *, name: str, found: str) -> Finding:
-    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in catalogue.yaml to a model that it serves.")
-
-
-def _request(api: Api, *, model: str, key: str) -> tuple[str, dict[str, str]]:
-    """Return path and headers; servers of OpenAI's protocol have a list of models, some no page of one model."""
-    if api == "openai":
-        return "/models", {"Authorization": f"Bearer {key}"}
-    if api == "anthropic":
-        return f"/v1/models/{model}", {"x-api-key": key, "anthropic-version": "2023-06-01"}
-    return f"/v1beta/models/{model}", {"x-goog-api-key": key}
+    if deprecated(model, api=api):
+        return warning(f"the provider will retire model {model}", fix=change)
+    return ok(f"the provider serves {model}")

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from pipelines.core.config.settings import SECRETS, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count
-from pipelines.operate.doctor.deployment import Deployment, succeeds
+from pipelines.operate.doctor.deployment import Deployment, succeeds, within
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks
@@ -28,6 +28,7 @@ from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.dvc_remote import configure
+from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectStore, file_digest
 
 
@@ -67,10 +68,10 @@ def _absent(deployment: Deployment) -> Finding | None:
         return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
     if not file_missing(deployment.settings.vault_url):
         return None
-    months = len(deployment.months)
-    if months:
+    listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=deployment.clone) if deployment.clone else ""
+    if months := {tuple(path.split("/")[:3]) for path in listed.splitlines() if path.count("/") > 2}:
         return failure(
-            f"the vault is missing, but {months} months are published, whose keys were in it",
+            f"the vault is missing, but {len(months)} months are published, whose keys were in it",
             fix="Restore the vault from its backup, then run `corpus vault replay` (docs/privacy.md).",
         )
     return ok("none yet; the first month creates it")
@@ -101,7 +102,7 @@ def hub(deployment: Deployment) -> Finding:
 
 def backup(deployment: Deployment) -> Finding:
     """Check that the newest backup of the vault is not older than the limit in ``params.yaml``."""
-    place, hours = deployment.settings.vault_backup, deployment.limits.backup_hours
+    place = deployment.settings.vault_backup
     if place is None:
         return warning(
             "CORPUS_VAULT_BACKUP is not set, so the age of the vault's backup is unknown",
@@ -115,9 +116,8 @@ def backup(deployment: Deployment) -> Finding:
         return failure("there is no backup at CORPUS_VAULT_BACKUP", fix=fix)
     newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in files), UTC)
     age = (deployment.now - newest) / timedelta(hours=1)
-    if age > hours:
-        return failure(f"the newest backup is {age:.0f} h old, more than doctor.backup_hours ({hours})", fix=fix)
-    return ok(f"the newest backup is {max(age, 0):.0f} h old")
+    found = f"the newest backup is {max(age, 0):.0f} h old"
+    return within(deployment, "backup_hours", age, found=found, fix=fix, fine=found)
 
 
 def refreshes(deployment: Deployment) -> Finding:
@@ -132,7 +132,6 @@ def refreshes(deployment: Deployment) -> Finding:
 
 def sweep(deployment: Deployment, corpus: str) -> Finding:
     """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
-    hours = deployment.limits.sweep_hours
     try:
         if _absent(deployment):
             return ok("no record to sweep")
@@ -144,18 +143,13 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
     if since is None:
         return ok("no record to sweep")
     age = (deployment.now - since) / timedelta(hours=1)
-    if age > hours:
-        when = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
-        return failure(
-            f"{when}, more than doctor.sweep_hours ({hours})",
-            fix=f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.",
-        )
-    return ok(f"{age:.0f} h ago" if last else "not due yet")
+    found = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
+    fix, fine = f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.", f"{age:.0f} h ago"
+    return within(deployment, "sweep_hours", age, found=found, fix=fix, fine=fine if last else "not due yet")
 
 
 def refresh(deployment: Deployment, corpus: str) -> Finding:
     """Check that no read of Reddit's listings for a corpus is due for longer than the limit."""
-    hours = deployment.limits.refresh_hours
     try:
         with RefreshStore.existing(deployment.settings.refresh_url) as store:
             due = store and ledger(corpus, params=deployment.params, store=store)["next"]
@@ -165,35 +159,28 @@ def refresh(deployment: Deployment, corpus: str) -> Finding:
         return ok("no subreddit was read yet")
     late = (deployment.now - datetime.fromisoformat(due)) / timedelta(hours=1)
     count("corpus.refresh.late_hours", max(late, 0), corpus=corpus)
-    if late > hours:
-        return failure(
-            f"a subreddit was due {late:.0f} h ago, more than doctor.refresh_hours ({hours})",
-            fix=f"Read the log of the Dag {corpus}_refresh and unpause it, or run `corpus refresh {corpus}`: the "
-            "listing shows only the newest posts.",
-        )
-    return ok("no subreddit is late")
+    fix = f"Read the log of the Dag {corpus}_refresh and unpause it, or run `corpus refresh {corpus}`: the "
+    fix += "listing shows only the newest posts."
+    found, fine = f"a subreddit was due {late:.0f} h ago", "no subreddit is late"
+    return within(deployment, "refresh_hours", late, found=found, fix=fix, fine=fine)
 
 
 def takedowns(deployment: Deployment) -> Finding:
     """Check that no takedown request is open for longer than the limit."""
-    hours = deployment.limits.takedown_hours
     state = receipts.told(deployment.settings, now=deployment.now)
     oldest = state["oldest_open_hours"] or 0
     count("corpus.takedowns.open", state["open"])
     count("corpus.takedowns.done", state["done"])
     count("corpus.takedowns.oldest_open_hours", oldest)
-    if oldest > hours:
-        return failure(
-            f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h, more than doctor.takedown_hours "
-            f"({hours})",
-            fix="Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these.",
-        )
-    return ok(f"{state['open']} open, {state['done']} done")
+    found = f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h"
+    fix = "Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these."
+    fine = f"{state['open']} open, {state['done']} done"
+    return within(deployment, "takedown_hours", oldest, found=found, fix=fix, fine=fine)
 
 
 def budget(deployment: Deployment) -> Finding:
     """Check that the budget for labelling is not nearly spent."""
-    limit, share = deployment.params.votes.budget_usd, deployment.limits.budget_share
+    limit, share = deployment.params.votes.budget_usd, deployment.params.doctor.budget_share
     if file_missing(deployment.settings.answers_url):
         return ok("nothing was spent")
     with AnswerStore.open(deployment.settings.answers_url) as answers:
@@ -217,15 +204,13 @@ def permissions(deployment: Deployment) -> Finding:
     home, denied = settings.home, umask()
     private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
     private += {deployment.root / ".env", Path.cwd() / ".env"}
-    files = [file for file in map(database_file, urls) if file]
-    private += [path for file in files for path in file.parent.glob(f"{file.name}*")]
+    private += [path for file in map(database_file, urls) if file for path in file.parent.glob(f"{file.name}*")]
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]
     # what is below the home is as private as the home
     stores = (settings.cache, Path(settings.remote), Path(settings.repo))
     private += [home, *(path for path in stores if not path.is_relative_to(home))]
     modes = {path: mode for path in private if (mode := _mode(path)) is not None}
-    open_ones = [path for path, mode in modes.items() if mode & denied]
-    if open_ones:
+    if open_ones := [path for path, mode in modes.items() if mode & denied]:
         names = ", ".join(path.name for path in open_ones)
         return failure(
             f"others may read or write: {names}",
@@ -247,16 +232,15 @@ PROBE = b"corpus doctor\n"
 SHOWN = 3
 
 
-def push(deployment: Deployment, *, seconds: float) -> Finding:
+def push(deployment: Deployment) -> Finding:
     """Check the permission to push to the corpus repository, by a ``git push --dry-run`` of the corpus branch."""
     if deployment.clone is None:
         return warning("not tried without a repository", fix="See the check 'repository'.")
     repo = Path(deployment.settings.repo)
     local = "://" not in deployment.settings.repo and repo.exists()
     allowed = not local or os.access(repo / "refs", os.W_OK)
-    if not allowed or not succeeds(
-        "push", "--dry-run", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}", cwd=deployment.clone, seconds=seconds
-    ):
+    argv = ("push", "--dry-run", "--quiet", "origin", f"HEAD:refs/heads/{BRANCH}")
+    if not allowed or not succeeds(*argv, cwd=deployment.clone, seconds=deployment.seconds):
         return failure(
             "the corpus repository does not accept a push",
             fix="Give this account write access to CORPUS_REPO, or give it a key or token that has it.",
@@ -269,21 +253,20 @@ def remote(deployment: Deployment) -> Finding:
     where = deployment.settings.remote
     if "://" not in where and not Path(where).is_dir():
         return failure("CORPUS_REMOTE is not a folder", fix="Mount or create the folder that CORPUS_REMOTE names.")
-    done = "opened"
+    step = "written"
     try:
         with _store(deployment) as store:
             fs = store.remote.fs
             path = fs.join(store.root, f".doctor-{socket.gethostname()}-{os.getpid()}")
             with fs.open(path, "wb") as file:
                 file.write(PROBE)
-            done = "written"
+            step = "read"
             with fs.open(path, "rb") as file:
                 whole = file.read() == PROBE
-            done = "read"
+            step = "deleted"
             fs.remove(path)
     except Exception as error:
         # each kind of remote raises errors of its own, whose text may quote an address with credentials
-        step = {"opened": "written", "written": "read", "read": "deleted"}[done]
         return failure(
             f"an object cannot be {step} ({type(error).__name__})",
             fix="Check CORPUS_REMOTE, its credentials and their rights to write, read and delete.",
@@ -310,7 +293,8 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
     """Compare the objects of DVC's cache with their digests: all of them, or a sample that differs from day to day."""
     folder = deployment.settings.cache / "files" / "md5"
     paths = sorted(path for path in folder.glob("??/*") if path.is_file())
-    taken = paths if deep else _sample(paths, size=deployment.limits.objects, day=deployment.now.toordinal())
+    step = 1 if deep else max(1, -(-len(paths) // deployment.params.doctor.objects))
+    taken = paths[deployment.now.toordinal() % step :: step]
     poisoned = [path for path in taken if not _whole(path)]
     if poisoned:
         more = f" and {len(poisoned) - SHOWN} more" if len(poisoned) > SHOWN else ""
@@ -321,11 +305,6 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
             f"`rm -f {' '.join(str(path) for path in poisoned[:SHOWN])}`.",
         )
     return ok(f"{len(taken)} of {len(paths)} objects have their digests")
-
-
-def _sample(paths: Sequence[Path], *, size: int, day: int) -> Sequence[Path]:
-    step = max(1, -(-len(paths) // size))
-    return paths[day % step :: step]
 
 
 def _whole(path: Path) -> bool:

@@ -62,10 +62,8 @@ def due(url: str, *, before: datetime, python: str | None = None) -> OldRows:
     oldest, unfinished, dags = _read(url)
     # SQLite compares times as texts, by which a row of this very moment would be older
     at = min(before, oldest - timedelta(seconds=1)) if oldest else before
-    if dags == ():
-        return OldRows(at, unfinished, dags, {})
     rows = OldRows(at, unfinished, dags, {}, python)
-    return replace(rows, tables=_clean("--dry-run", url=url, found=rows))
+    return rows if dags == () else replace(rows, tables=_clean("--dry-run", url=url, found=rows))
 
 
 def remove(rows: OldRows, *, url: str) -> dict[str, int]:
@@ -86,15 +84,12 @@ def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
     runs = sa.table("dag_run", *names)
     ours = runs.c.dag_id.startswith(prefix(), autoescape=True)
     try:
-        engine = sa.create_engine(url, hide_parameters=True)
-        try:
-            with engine.connect() as connection:
-                rows = connection.execute(sa.select(*times).where(runs.c.state.in_(OPEN), ours)).all()
-                dag = sa.table("dag", sa.column("dag_id"))
-                mine = sa.select(dag.c.dag_id).where(dag.c.dag_id.startswith(prefix(), autoescape=True))
-                dags = tuple(connection.scalars(mine.order_by(dag.c.dag_id))) if prefix() else None
-        finally:
-            engine.dispose()
+        # without a pool, the connection is closed with its block
+        with sa.create_engine(url, hide_parameters=True, poolclass=sa.NullPool).connect() as connection:
+            rows = connection.execute(sa.select(*times).where(runs.c.state.in_(OPEN), ours)).all()
+            dag = sa.table("dag", sa.column("dag_id"))
+            mine = sa.select(dag.c.dag_id).where(dag.c.dag_id.startswith(prefix(), autoescape=True))
+            dags = tuple(connection.scalars(mine.order_by(dag.c.dag_id))) if prefix() else None
     except (sa.exc.SQLAlchemyError, ImportError) as error:
         raise DataError("AirflowNotCleaned", detail=f"it cannot be read ({type(error).__name__})") from None
     # SQLite has no time zones
@@ -108,11 +103,9 @@ def _clean(*argv: str, url: str, found: OldRows) -> dict[str, int]:
     before = ("--clean-before-timestamp", found.before.isoformat())
     command = [*_program(found.python), "db", "clean", *before, *only, *argv]
     variables = {name: value for name, value in os.environ.items() if name not in OF_TASKS}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
-        done = subprocess.run(
-            command, env=variables | {OPTION: url}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        done = subprocess.run(command, env=variables | {OPTION: url}, check=False, **streams)
     except OSError as error:
         raise DataError("AirflowNotCleaned", detail=f"`airflow` cannot be run ({type(error).__name__})") from None
     # its other messages may have the address with the password

@@ -31,50 +31,38 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class OldLogs:
-    """The files of logs that are to be removed, and those that are to be cut, with the bytes to keep of each."""
+    """The files of logs that are to be removed, and those that are to be cut, with the bytes to keep of each.
+
+    Folders below ``below`` that are empty then are removed, too.
+    """
 
     files: tuple[Path, ...]
-    large: tuple[Path, ...]
-    keep: int
+    large: tuple[Path, ...] = ()
+    keep: int = 0
+    below: Path | None = None
 
-    @property
-    def size(self) -> int:
-        """The bytes that their removal sets free."""
-        return sum(map(_size, self.files)) + sum(max(_size(path) - self.keep, 0) for path in self.large)
+    def counts(self) -> dict[str, int]:
+        """Return how many files are removed and cut, and the bytes that this sets free."""
+        size = sum(map(_size, self.files)) + sum(max(_size(path) - self.keep, 0) for path in self.large)
+        return {"files": len(self.files), "cut": len(self.large), "bytes": size}
 
-
-def of_tasks(folder: Path, *, before: datetime) -> OldLogs:
-    """Return the logs of Airflow's tasks to which nothing was written since."""
-    return OldLogs(tuple(path for path in _files(folder) if _written(path) < before.timestamp()), (), 0)
+    def remove(self) -> dict[str, int]:
+        """Remove and cut the files; return how many, and the bytes."""
+        counts = self.counts()
+        for path in self.files:
+            path.unlink(missing_ok=True)
+        for path in self.large:
+            _cut(path, keep=self.keep)
+        if self.below is not None:
+            _remove_empty({path.parent for path in self.files}, below=self.below)
+        return counts
 
 
 def of_components(home: Path, *, before: datetime, most_mb: int) -> OldLogs:
     """Return the old logs of components that do not run, and the logs that are larger than ``most_mb``."""
     logs, most = list(_files(home / "logs")), most_mb * MB
-    old = [
-        log for log in logs if _written(log) < before.timestamp() and running(home / "run" / f"{log.stem}.pid") is None
-    ]
-    large = [log for log in logs if log not in old and _size(log) > most]
-    return OldLogs(tuple(old), tuple(large), most // 2)
-
-
-def remove(logs: OldLogs, *, below: Path | None = None) -> dict[str, int]:
-    """Remove and cut files of logs; return how many, and the bytes. ``below``: also remove folders that are empty."""
-    size = logs.size
-    for path in logs.files:
-        path.unlink(missing_ok=True)
-    for path in logs.large:
-        _cut(path, keep=logs.keep)
-    if below is not None:
-        _remove_empty({path.parent for path in logs.files}, below=below)
-    return {"files": len(logs.files), "cut": len(logs.large), "bytes": size}
-
-
-def tasks_folder() -> Path | None:
-    """Return the folder of the logs of Airflow's tasks, if it is on this host."""
-    home = os.environ.get(HOME)
-    place = os.environ.get(FOLDER) or (f"{home}/logs" if home else "")
-    return Path(place) if place and Path(place).is_dir() else None
+    old = [log for log in _old(logs, before=before) if running(home / "run" / f"{log.stem}.pid") is None]
+    return OldLogs(tuple(old), tuple(log for log in logs if log not in old and _size(log) > most), most // 2)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -82,8 +70,8 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
 
 
-def _written(path: Path) -> float:
-    return path.stat().st_mtime
+def _old(files: Iterable[Path], *, before: datetime) -> Iterator[Path]:
+    return (path for path in files if path.stat().st_mtime < before.timestamp())
 
 
 def _size(path: Path) -> int:
@@ -134,12 +122,14 @@ def due(settings: Settings, *, now: datetime, airflow: str | None = None) -> dic
     with workspace(settings) as clone:
         params = load(clone.path)
     limits = params.housekeeping
-    logs = now - timedelta(days=limits.logs_days)
-    place = tasks_folder()
-    own = of_components(settings.home, before=logs, most_mb=limits.log_mb)
+    before, home = now - timedelta(days=limits.logs_days), os.environ.get(HOME)
+    logs = os.environ.get(FOLDER) or (f"{home}/logs" if home else "")
+    tasks = DuePart({"skipped": NO_LOGS})
+    if logs and (place := Path(logs)).is_dir():
+        tasks = _logs(OldLogs(tuple(_old(_files(place), before=before)), below=place))
     return {
-        "task_logs": _logs(of_tasks(place, before=logs), below=place) if place else DuePart({"skipped": NO_LOGS}),
-        "component_logs": _logs(own),
+        "task_logs": tasks,
+        "component_logs": _logs(of_components(settings.home, before=before, most_mb=limits.log_mb)),
         "airflow": _airflow(limits, now=now, python=airflow),
         "mlflow": _mlflow(settings, params=params, now=now),
     }
@@ -157,9 +147,8 @@ def run(parts: dict[str, DuePart], *, say: Say = silent) -> dict[str, Any]:
     return done
 
 
-def _logs(logs: OldLogs, *, below: Path | None = None) -> DuePart:
-    counts = {"files": len(logs.files), "cut": len(logs.large), "bytes": logs.size}
-    return DuePart(counts, len(logs.files) + len(logs.large), lambda: remove(logs, below=below))
+def _logs(logs: OldLogs) -> DuePart:
+    return DuePart(logs.counts(), len(logs.files) + len(logs.large), logs.remove)
 
 
 def _airflow(limits: Housekeeping, *, now: datetime, python: str | None) -> DuePart:
@@ -181,15 +170,8 @@ def _mlflow(settings: Settings, *, params: Params, now: datetime) -> DuePart:
     if not settings.mlflow_tracking_uri:
         return DuePart({"skipped": NO_MLFLOW})
     registry = Registry.open(settings)
-    old = mlflow_runs.due(
-        settings=settings, registry=registry, params=params, limits=params.housekeeping, now=now,
-        on_record=mlflow_runs.runs_on_record(settings, registry=registry),
-    )  # fmt: skip
-    kept = {"kept_on_record": old.kept} | ({"not_collected": NO_STORE} if old.collect is None else {})
-    collect = len(old.collect or ())
-    counts = {"deleted": len(old.delete), "collected": collect, "bytes": old.size, "traces": old.traces}
-    return DuePart(
-        counts | kept,
-        len(old.delete) + collect + old.traces,
-        lambda: mlflow_runs.remove(old, settings=settings, registry=registry) | kept,
-    )
+    old = mlflow_runs.due(settings, registry=registry, params=params, now=now)
+    counts, missing = old.counts(), {"not_collected": NO_STORE} if old.collect is None else {}
+    more = {"kept_on_record": old.kept, **missing}
+    count = counts["deleted"] + counts["collected"] + counts["traces"]
+    return DuePart(counts | more, count, lambda: mlflow_runs.remove(old, settings=settings, registry=registry) | more)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -17,7 +17,6 @@ from io import StringIO
 from typing import Any
 
 from crisis_corpus.versions import translated
-from pipelines.core.config.operate import Housekeeping
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import GitFailed
@@ -40,45 +39,24 @@ COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 METRICS = "metrics"
 
 
-@dataclass(frozen=True)
-class OnRecord:
-    """What may not be removed: the ids of ``runs``, and the ``commits`` whose runs have their numbers and report."""
+def _on_record(settings: Settings, *, registry: Registry) -> tuple[set[str], set[str]]:
+    """Return the ids of all runs on record, and of the commits whose runs have their numbers and report.
 
-    runs: frozenset[str]
-    commits: frozenset[str]
-
-
-def runs_on_record(settings: Settings, *, registry: Registry) -> OnRecord:
-    """Return all runs and commits on record; a text that only looks like an id keeps nothing that exists."""
-    texts = [*_versions(registry), *_journal(settings), *_releases(settings)]
+    A text that only looks like an id keeps nothing that exists.
+    """
+    on_record: list[Any] = [version for name in registry.names() for version in registry.versions(name)]
+    with Journal.of(settings) as journal:
+        texts = [json.dumps(asdict(row), default=str) for row in (*on_record, *journal.rows())]
+    texts += [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
     commits = {commit for text in texts for commit in COMMIT.findall(text)}
     with history(settings) as repository:
         where = ("--git-dir", str(repository))
         tips = git(*where, "for-each-ref", "--format=%(objectname) %(*objectname)", f"refs/heads/{BRANCH}", "refs/tags")
         commits |= set(COMMIT.findall(tips))
-        texts += _metrics(where, commits=commits)
-    return OnRecord(frozenset(run for text in texts for run in RUN.findall(text)), frozenset(commits))
-
-
-def _versions(registry: Registry) -> Iterable[str]:
-    for name in registry.names():
-        for version in registry.versions(name):
-            yield json.dumps(asdict(version), default=str)
-
-
-def _journal(settings: Settings) -> Iterable[str]:
-    with Journal.of(settings) as journal:
-        return [json.dumps(asdict(row), default=dict) for row in journal.rows()]
-
-
-def _releases(settings: Settings) -> Iterable[str]:
-    return [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
-
-
-def _metrics(where: Sequence[str], *, commits: Collection[str]) -> Iterator[str]:
-    for commit in sorted(commits):
-        if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
-            yield _found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS)
+        for commit in sorted(commits):
+            if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
+                texts.append(_found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS))
+    return {run for text in texts for run in RUN.findall(text)}, commits
 
 
 def _found(*argv: str) -> str:
@@ -114,11 +92,15 @@ class OldRuns:
     before: datetime
     traces: int
 
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of runs to delete and to collect, of bytes and of traces."""
+        collected = len(self.collect or ())
+        return {"deleted": len(self.delete), "collected": collected, "bytes": self.size, "traces": self.traces}
 
-def due(
-    *, settings: Settings, registry: Registry, params: Params, on_record: OnRecord, limits: Housekeeping, now: datetime
-) -> OldRuns:
+
+def due(settings: Settings, *, registry: Registry, params: Params, now: datetime) -> OldRuns:
     """Return the runs and traces that are to be removed; nothing is changed."""
+    limits, (recorded, commits) = params.housekeeping, _on_record(settings, registry=registry)
     before = now - timedelta(days=limits.mlflow_days)
     store = _store(settings)
     # MLflow's interface does not say when a run was deleted
@@ -126,7 +108,7 @@ def due(
     delete, collect, kept = list[str](), list[str](), 0
     for run, shown in _runs(registry, params=params):
         old = (run.info.end_time or run.info.start_time) < before.timestamp() * 1000
-        if run.info.run_id in on_record.runs or run.data.tags.get(mlflow_pages.COMMIT) in on_record.commits:
+        if run.info.run_id in recorded or run.data.tags.get(mlflow_pages.COMMIT) in commits:
             kept += old
         elif run.info.lifecycle_stage == DELETED:
             collect += [run.info.run_id] if run.info.run_id in trashed else []
@@ -146,8 +128,7 @@ def remove(old: OldRuns, *, settings: Settings, registry: Registry) -> dict[str,
             registry.client.delete_traces(experiment, max_timestamp_millis=int(old.before.timestamp() * 1000))
         if old.collect:
             _collect(old.collect, settings=settings)
-    collected = len(old.collect or ())
-    return {"deleted": len(old.delete), "collected": collected, "bytes": old.size, "traces": old.traces}
+    return old.counts()
 
 
 def experiments(params: Params) -> list[str]:

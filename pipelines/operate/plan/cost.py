@@ -29,19 +29,10 @@ from pipelines.predict import baselines, prompted
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault.vault import Vault
 
-# The steps that ask providers, by the content of a corpus.
+# The steps that ask providers, by the content of a corpus: each is the module of that name.
+ASKING = {"images": (rationales, prompted, moderation), "texts": (votes, injection_test, baselines, moderation)}
 STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
-    "images": {
-        "rationales": rationales.planned,
-        "prompted": prompted.planned,
-        "moderation": moderation.planned,
-    },
-    "texts": {
-        "votes": votes.planned,
-        "injection_test": injection_test.planned,
-        "baselines": baselines.planned,
-        "moderation": moderation.planned,
-    },
+    content: {step.__name__.rpartition(".")[2]: step.planned for step in steps} for content, steps in ASKING.items()
 }
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
 # What the size of a request counts as one picture, whatever is in it.
@@ -70,9 +61,8 @@ def run(
     expected = sum(requests.cost["usd_expected"] for requests in planned)
     left = params.votes.budget_usd - spent
     if expected > max(left, 0.0):
-        raise LabellingError(
-            "BudgetTooSmall", requests=sum(each.cost["to_ask"] for each in planned), expected=expected, left=left
-        )
+        asked = sum(each.cost["to_ask"] for each in planned)
+        raise LabellingError("BudgetTooSmall", requests=asked, expected=expected, left=left)
     return {
         "steps": chosen,
         "estimates": {step: _by_name([each for each in planned if each.step == step]) for step in chosen},
@@ -149,12 +139,11 @@ def typical(
     share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0
     for task in tasks:
-        shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
-        prompt = (
-            rationales.prompt_for(labeller)
-            if explain
-            else build(scheme, keys=[task], system=labeller.system, examples=shown)
-        )
+        if explain:
+            prompt = rationales.prompt_for(labeller)
+        else:
+            shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
+            prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)
         system, parts = prompt.render(post, delimiter="0" * 16)
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         tokens += items * (size.read + size.written)

@@ -22,10 +22,9 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.models import SOURCE_NOTES
-from pipelines.operate.plan import hardware, missing
+from pipelines.operate.plan import needs
 from pipelines.operate.plan.cost import RequestPlan, spent_usd, typical
-from pipelines.operate.plan.hardware import HardwareNeed
-from pipelines.operate.plan.missing import Gap
+from pipelines.operate.plan.needs import Gap, HardwareNeed
 from pipelines.report.papers import printed, stands_for
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
@@ -56,6 +55,9 @@ ASSUMED = (
 )
 
 
+NOTHING = RequestPlan()
+
+
 class PaperRow(NamedTuple):
     """A row of a paper's table: its key (the entry of ``params.models``), its name, and the tasks that it has."""
 
@@ -72,7 +74,7 @@ class RowPlan:
     entry: str
     weights: str | None
     runs: str
-    requests: RequestPlan = field(default_factory=RequestPlan)
+    requests: RequestPlan = NOTHING
     hardware: HardwareNeed = field(default_factory=HardwareNeed)
     missing: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()
@@ -117,7 +119,7 @@ class Planning:
     @property
     def of_gb(self) -> float:
         """The GPU memory to count in: that of this host's smallest GPU, else the usual one."""
-        return min(self.here, default=hardware.USUAL_GB)
+        return min(self.here, default=needs.USUAL_GB)
 
     def items(self, *splits: str) -> int:
         """Return how many items the splits have by their sizes, or by their ratios of the sample."""
@@ -139,11 +141,12 @@ class Planning:
             posts = self.params.sample[self.corpus].size
             asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
             listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
-            return self._row(row, f"votes: {posts:,} posts, train for the ensemble; baselines", listed, asked)
+            runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
+            return self._row(row, runs, listed, asked, labeller=spec.labeller)
         if isinstance(spec, LocalModel):
             posts = self.items("dev", "test")
             tokens = posts * self.params.votes.context_tokens
-            need = hardware.asked(spec.base, tokens=tokens, of_gb=self.of_gb)
+            need = needs.asked(spec.base, tokens=tokens, of_gb=self.of_gb)
             return self._row(row, f"baselines: {posts:,} posts", {"baselines.models": row.key}, need=need)
         return self._trained(row, spec)
 
@@ -160,21 +163,21 @@ class Planning:
         items = self.items(*splits)
         asked = self._typical(spec.labeller, row.tasks, items * spec.runs, examples=spec.examples)
         runs = f"{stage}: {len(row.tasks)} × {items:,} items × {spec.runs} runs"
-        return self._row(row, runs, {f"{stage}.models": row.key}, asked)
+        return self._row(row, runs, {f"{stage}.models": row.key}, asked, labeller=spec.labeller)
 
     def _trained(self, row: PaperRow, spec: Model) -> RowPlan:
         section, labeller = self.params.train, getattr(spec, "labeller", None)
         bases = [base for base, _ in getattr(spec, "bases", ())]
-        need = hardware.encoder(
+        need = needs.encoder(
             bases, items=self.items("train"), epochs=section.epochs, runs=len(row.tasks) * len(section.seeds),
             of_gb=self.of_gb,
         )  # fmt: skip
         runs = f"train: {len(row.tasks)} tasks × {len(section.seeds)} seeds"
-        asked: dict[str, RequestPlan] = {}
+        asked = RequestPlan()
         if labeller:
             asked = self._typical(labeller, ("",), self.items("train", "validation", "test"), explain=True)
             runs += f"; rationales by {labeller}"
-        return self._row(row, runs, {"train.models": row.key}, asked, need=need)
+        return self._row(row, runs, {"train.models": row.key}, asked, labeller=labeller, need=need)
 
     def _ensemble(self) -> RowPlan:
         """Return the plan of CRADLE's ensemble, which aggregates the votes of rows above and asks nothing."""
@@ -194,9 +197,8 @@ class Planning:
                 gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
                 yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
                 continue
-            need = hardware.tuned(
-                key, spec=spec, params=self.params, posts=self.items("train"), runs=runs, of_gb=self.of_gb
-            )
+            posts = self.items("train")
+            need = needs.tuned(key, spec=spec, params=self.params, posts=posts, runs=runs, of_gb=self.of_gb)
             listed = {"finetune.models": key, "finetune.subsets": subset, "baselines.models": base}
             text = f"finetune on {subset}, {runs} seeds; predict_finetuned"
             yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
@@ -205,26 +207,23 @@ class Planning:
         spec, items = self.params.moderators[name], self.params.sample[self.corpus].size
         cost = round(items * spec.usd_per_1000_images / 1000 if isinstance(spec, AzureModerator) else 0.0, 2)
         model = getattr(spec, "model", None)
-        gaps = missing.access(
-            spec.provider, params=self.params, settings=self.settings, today=self.today, serve=model or ""
-        )
+        at: dict[str, Any] = {"params": self.params, "settings": self.settings, "today": self.today}
+        gaps = tuple(needs.access(spec.provider, serve=model or "", **at))
         asked = RequestPlan(items, 0, cost, cost)
-        return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=tuple(gaps))
+        return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=gaps)
 
-    def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> dict[str, RequestPlan]:
-        picture = self.paper == "figsim"
-        asked = typical(
-            labeller, tasks=tasks, items=items, scheme=self.scheme, params=self.params, picture=picture, **prompt
-        )
-        return {labeller: asked}
+    def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> RequestPlan:
+        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.paper == "figsim"}
+        return typical(labeller, tasks=tasks, items=items, **options, **prompt)
 
     def _row(
         self,
         row: PaperRow,
         runs: str,
         listed: Mapping[str, str],
-        asked: Mapping[str, RequestPlan] | None = None,
+        asked: RequestPlan = NOTHING,
         *,
+        labeller: str | None = None,
         need: HardwareNeed | None = None,
         ensemble: str = "",
         gaps: Sequence[Gap] = (),
@@ -233,23 +232,24 @@ class Planning:
 
         Args:
             listed: the names that sections of the parameters must list.
-            asked: the requests to its labeller.
+            asked: the requests to its labeller, if it has one.
+            labeller: the labeller's name.
             need: what its models take on this host; ``None`` if it loads none here.
             ensemble: the ensemble whose members' votes it reads.
         """
         lacks, notes, params = list(gaps), list[str](), self.params
         at: dict[str, Any] = {"params": params, "settings": self.settings, "today": self.today}
-        for labeller in params.ensembles[ensemble].members if ensemble in params.ensembles else ():
-            lacks += missing.served(labeller, **at)[0]
-        for labeller in asked or {}:
-            more, notes = missing.served(labeller, **at)
+        for member in params.ensembles[ensemble].members if ensemble in params.ensembles else ():
+            lacks += needs.served(member, **at)[0]
+        if labeller:
+            more, notes = needs.served(labeller, **at)
             lacks += more
         if need:
-            lacks += [*missing.bases(row.key, params=params), *missing.gpus(need, here=self.here)]
+            lacks += [*needs.bases(row.key, params=params), *needs.gpus(need, here=self.here)]
         for place, name in listed.items():
             section, _, names = place.partition(".")
             if name not in getattr(getattr(params, section), names):
-                lacks.append(Gap(f"{name} in {place}", missing.put(place, f"'[…, {name}]'")))
+                lacks.append(Gap(f"{name} in {place}", needs.put(place, f"'[…, {name}]'")))
         spec, weights = params.models.get(row.key), params.weights(row.key)
         if spec and not stands_for(self.paper, row.key, base=weights):
             own = "members" if isinstance(spec, EnsembleModel) else "model"
@@ -257,18 +257,11 @@ class Planning:
             lacks.append(Gap(what, "give other weights another entry's name"))
         if spec and spec.kind in SOURCE_NOTES:
             notes.append(SOURCE_NOTES[spec.kind])
-        requests = next(iter((asked or {}).values()), RequestPlan())
-        need = need or self._server(asked or {})
+        served = params.labellers[labeller] if labeller and need is None else None
+        if isinstance(served, RemoteLabeller) and needs.own_server(served.provider, params=params):
+            need = needs.asked(served.model, tokens=asked.tokens, of_gb=self.of_gb)
         unique = tuple(dict.fromkeys(lacks)), tuple(dict.fromkeys(notes))
-        return RowPlan(row.name, row.key, weights, runs, requests, need, *unique)
-
-    def _server(self, asked: Mapping[str, RequestPlan]) -> HardwareNeed:
-        """Return what the server of a labeller takes: nothing for a vendor."""
-        for name, requests in asked.items():
-            labeller = self.params.labellers[name]
-            if isinstance(labeller, RemoteLabeller) and missing.own_server(labeller.provider, params=self.params):
-                return hardware.asked(labeller.model, tokens=requests.tokens, of_gb=self.of_gb)
-        return HardwareNeed()
+        return RowPlan(row.name, row.key, weights, runs, asked, need or HardwareNeed(), *unique)
 
 
 def plan(
@@ -288,10 +281,10 @@ def plan(
     """
     paper = paper_of(profile)
     scheme = load_scheme(params.corpora[CORPORA[paper]].scheme, root=root)
-    planning = Planning(paper, params, settings, scheme, today, tuple(hardware.available()))
+    planning = Planning(paper, params, settings, scheme, today, tuple(needs.available()))
     rows, besides = [planning.plan(row) for row in paper_rows(paper)], list(planning.besides())
-    needs = _needs(planning, rows=[*rows, *besides])
-    shared = list(_shared(planning, profile=profile, published=published, usd=needs["usd_expected"]))
+    together = _together(planning, rows=[*rows, *besides])
+    shared = list(_shared(planning, profile=profile, published=published, usd=together["usd_expected"]))
     listed, further = ([asdict(row) | {"runnable": not row.missing and not shared} for row in part]
                        for part in (rows, besides))  # fmt: skip
     return {
@@ -302,7 +295,7 @@ def plan(
         "rows": listed,
         "besides": further,
         "missing": [asdict(gap) for gap in shared],
-        "needs": needs,
+        "needs": together,
         "runnable": sum(row["runnable"] for row in listed),
         "assumed": list(ASSUMED),
     }
@@ -317,16 +310,16 @@ def _shared(planning: Planning, *, profile: str, published: frozenset[str] | Non
     if not gold.truth and gold.published and f"{gold.published}.dvc" not in (published or ()):
         dataset, command = DATASETS[planning.paper]
         yield Gap(f"access to {dataset}", command)
-    yield from missing.of_corpus(corpus, params=params, today=planning.today)
+    yield from needs.of_corpus(corpus, params=params, today=planning.today)
     # the store is not created by looking at it
     stored = not settings.answers_url.startswith("sqlite:///") or Path(settings.answers_url[10:]).exists()
     spent, budget = spent_usd(settings) if stored else 0.0, params.votes.budget_usd
     if usd > budget - spent:
         what = f"a budget of {usd:.2f} US dollars; votes.budget_usd has {max(0.0, budget - spent):.2f} left"
-        yield Gap(what, missing.put("votes.budget_usd", f"{spent + usd:.0f}"))
+        yield Gap(what, needs.put("votes.budget_usd", f"{spent + usd:.0f}"))
 
 
-def _needs(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
+def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     """Return what all rows together need, whether it is there or not."""
     params = planning.params
     labellers = {getattr(params.models.get(row.entry), "labeller", None) for row in rows} - {None}
@@ -334,20 +327,20 @@ def _needs(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     asked |= {params.moderators[row.entry].provider for row in rows if row.entry in params.moderators}
     providers = sorted(str(name) for name in asked)
     azure = {name for name in providers if params.providers[name].api == "azure"}
-    own = {name for name in providers if missing.own_server(name, params=params)}
-    needs = [row.hardware for row in rows]
+    own = {name for name in providers if needs.own_server(name, params=params)}
+    hardware = [row.hardware for row in rows]
     dataset, command = DATASETS[planning.paper]
     return {
-        "keys": [f"{missing.variable(name)}_KEY" for name in providers if name not in own],
-        "servers": [f"{missing.variable(name)}_URL" for name in providers if name in own | azure],
+        "keys": [f"{needs.variable(name)}_KEY" for name in providers if name not in own],
+        "servers": [f"{needs.variable(name)}_URL" for name in providers if name in own | azure],
         "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
         "datasets": [{"dataset": dataset, "import": command}],
         "approvals": list(params.corpora[planning.corpus].sources),
-        "gpu_memory_gb": max(need.memory_gb or 0.0 for need in needs),
-        "gpus": max(need.gpus or 0 for need in needs),
+        "gpu_memory_gb": max(need.memory_gb or 0.0 for need in hardware),
+        "gpus": max(need.gpus or 0 for need in hardware),
         "of_gb": planning.of_gb,
         "disk_gb": round(sum({row.weights: row.hardware.disk_gb or 0.0 for row in rows}.values()), 1),
-        "hours": round(sum(need.hours or 0.0 for need in needs), 1),
+        "hours": round(sum(need.hours or 0.0 for need in hardware), 1),
         "unknown_sizes": sorted(row.entry for row in rows if row.hardware.memory_gb is None),
         "requests": sum(row.requests.requests for row in rows),
         "usd_expected": round(sum(row.requests.usd_expected for row in rows), 2),
@@ -392,16 +385,16 @@ def _cells(row: Json) -> tuple[str, ...]:
 
 def lines(plan: Json) -> Iterator[str]:
     """Yield what the profile needs, what is missing with the command that supplies it, notes and assumptions."""
-    needs = plan["needs"]
+    together = plan["needs"]
     yield f"{plan['runnable']} of {len(plan['rows'])} rows can run here on {plan['date']}."
     yield "Needs:"
     for title in ("keys", "servers", "consents", "approvals"):
-        yield f"  {title}: {', '.join(needs[title]) or 'none'}"
-    yield from (f"  dataset: {each['dataset']}" for each in needs["datasets"])
-    yield f"  GPUs: {needs['gpu_memory_gb']:.0f} GB at once ({needs['gpus']} of {needs['of_gb']:.0f} GB)"
-    yield f"  hours: {needs['hours']:.1f} in all, disk: {needs['disk_gb']:.0f} GB of base models"
-    costs = f"about {needs['usd_expected']:.2f} US dollars, at most {needs['usd_at_most']:.2f}"
-    yield f"  requests: {needs['requests']:,}, {costs}; budget {needs['budget_usd']:g}"
+        yield f"  {title}: {', '.join(together[title]) or 'none'}"
+    yield from (f"  dataset: {each['dataset']}" for each in together["datasets"])
+    yield f"  GPUs: {together['gpu_memory_gb']:.0f} GB at once ({together['gpus']} of {together['of_gb']:.0f} GB)"
+    yield f"  hours: {together['hours']:.1f} in all, disk: {together['disk_gb']:.0f} GB of base models"
+    costs = f"about {together['usd_expected']:.2f} US dollars, at most {together['usd_at_most']:.2f}"
+    yield f"  requests: {together['requests']:,}, {costs}; budget {together['budget_usd']:g}"
     gaps: dict[tuple[str, str], list[str]] = {tuple(gap.values()): ["all rows"] for gap in plan["missing"]}
     notes: dict[str, list[str]] = {}
     for row in (*plan["rows"], *plan["besides"]):

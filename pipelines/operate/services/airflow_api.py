@@ -85,29 +85,23 @@ class Airflow:
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
         """Send a GET request to Airflow's API and return the JSON of the response."""
-        result: dict[str, Any] = self._call("GET", path, params=params).json()
-        return result
+        return dict(self._call("GET", path, params=params).json())
 
     def find(self, path: str) -> dict[str, Any] | None:
         """Send a GET request and return the JSON of the response, or ``None`` if the object does not exist (404)."""
         answer = self._call("GET", path, expected=HTTPStatus.NOT_FOUND)
-        result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.NOT_FOUND else answer.json()
-        return result
+        return dict(answer.json()) if answer.ok else None
 
     def unpause(self, dag_id: str) -> None:
         """Unpause a Dag once the Dag processor has parsed it."""
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
-            answer = self._call(
-                "PATCH", f"/dags/{dag_id}", json={"is_paused": False}, expected=HTTPStatus.NOT_FOUND
-            )  # fmt: skip
-            if answer.ok:
+            if self._call("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, expected=HTTPStatus.NOT_FOUND).ok:
                 return
             time.sleep(1)
         errors = [e["stack_trace"].strip().splitlines()[-1] for e in self.get("/importErrors")["import_errors"]]
-        raise DataError(
-            "RunFailed", dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base
-        )
+        detail = "; ".join(errors) or "never parsed"
+        raise DataError("RunFailed", dag=dag_id, state="not there", detail=detail, address=self.base)
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
         """Start a run of a Dag unless a run with that id exists; return the id. ``body``: conf, partition_key."""
@@ -135,8 +129,7 @@ class Airflow:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """Send a POST that may be repeated; return the JSON response, or ``None`` if the object exists (409)."""
         answer = self._call("POST", path, json=dict(body), expected=HTTPStatus.CONFLICT)
-        result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.CONFLICT else answer.json()
-        return result
+        return dict(answer.json()) if answer.ok else None
 
     def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
         """Create or overwrite Airflow pools, given in the format of ``airflow pools import``."""
@@ -199,11 +192,9 @@ class Airflow:
         self.session.headers.pop("Authorization", None)  # an expired token must not be sent along
         token, login = self.login.token, self.login
         if not token:
-            credentials = {"username": login.user, "password": login.password}
-            answer = self.session.request(
-                "POST" if login.user else "GET", f"{self.base}/auth/token", json=credentials if login.user else None,
-                timeout=self.seconds,
-            )  # fmt: skip
+            credentials = {"username": login.user, "password": login.password} if login.user else None
+            method, address = "POST" if login.user else "GET", f"{self.base}/auth/token"
+            answer = self.session.request(method, address, json=credentials, timeout=self.seconds)
             answer.raise_for_status()
             token = answer.json()["access_token"]
         self.session.headers["Authorization"] = f"Bearer {token}"

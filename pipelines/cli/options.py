@@ -1,0 +1,103 @@
+"""Declare the arguments and options of commands, those that several share among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import _not_empty, _person
+from pipelines.core.config.params import FILES, section_names, texts_below
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+
+# Help panels of the commands that people rarely run; the others come before them.
+STAGES = "Stages of dvc.yaml, run by DVC and Airflow"
+STEPS = "Steps, run by Airflow"
+
+# Of a file that must exist.
+EXISTING = {"exists": True, "dir_okay": False}
+
+
+def group(text: str) -> typer.Typer:
+    """Return a group of commands, which prints its help without a command; ``text`` is the help."""
+    return typer.Typer(no_args_is_help=True, help=text)
+
+
+def option(text: str, *names: str, **limits: Any) -> Any:
+    """Declare an option of a command; ``text`` is its help, ``names`` are needed if the parameter's is another."""
+    return typer.Option(*names, help=text, **limits)
+
+
+def argument(text: str, metavar: str | None = None, **limits: Any) -> Any:
+    """Declare an argument of a command; ``text`` is its help."""
+    return typer.Argument(metavar=metavar, help=text, **limits)
+
+
+def checked(kind: str) -> dict[str, Any]:
+    """Return what checks a name of this kind, and completes it in the shell: one of its section of the parameters."""
+    section = "corpora" if kind == "corpus" else f"{kind}s"
+
+    def check(context: typer.Context, value: Any) -> Any:
+        known: list[str] = []
+        # those of the working directory's parameters, then of the corpus repository's
+        for read in (_texts_here, _texts_published) if not context.resilient_parsing and value is not None else ():
+            known += section_names(read(), section)
+            if value in known:
+                return value
+        if known:
+            raise ConfigError("UnknownName", kind=kind, name=value, known=", ".join(dict.fromkeys(known)))
+        return value
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
+
+    return {"callback": check, "autocompletion": complete}
+
+
+def _texts_here() -> dict[str, str]:
+    return texts_below(Path()) if Path(FILES[0]).is_file() else {}
+
+
+def _texts_published() -> dict[str, str]:
+    from pipelines.workspace.address import branches
+    from pipelines.workspace.clone import BRANCH, history
+    from pipelines.workspace.profile import texts_at
+
+    settings = Settings.from_env()
+    if BRANCH not in (branches(settings.repo) or {}):
+        return {}
+    # every task of an added corpus comes here: of a repository at a git address, only the last commit is copied
+    with history(settings, depth=1) as repository:
+        return texts_at(BRANCH, cwd=repository)
+
+
+def _month(value: str) -> str:
+    from pipelines.collect.month import Window
+
+    return Window.from_key(value).key
+
+
+CorpusName = Annotated[
+    str, argument("the corpus: a name in section corpora of params.yaml, such as memes", "CORPUS", **checked("corpus"))
+]
+Month = Annotated[str, option("the calendar month to process, YYYY-MM", callback=_month)]
+Shard = Annotated[int, option("the shard (numbered part of the posts) to process, from 0", min=0)]
+_PERSON = option("the person who decides; stored with the decision and your login", "--who", callback=_person)
+_REASON = option("the reason for the decision; stored with it", "--why", callback=_not_empty)
+Person = Annotated[str, _PERSON]
+Reason = Annotated[str, _REASON]
+# not needed with an Approval
+PersonIfAny = Annotated[str | None, _PERSON]
+ReasonIfAny = Annotated[str | None, _REASON]
+Approval = Annotated[
+    str | None,
+    option(
+        "the token of a decision made in Airflow (`corpus task approve`), in place of --who and --why; - reads stdin",
+        "--approval",
+    ),
+]
+RunOfApproval = Annotated[str, option("the id of the Dag run in which the decision of --approval was made", "--run")]
+AsJson = Annotated[bool, option("print the output as one JSON object", "--json")]
+Yes = Annotated[bool, option("do not ask for confirmation", "--yes")]
