@@ -101,22 +101,16 @@ def estimate(
         ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
         (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
     """
-    asked = read = written = 0
-    expected = most = 0.0
-    for post in posts:
-        system, parts = prompt.render(post, delimiter="0" * 16)
-        one = size(system, parts, schema=prompt.schema, cap=cap, factor=factor)
-        asked += 1
-        read += one.read
-        written += one.written_at_most
-        expected += usd(price, read=one.read, written=one.written)
-        most += usd(price, read=one.read_at_most, written=one.written_at_most)
+    rendered = (prompt.render(post, delimiter="0" * 16) for post in posts)
+    sizes = [size(*messages, schema=prompt.schema, cap=cap, factor=factor) for messages in rendered]
+    expected = sum((usd(price, read=each.read, written=each.written) for each in sizes), start=0.0)
+    most = sum((usd(price, read=each.read_at_most, written=each.written_at_most) for each in sizes), start=0.0)
     return {
-        "records": asked + cached,
+        "records": len(sizes) + cached,
         "cached": cached,
-        "to_ask": asked,
-        "input_tokens": read,
-        "output_tokens": written,
+        "to_ask": len(sizes),
+        "input_tokens": sum(each.read for each in sizes),
+        "output_tokens": sum(each.written_at_most for each in sizes),
         "usd_expected": round(expected * (BATCH_SHARE if batch else 1), 6),
         "usd_at_most": round(most, 6),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -56,9 +56,8 @@ class Answer:
 
     def row(self) -> dict[str, Any]:
         """Return this answer as a row of the table ``votes``."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
-        return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
+        return vars(self) | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
 
 
 def counted(words: Iterable[str]) -> dict[str, int]:
@@ -66,19 +65,17 @@ def counted(words: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(map(str, words)).items()))
 
 
-def spent(answers: Collection[Answer]) -> dict[str, Any]:
-    """Return the sums of costs, tokens and repairs of a labeller's answers, for the metrics of a stage.
+def spent(rows: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of costs, tokens and repairs of a labeller's answers (:meth:`Answer.row`).
 
     Returns:
         Counts of ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens, and ``cost`` in US
         dollars.
     """
     return {
-        "reasons": counted(answer.reason for answer in answers if answer.reason),
-        "repaired": sum(answer.repaired for answer in answers),
-        "input_tokens": sum(answer.input_tokens for answer in answers),
-        "output_tokens": sum(answer.output_tokens for answer in answers),
-        "cost": round(sum(answer.cost for answer in answers), 6),
+        "reasons": counted(row["reason"] for row in rows if row["reason"]),
+        **{name: sum(row[name] for row in rows) for name in ("repaired", "input_tokens", "output_tokens")},
+        "cost": round(sum(row["cost"] for row in rows), 6),
     }
 
 

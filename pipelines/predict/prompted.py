@@ -115,7 +115,8 @@ def run(
             for q in questions
         },
     }
-    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(answers_given)}
+    costs = spent([answer.row() for answer in answers_given])
+    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **costs}
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 

@@ -12,7 +12,6 @@ from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
@@ -47,7 +46,7 @@ def jobs() -> list[tuple[str, str, list[str | bytes]]]:
 
 async def wait(asked: Client, job: str) -> dict[str, Raw]:
     for _ in range(200):
-        if (found := await batch.collect(asked, job)) is not None:
+        if (found := await asked.collect(job)) is not None:
             return dict(found)
         await asyncio.sleep(0.05)
     raise TimeoutError
@@ -59,7 +58,7 @@ def test_what_one_client_hands_in_another_collects(vendors: Any, api: Any) -> No
 
     async def hand_in() -> str:
         async with client(vendors, api) as asked:
-            return await batch.submit(asked, jobs(), schema=PROMPT.schema)
+            return await asked.submit(jobs(), schema=PROMPT.schema)
 
     async def collect(job: str) -> dict[str, Raw]:
         async with client(vendors, api) as asked:
@@ -88,7 +87,7 @@ def test_refusals_of_a_batch_are_answers_too(vendors: Any, api: Any) -> None:
 
     async def both() -> dict[str, Raw]:
         async with client(vendors, api) as asked:
-            return await wait(asked, await batch.submit(asked, jobs(), schema=PROMPT.schema))
+            return await wait(asked, await asked.submit(jobs(), schema=PROMPT.schema))
 
     found = asyncio.run(both())
     assert sorted(found) == sorted(KEYS)
@@ -100,7 +99,7 @@ def test_refusals_of_a_batch_are_answers_too(vendors: Any, api: Any) -> None:
 def test_a_rejected_key_ends_the_run(vendors: Any, api: Any, key: str) -> None:
     async def hand_in() -> str:
         async with client(vendors, api, key=key) as asked:
-            return await batch.submit(asked, jobs(), schema=PROMPT.schema)
+            return await asked.submit(jobs(), schema=PROMPT.schema)
 
     with pytest.raises(LabellerRefused) as caught:
         asyncio.run(hand_in())

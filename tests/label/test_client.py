@@ -20,7 +20,6 @@ from pydantic import SecretStr
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.settings import Endpoint
 from pipelines.core.errors import LabellerRefused
-from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from tests.json_server import Request, completion, json_server
@@ -431,7 +430,7 @@ def test_a_cancelled_question_leaves_the_client_usable(vendor: Vendor) -> None:
 def test_batches_need_a_provider_that_has_them(vendor: Vendor) -> None:
     async def hand_in() -> str:
         async with client(vendor.url("openai"), api="openai", model="qwen3-14b") as asked:
-            return await batch.submit(asked, [("a", "s", ["x"])], schema=SCHEMA)
+            return await asked.submit([("a", "s", ["x"])], schema=SCHEMA)
 
     with refused("NoBatches"):
         asyncio.run(hand_in())

@@ -36,7 +36,4 @@ def test_unanimous_is_within_consensus() -> None:
 def test_refusals_are_reported_by_the_posts_gold() -> None:
     gold = {"r": HARASSED, "s": PAST}
     found = statistics.refusals(gold, refused={"r": {"a"}, "x": {"b"}}, members=("a", "b"))
-    assert found == {
-        "rape_past": {"gold": 2, "a": 1, "b": 0},
-        "sexualharassment_past": {"gold": 1, "a": 1, "b": 0},
-    }
+    assert found == {"rape_past": {"gold": 2, "a": 1, "b": 0}, "sexualharassment_past": {"gold": 1, "a": 1, "b": 0}}

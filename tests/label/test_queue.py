@@ -24,10 +24,7 @@ NOW_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(), injected: bool = False) -> tuple:
     panel = Panel({"r": votes}, members=MEMBERS, records=["r"], category=CATEGORY)
     found = review_queue.reasons(
-        panel.decide("label_set_majority"),
-        panel=panel,
-        refused={"r": refused},
-        injected={"r"} if injected else set(),
+        panel.decide("label_set_majority"), panel=panel, refused={"r": refused}, injected={"r"} if injected else set()
     )
     return found.get("r", ())
 

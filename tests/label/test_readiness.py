@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import pytest
+from pydantic import SecretStr
 
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import load
+from pipelines.core.config.settings import Endpoint
 from pipelines.llm import client
-from pipelines.llm.client import ready
+from pipelines.llm.client import Client
 from tests.json_server import Request, json_server
+from tests.label import small_settings
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -46,10 +49,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
         yield made
 
 
-def wait(url: str, *, seconds: float = 0.3, model: str = MODEL) -> None:
+def wait(url: str, *, seconds: float = 0.3) -> None:
     async def run() -> None:
-        async with httpx2.AsyncClient() as http:
-            await ready(http, url=url, key="secret", model=model, name="qwen3-8b", provider="local", seconds=seconds)
+        async with Client(
+            RemoteLabeller(kind="remote", provider="local", model=MODEL, system="open"),
+            name="qwen3-8b",
+            provider=small_settings.provider(ready_seconds=seconds),
+            endpoint=Endpoint(url=url, key=SecretStr("secret")),
+            votes=small_settings.votes(),
+        ):
+            pass
 
     asyncio.run(run())
 

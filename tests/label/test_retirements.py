@@ -25,9 +25,13 @@ SONNET_4, SONNET_4_5 = "claude-sonnet-4-20250514", "claude-sonnet-4-5"
 OWN = "http://127.0.0.1:1/anthropic"
 
 
+def labeller(model: str) -> RemoteLabeller:
+    return RemoteLabeller(kind="remote", provider="anthropic", model=model, system="commercial")
+
+
 def served(model: str, today: date, url: str | None = None) -> bool:
     try:
-        require_served(model, name="it", provider="anthropic", api="anthropic", url=url, today=today)
+        require_served(labeller(model), name="it", api="anthropic", url=url, today=today)
     except LabellingError as error:
         assert error.code == "ModelRetired"
         return False
@@ -75,7 +79,7 @@ def test_every_model_of_the_papers_vendors_has_a_notice() -> None:
 
 def test_the_error_says_when_and_what_to_do() -> None:
     with refused("ModelRetired") as caught:
-        require_served(SONNET_4, name="claude", provider="anthropic", api="anthropic", url=None, today=date(2026, 7, 1))
+        require_served(labeller(SONNET_4), name="claude", api="anthropic", url=None, today=date(2026, 7, 1))
     told = str(caught.value)
     for part in (SONNET_4, "2026-06-15", "CORPUS_ANTHROPIC_URL", "claude-sonnet-4-6", "an entry of its own"):
         assert part in told

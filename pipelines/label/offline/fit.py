@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -152,10 +152,8 @@ class Embedding:
         return lambda some: np.asarray(unit(some) @ weights + intercepts)
 
 
-def view(features: Literal["characters", "words", "embedding"]) -> View:
-    """Create the view (method of computing features) with this name in ``params.yaml``."""
-    views: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
-    return views[features]()
+# the methods of computing features, by their names in ``params.yaml``
+VIEWS: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
 
 
 def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, seed: int) -> npt.NDArray[np.intp]:
@@ -212,35 +210,32 @@ class OfflineModel:
     sigmoids: Values
 
 
+@dataclass(frozen=True)
 class Offline:
     """A labeller that needs no key or network, fitted on the dev gold by :func:`fit`.
 
-    Attributes:
+    Args:
         name: the labeller's name in ``params.yaml``.
-        abstains: labels that are too rare in the gold to be learned, sorted; their score is always 0. Reports must list
-            these labels.
+        category: the labels of its answers.
+        view: computes the features.
+        models: one per fold, then the one fitted on all gold.
+        held_out: the fold of each record with gold.
+        learned: the columns of the labels that the gold has often enough.
         digest: SHA-256 over recipe, features and gold labels; used in place of a prompt's digest.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        category: Category,
-        seen: View,
-        models: Sequence[OfflineModel],
-        held_out: dict[str, int],
-        learned: npt.NDArray[np.intp],
-        digest: str,
-    ) -> None:
-        self.name = name
-        self.digest = digest
-        self.abstains = tuple(sorted(set(category.names) - {category.names[label] for label in learned}))
-        self._category = category
-        self._view = seen
-        self._models = models  # one per fold, then the one fitted on all gold
-        self._held_out = held_out
-        self._learned = learned
+    name: str
+    category: Category
+    view: View
+    models: Sequence[OfflineModel]
+    held_out: dict[str, int]
+    learned: npt.NDArray[np.intp]
+    digest: str
+
+    @property
+    def abstains(self) -> tuple[str, ...]:
+        """The labels that are too rare to be learned, sorted; their score is always 0, and reports must list them."""
+        return tuple(sorted(set(self.category.names) - {self.category.names[label] for label in self.learned}))
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer per post, in order: a vote, or ``abstained`` if every valid set contains a rare label.
@@ -248,42 +243,33 @@ class Offline:
         A post with gold, or an altered copy with the same record id, is labelled by a model that was not fitted on it.
         ``progress`` is called with the number of posts labelled so far.
         """
-        scores = np.zeros((len(posts), len(self._category.names)))
+        scores = np.zeros((len(posts), len(self.category.names)))
         for start in range(0, len(posts), CHUNK):
             some = posts[start : start + CHUNK]
             scores[start : start + len(some)] = self._scores(some)
             if progress is not None:
                 progress(start + len(some))
-        decoded = decode(scores, category=self._category)
-        rare = frozenset(self.abstains)
-        return [
-            self._answer(post, labels=labels, scores=row, possible=not labels & rare)
-            for post, labels, row in zip(posts, decoded, scores, strict=True)
-        ]
+        decoded = decode(scores, category=self.category)
+        rare, answers = frozenset(self.abstains), []
+        for post, labels, row in zip(posts, decoded, scores, strict=True):
+            said: dict[str, Any] = {"outcome": Outcome.VOTE, "labels": tuple(sorted(labels))}
+            if labels & rare:
+                said = {"outcome": Outcome.ABSTAINED, "reason": "rare_label"}
+            said["scores"] = tuple(float(score) for score in row)
+            answers.append(Answer(post.record_id, self.name, self.category.key, self.digest, **said))
+        return answers
 
     def _scores(self, posts: Sequence[Post]) -> Values:
-        rows = self._view.read([post.text for post in posts])
-        last = len(self._models) - 1
-        which = np.array([self._held_out.get(post.record_id, last) for post in posts])
-        scores = np.zeros((len(posts), len(self._category.names)))
+        rows = self.view.read([post.text for post in posts])
+        last = len(self.models) - 1
+        which = np.array([self.held_out.get(post.record_id, last) for post in posts])
+        scores = np.zeros((len(posts), len(self.category.names)))
         for index in np.unique(which):
             mine = np.flatnonzero(which == index)
-            model = self._models[index]
+            model = self.models[index]
             found = probabilities(model.head(rows[mine]), sigmoids=model.sigmoids)
-            scores[np.ix_(mine, self._learned)] = np.round(found, DECIMALS)
+            scores[np.ix_(mine, self.learned)] = np.round(found, DECIMALS)
         return scores
-
-    def _answer(self, post: Post, *, labels: frozenset[str], scores: Values, possible: bool) -> Answer:
-        return Answer(
-            record_id=post.record_id,
-            labeller=self.name,
-            category=self._category.key,
-            prompt=self.digest,
-            outcome=Outcome.VOTE if possible else Outcome.ABSTAINED,
-            reason="" if possible else "rare_label",
-            labels=tuple(sorted(labels)) if possible else (),
-            scores=tuple(float(score) for score in scores),
-        )
 
 
 def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.NDArray[np.intp]:
@@ -344,7 +330,7 @@ def fit(
             "GoldTooSmall", labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives
         )
     targets = targets[:, learned]
-    seen = view(labeller.features)
+    seen = VIEWS[labeller.features]()
     rows = seen.read([post.text for post in posts], learn=True)
     fold = deal(named, targets=targets, most=FOLDS, seed=votes.seed)
     models = _cross(rows, seen=seen, targets=targets, fold=fold, seed=votes.seed % 2**32)
@@ -353,7 +339,7 @@ def fit(
     return Offline(
         name,
         category=category,
-        seen=seen,
+        view=seen,
         models=models,
         held_out={post.record_id: int(index) for post, index in zip(posts, fold, strict=True)},
         learned=learned,
