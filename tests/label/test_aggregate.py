@@ -83,20 +83,6 @@ def by_hand(row: dict[str, object], *, fallback: str | None) -> tuple[frozenset[
     return None, "none", "discarded"
 
 
-@pytest.mark.parametrize("fallback", [None, "claude"], ids=["train", "test"])
-def test_a_thousand_random_vote_sets_as_the_reference_has_them(fallback: str | None) -> None:
-    rng = random.Random(20251001)
-    rows = [
-        {member: rng.choice(SETS[:3]) if rng.random() < 0.8 else rng.choice(OUTCOMES) for member in MEMBERS}
-        for _ in range(1000)
-    ]
-    got = decide(table(rows, seed=1), "label_set_majority", fallback=fallback)
-    assert len(got) == 1000
-    assert {(d.agreement, d.how) for d in got.values()} >= {("unanimous", "majority"), ("consensus", "majority")}
-    for i, row in enumerate(rows):
-        assert got[f"{i:04d}"] == Decision(*by_hand(row, fallback=fallback)), row
-
-
 @settings(max_examples=300, deadline=None)
 @given(st.fixed_dictionaries(dict.fromkeys(MEMBERS, answers)), st.sampled_from([None, *MEMBERS]))
 def test_any_vote_set_as_the_reference_has_it(row: dict[str, object], fallback: str | None) -> None:
@@ -306,13 +292,12 @@ def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
     assert panel.apply("k_of_n")["x"].labels == none
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows=vote_sets, name=st.sampled_from(["label_set_majority", "k_of_n", "weighted", "mean_logit"]))
-def test_unanimous_records_are_among_the_consensus_and_have_labels(rows: list[dict[str, object]], name: str) -> None:
-    for record, decision in decide(table(rows), name).items():
-        cast = [a for a in rows[int(record)].values() if isinstance(a, frozenset)]
-        if decision.agreement == "unanimous":
-            assert len(cast) == 3
-            assert set(cast) == {decision.labels}
-        if decision.labels is None:
-            assert (decision.agreement, decision.how) == ("none", "discarded")
+def test_broken_rules_are_counted_for_gold_members_and_ensemble() -> None:
+    past, both = frozenset({"rape_past"}), frozenset({"rape_past", "rape_ongoing"})
+    ballots = {"r": {"a": both, "b": past}, "s": {"a": both}}
+    panel = Panel(ballots=ballots, members=("a", "b"), records=["r", "s"], category=CATEGORY)
+    decisions = {"r": Decision(past, "consensus", "majority"), "s": Decision(None, "none", "discarded")}
+    found = statistics.violations(panel, decisions=decisions, gold={"r": past | {"sexualharassment_past"}})
+    assert list(found["gold"].values()) == [1]  # a soft rule, which no mode repairs
+    assert found["a"] == {"ongoing_before_past": 2}
+    assert found["b"] == found["ensemble"] == {}

@@ -81,20 +81,6 @@ def test_what_one_client_hands_in_another_collects(vendors: Any, api: Any) -> No
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_refusals_of_a_batch_are_answers_too(vendors: Any, api: Any) -> None:
-    vendors.calm()
-    vendors.change(api, refuses_any=1.0)
-
-    async def both() -> dict[str, Raw]:
-        async with client(vendors, api) as asked:
-            return await wait(asked, await asked.submit(jobs(), schema=PROMPT.schema))
-
-    found = asyncio.run(both())
-    assert sorted(found) == sorted(KEYS)
-    assert all(raw.refused for raw in found.values())
-
-
-@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("key", ["wrong", "empty"])
 def test_a_rejected_key_ends_the_run(vendors: Any, api: Any, key: str) -> None:
     async def hand_in() -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,23 +31,26 @@ def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(),
     return found.get("r", ())
 
 
-def test_agreement_needs_no_review() -> None:
-    assert queued(dict.fromkeys(MEMBERS, ACTIVE)) == ()
-    assert queued({"gpt": ACTIVE, "claude": ACTIVE, "gemini": NOTHING}) == ()
-
-
-def test_a_crisis_that_one_member_alone_sees_is_looked_at() -> None:
-    assert queued({"gpt": NOTHING, "claude": NOTHING, "gemini": PAST}) == ("severity_dissent",)
-    assert queued({"gpt": PAST, "claude": PAST, "gemini": NOW}) == ("severity_dissent",)
-    assert queued({"gpt": NOW, "claude": NOW, "gemini": ACTIVE}) == ("severity_dissent",)
-
-
-def test_all_reasons_of_a_record_are_named() -> None:
-    votes = {"gpt": NOTHING}
-    assert queued(votes, refused={"claude", "gemini"}, injected=True) == ("no_majority", "refused_by_most", "injection")
-    # votes from outside the ensemble do not count
-    assert queued(dict.fromkeys(MEMBERS, NOTHING), refused={"words", "embedding"}) == ()
-    assert queued({**dict.fromkeys(MEMBERS, NOTHING), "words": ACTIVE}) == ()
+@pytest.mark.parametrize(
+    ("votes", "more", "reasons"),
+    [
+        ((ACTIVE, ACTIVE, ACTIVE), {}, ()),
+        ((ACTIVE, ACTIVE, NOTHING), {}, ()),
+        ((NOTHING, NOTHING, PAST), {}, ("severity_dissent",)),
+        ((PAST, PAST, NOW), {}, ("severity_dissent",)),
+        ((NOW, NOW, ACTIVE), {}, ("severity_dissent",)),
+        (
+            (NOTHING,),
+            {"refused": {"claude", "gemini"}, "injected": True},
+            ("no_majority", "refused_by_most", "injection"),
+        ),
+        # labellers from outside the ensemble do not count
+        ((NOTHING, NOTHING, NOTHING), {"refused": {"words", "embedding"}}, ()),
+        ((NOTHING, NOTHING, NOTHING, ACTIVE), {}, ()),
+    ],
+)
+def test_what_is_open_milder_refused_or_swayed_is_looked_at(votes: Any, more: Any, reasons: Any) -> None:
+    assert queued(dict(zip((*MEMBERS, "words"), votes, strict=False)), **more) == reasons
 
 
 sets = st.sampled_from([NOTHING, PAST, NOW, ACTIVE])

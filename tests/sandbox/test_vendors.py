@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import struct
@@ -358,53 +357,6 @@ def test_the_books_hold_no_content(served: SandboxServer, tmp_path: Path) -> Non
     assert shown["google"]["received"] == 0
 
 
-@pytest.mark.parametrize("vendor", list(MODELS))
-def test_a_batch_says_what_single_requests_say(served: SandboxServer, tmp_path: Path, vendor: str) -> None:
-    """As pydantic-ai asks: OpenAI and Google by files, Anthropic by a list."""
-    from pydantic_ai.direct import model_request
-    from pydantic_ai.exceptions import ModelAPIError
-    from pydantic_ai.messages import ModelRequest
-    from pydantic_ai.models.batch import Batch, BatchRequest
-
-    served.vendors.tempers[vendor] = replace(TEMPERS[vendor], throttled=0, failing=0, slow=0, refuses_any=0.15)
-    drawn = [told(list(s), number=i, words=30) for i, s in enumerate(cradle(40, rng=Random(3)))]
-    cap: Any = {"max_tokens": 1024}
-    texts = {post.record_id: [ModelRequest.user_text_prompt(prompt(post))] for post in drawn}
-    asked = [BatchRequest(custom_id=name, messages=texts[name], model_settings=cap) for name in texts]
-
-    def shown(answer: Any) -> str:
-        return f"{answer.finish_reason} {answer.text}"
-
-    async def whole() -> tuple[list[str], list[str], Batch]:
-        model = models(served)[vendor]
-        batch = await model.batch_create([await model.batch_encode(r) for r in asked])
-        looks = 0
-        while batch.status != "ended":
-            batch, looks = await model.batch_status(batch), looks + 1
-        assert looks == 2
-        results = {r.custom_id: r for r in await model.batch_results(batch)}
-        batched, single = [], []
-        for request in asked:
-            for answers in (batched, single):
-                try:
-                    answers.append(
-                        shown(model.batch_decode(results[request.custom_id], request))
-                        if answers is batched
-                        else shown(await model_request(model, request.messages, model_settings=request.model_settings))
-                    )
-                except ModelAPIError as error:
-                    answers.append(f"refused {error.model_name}")
-        return batched, single, batch
-
-    batched, single, batch = asyncio.run(whole())
-    assert batched == single
-    assert len({a.partition(" ")[0] for a in batched}) > 1
-    lines = [line for line in log(served, tmp_path) if line["batch"]]
-    assert [line["batch"] for line in lines] == [batch.id] * 40
-    counts = served.vendors.counts()[vendor]
-    assert counts["received"] == counts["answered"] == 80
-
-
 def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> None:
     client = anthropic.Anthropic(api_key="k", base_url=f"{served.address}/anthropic", max_retries=0)
     good = {"model": MODELS["anthropic"], "max_tokens": 9, "messages": [{"role": "user", "content": "Title: tea"}]}
@@ -421,21 +373,3 @@ def test_a_batch_can_be_canceled_and_holds_bad_lines(served: SandboxServer) -> N
     assert {r.result.type for r in client.messages.batches.results(job.id)} == {"canceled"}
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve("msgbatch_none")
-
-
-def models(server: SandboxServer) -> dict[str, Any]:
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.models.openai import OpenAIResponsesModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-    from pydantic_ai.providers.google import GoogleProvider
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    at = server.address
-    return {
-        "openai": OpenAIResponsesModel("gpt-5", provider=OpenAIProvider(base_url=f"{at}/openai/v1", api_key="k")),
-        "anthropic": AnthropicModel(
-            MODELS["anthropic"], provider=AnthropicProvider(base_url=f"{at}/anthropic", api_key="k")
-        ),
-        "google": GoogleModel(MODELS["google"], provider=GoogleProvider(base_url=f"{at}/google", api_key="k")),
-    }
