@@ -20,7 +20,7 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.asking import Asking, PlannedRequests
 from pipelines.llm.capabilities import capabilities, price
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
+from pipelines.llm.costs import BATCH_SHARE, CHARACTERS_PER_TOKEN, size, tokens, usd
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
@@ -120,20 +120,28 @@ class Remote(Asking):
         ]
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
+        """Return the estimated tokens and US dollars of labelling posts; nothing is sent.
+
+        Returns:
+            ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
+            (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
+        """
         missing = self._missing(posts)
         if missing:
             api, url = self._provider.api, self._endpoint.url
             require_served(self._labeller, name=self.name, api=api, url=url, today=now().date())
-        return estimate(
-            (self._shortened(post) for post in missing),
-            prompt=self.prompt,
-            price=self.price,
-            cached=len(posts) - len(missing),
-            cap=self._cap,
-            factor=self._can.max_tokens_factor,
-            batch=self.batches,
-        )
+        sizes = [self._request("", post).size for post in missing]
+        expected = sum((usd(self.price, read=each.read, written=each.written) for each in sizes), start=0.0)
+        most = sum((usd(self.price, read=each.read_at_most, written=each.written_at_most) for each in sizes), start=0.0)
+        return {
+            "records": len(posts),
+            "cached": len(posts) - len(missing),
+            "to_ask": len(missing),
+            "input_tokens": sum(each.read for each in sizes),
+            "output_tokens": sum(each.written_at_most for each in sizes),
+            "usd_expected": round(expected * (BATCH_SHARE if self.batches else 1), 6),
+            "usd_at_most": round(most, 6),
+        }
 
     def planned(self, step: str, posts: Sequence[Post]) -> PlannedRequests:
         """Return what a step would send about posts, and at what cost; nothing is sent."""
@@ -201,7 +209,8 @@ class Remote(Asking):
     def _request(self, key: str, post: Post) -> LabelRequest:
         short = self._shortened(post)
         system, parts = self.prompt.render(short, delimiter=delimiter(post, secret=self._secret))
-        measured = size(system, parts, schema=self.prompt.schema, cap=self._cap)
+        factor = self._can.max_tokens_factor
+        measured = size(system, parts, schema=self.prompt.schema, cap=self._cap, factor=factor)
         return LabelRequest(
             key=key, record_id=post.record_id, system=system, parts=parts, size=measured, cut=short is not post
         )

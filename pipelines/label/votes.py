@@ -129,14 +129,13 @@ def run(
         prompt = {"prompt": asked.prompt.origin} if isinstance(asked, Remote) else {}
     outcomes = [answer.outcome for answer in found]
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
-    rows = [answer.row() for answer in found]
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["votes"])
+    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {
         "records": len(posts),
         "stripped": sum(post.strips for post in posts),
         "outcomes": counted(outcomes),
-        **spent(rows),
+        **spent(found),
         **prompt,
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")

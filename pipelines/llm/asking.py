@@ -39,7 +39,7 @@ class PlannedRequests:
         step: the stage that sends it.
         name: of the labeller, model or moderation system.
         provider: the provider that receives it.
-        cost: see :func:`pipelines.llm.costs.estimate`.
+        cost: see :meth:`pipelines.label.remote.Remote.estimate`.
         leaves: see :meth:`Asking.leaving`.
     """
 

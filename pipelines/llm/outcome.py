@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -65,17 +65,17 @@ def counted(words: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(map(str, words)).items()))
 
 
-def spent(rows: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of costs, tokens and repairs of a labeller's answers (:meth:`Answer.row`).
+def spent(answers: Collection[Answer]) -> dict[str, Any]:
+    """Return the sums of costs, tokens and repairs of a labeller's answers, for the metrics of a stage.
 
     Returns:
         Counts of ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens, and ``cost`` in US
         dollars.
     """
     return {
-        "reasons": counted(row["reason"] for row in rows if row["reason"]),
-        **{name: sum(row[name] for row in rows) for name in ("repaired", "input_tokens", "output_tokens")},
-        "cost": round(sum(row["cost"] for row in rows), 6),
+        "reasons": counted(answer.reason for answer in answers if answer.reason),
+        **{name: sum(getattr(a, name) for a in answers) for name in ("repaired", "input_tokens", "output_tokens")},
+        "cost": round(sum(answer.cost for answer in answers), 6),
     }
 
 

@@ -211,14 +211,13 @@ class RequestSender:
         return True
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """TracedRequest a batch endpoint, with retries after temporary failures."""
+        """Call a batch endpoint, with retries after temporary failures."""
         for attempt in range(self._provider.max_retries):
             try:
                 return await call()
-            except Throttled as error:
-                await asyncio.sleep(self._wait(self.client.name, attempt=attempt, asked=error.fields["retry_after"]))
-            except Passing:
-                await asyncio.sleep(self._wait(self.client.name, attempt=attempt, asked=None))
+            except (Throttled, Passing) as error:
+                asked = error.fields.get("retry_after")
+                await asyncio.sleep(self._wait(self.client.name, attempt=attempt, asked=asked))
         return await call()
 
     async def _work(self, requests: Iterator[LabelRequest]) -> None:
@@ -240,11 +239,11 @@ class RequestSender:
         outcome = reason if raw is None else REFUSED if raw.refused else ANSWERED
         if outcome:
             telemetry.count("corpus.requests", outcome=outcome)
-        if self.told and raw:
-            tokens = raw.input_tokens, raw.output_tokens
-            self.told(TracedRequest(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
-        elif self.told and reason:
-            self.told(TracedRequest(began, now(), reason, tries))
+        if self.told and outcome:
+            used: tuple[Any, ...] = (
+                (raw.input_tokens, raw.output_tokens, self._cost(raw, share=1) / NANO) if raw else ()
+            )
+            self.told(TracedRequest(began, now(), outcome, tries, *used))
         return reason
 
     async def _answered(self, request: LabelRequest) -> tuple[Raw | None, str, int]:

@@ -115,8 +115,7 @@ def run(
             for q in questions
         },
     }
-    costs = spent([answer.row() for answer in answers_given])
-    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **costs}
+    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(answers_given)}
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import pytest
 
-from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
@@ -27,13 +26,7 @@ KEYS = ["a" * 64, "b" * 64, "c-3"]
 
 
 def client(vendors: Any, api: Any, *, key: str = "sandbox") -> Client:
-    return Client(
-        RemoteLabeller(kind="remote", provider=api, model=MODELS[api], system="commercial"),
-        name="judge",
-        provider=small_settings.provider(api=api, timeout_seconds=20, max_retries=0),
-        endpoint=vendors.endpoint(api, key=key),
-        votes=small_settings.votes(batch=True),
-    )
+    return small_settings.client(vendors.url(api), model=MODELS[api], api=api, key=key, timeout_seconds=20)
 
 
 def jobs() -> list[tuple[str, str, list[str | bytes]]]:

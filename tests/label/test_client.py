@@ -15,10 +15,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
-from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.settings import Endpoint
 from pipelines.core.errors import LabellerRefused
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
@@ -70,13 +67,8 @@ def _forget(vendor: Vendor) -> None:
 
 
 def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, key: str = "secret-key") -> Client:
-    return Client(
-        RemoteLabeller(kind="remote", provider="my-vendor", model=model or MODELS[api], system="commercial"),
-        name="judge",
-        provider=small_settings.provider(api=api, timeout_seconds=timeout, max_retries=3, batch_poll_seconds=0.1),
-        endpoint=Endpoint(url=url, key=SecretStr(key)),
-        votes=small_settings.votes(max_output_tokens=1024),
-    )
+    given = {"api": api, "key": key, "timeout_seconds": timeout, "votes_": {"max_output_tokens": 1024}}
+    return small_settings.client(url, model=model or MODELS[api], **given)
 
 
 def send(url: str, api: Api, *, parts: Any = None, **options: Any) -> Raw:

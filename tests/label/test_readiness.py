@@ -7,13 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Endpoint
 from pipelines.llm import client
-from pipelines.llm.client import Client
 from tests.json_server import Request, json_server
 from tests.label import small_settings
 from tests.refusals import refused
@@ -51,13 +47,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
 
 def wait(url: str, *, seconds: float = 0.3) -> None:
     async def run() -> None:
-        async with Client(
-            RemoteLabeller(kind="remote", provider="local", model=MODEL, system="open"),
-            name="qwen3-8b",
-            provider=small_settings.provider(ready_seconds=seconds),
-            endpoint=Endpoint(url=url, key=SecretStr("secret")),
-            votes=small_settings.votes(),
-        ):
+        async with small_settings.client(url, model=MODEL, key="secret", ready_seconds=seconds):
             pass
 
     asyncio.run(run())
@@ -93,7 +83,7 @@ def test_the_wait_ends_and_says_what_was_seen(served: ServedModel, change: dict[
         setattr(served, name, value)
     with refused("ServerNotReady") as caught:
         wait(served.url)
-    for part in (told, MODEL, "0.3 s", "vllm serve Qwen/Qwen3-8B", "providers.local.ready_seconds"):
+    for part in (told, MODEL, "0.3 s", "vllm serve Qwen/Qwen3-8B", "providers.my-vendor.ready_seconds"):
         assert part in str(caught.value)
     assert caught.value.exit_code == 75
 

@@ -103,6 +103,26 @@ def test_second_run_asks_nothing_and_says_the_same(tmp_path: Path, url: str, log
         assert len(small.answered(log)) == 20
 
 
+def test_an_estimate_is_of_what_is_not_stored(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path) as (vault, answers):
+        posts = small.posts(5, vault=vault)
+        asked = small.remote(url, answers=answers, vault=vault)
+        asked.label(posts[:1])
+        one, four, none = (asked.estimate(some) for some in (posts[1:2], posts, posts[:1]))
+        assert [(e["records"], e["cached"], e["to_ask"]) for e in (one, four, none)] == [
+            (1, 0, 1),
+            (5, 1, 4),
+            (1, 1, 0),
+        ]
+        assert four["input_tokens"] == 4 * one["input_tokens"] and four["output_tokens"] == 4 * 64
+        assert four["usd_at_most"] == pytest.approx(4 * one["usd_at_most"], rel=1e-4)
+        assert four["usd_expected"] < four["usd_at_most"] and none["usd_expected"] == none["usd_at_most"] == 0
+        at = {"answers": answers, "vault": vault, "model": "gpt-5"}
+        plain, batch = (small.remote(url, **at, batch=batch).estimate(posts) for batch in (False, True))
+        assert batch["usd_expected"] == pytest.approx(plain["usd_expected"] / 2, rel=1e-3)
+        assert batch["usd_at_most"] == plain["usd_at_most"]
+
+
 def test_equal_posts_are_asked_once_and_paid_once(tmp_path: Path, url: str, log: Path) -> None:
     with opened(tmp_path) as (vault, answers):
         one, *others = small.posts(3, vault=vault)

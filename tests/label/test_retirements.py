@@ -9,15 +9,13 @@ from datetime import date, datetime, timedelta
 import pytest
 import yaml
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
-from pydantic import SecretStr
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.params import Params, load
-from pipelines.core.config.settings import Endpoint
+from pipelines.core.config.params import load
 from pipelines.core.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
-from pipelines.llm.client import Client
 from pipelines.llm.retirements import TABLE, require_served, retirement
+from tests.label import small_settings
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -86,13 +84,8 @@ def test_the_error_says_when_and_what_to_do() -> None:
     assert caught.value.exit_code == 77
 
 
-def test_no_connection_is_opened_for_it(params: Params) -> None:
-    described = params.labellers["claude"]
-    assert isinstance(described, RemoteLabeller)
-    client = Client(
-        described, name="claude", provider=params.providers["anthropic"], votes=params.votes,
-        endpoint=Endpoint(url=None, key=SecretStr("k")),
-    )  # fmt: skip
+def test_no_connection_is_opened_for_it() -> None:
+    client = small_settings.client(None, model=SONNET_4, api="anthropic")
 
     async def open_it() -> None:
         async with client:
@@ -101,8 +94,3 @@ def test_no_connection_is_opened_for_it(params: Params) -> None:
     with refused("ModelRetired"):
         asyncio.run(open_it())
     assert client._http is None
-
-
-@pytest.fixture
-def params() -> Params:
-    return load(ROOT)

@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +34,6 @@ Head = Callable[[Rows], Values]  # rows -> decision values, shape (rows, labels)
 
 WORD = r"(?u)\b\w[\w']*"  # single letters too: "I" shows who the post is about
 MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that text
-
-
-class View(Protocol):
-    """The interface of a method that computes features from posts, and fits classifiers on them."""
-
-    def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row of features per text; ``learn`` also fixes the vocabulary: set it for posts with gold only."""
-
-    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit and return a classifier for each label, a column of ``targets``, shape (rows, labels)."""
 
 
 def _linear(rows: Rows, *, wanted: npt.NDArray[np.bool_], c: float, seed: int) -> tuple[Values, float]:
@@ -74,7 +65,10 @@ class _Ngrams:
         self._counts = CountVectorizer(**options, min_df=MIN_TEXTS, dtype=np.float64)
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return the counts of n-grams, or whether each occurs, shape (texts, n-grams)."""
+        """Return the counts of n-grams, or whether each occurs, shape (texts, n-grams).
+
+        ``learn`` also fixes the vocabulary: set it for posts with gold only.
+        """
         return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
 
 
@@ -127,18 +121,14 @@ class Embedding:
     def __init__(self) -> None:
         from pipelines.collect.read.embedding import MiniLM
 
-        self._model = MiniLM()
-        self._known: dict[str, npt.NDArray[np.float64]] = {}
+        self._embed = cache(MiniLM().embed)
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
         """Return the mean sentence vector of each text, shape (texts, 384); the vectors are cached by text.
 
         ``learn`` has no effect: the vocabulary is the model's.
         """
-        for text in texts:
-            if text not in self._known:
-                self._known[text] = self._model.embed(text)
-        return np.array([self._known[text] for text in texts]).reshape(len(texts), -1)
+        return np.array([self._embed(text) for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Fit one classifier per label on unit vectors minus the training mean, which all posts have in common."""
@@ -152,7 +142,9 @@ class Embedding:
         return lambda some: np.asarray(unit(some) @ weights + intercepts)
 
 
-# the methods of computing features, by their names in ``params.yaml``
+View = Characters | WordFeatures | Embedding
+"""A method that computes features of posts (``read``), and fits a classifier for each label on them (``fit``)."""
+# by their names in ``params.yaml``
 VIEWS: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
 
 
@@ -202,12 +194,8 @@ CHUNK = 64  # posts between two reports of progress
 DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
-@dataclass(frozen=True)
-class OfflineModel:
-    """An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
-
-    head: Head
-    sigmoids: Values
+OfflineModel = tuple[Head, Values]
+"""An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +254,8 @@ class Offline:
         scores = np.zeros((len(posts), len(self.category.names)))
         for index in np.unique(which):
             mine = np.flatnonzero(which == index)
-            model = self.models[index]
-            found = probabilities(model.head(rows[mine]), sigmoids=model.sigmoids)
+            head, sigmoids = self.models[index]
+            found = probabilities(head(rows[mine]), sigmoids=sigmoids)
             scores[np.ix_(mine, self.learned)] = np.round(found, DECIMALS)
         return scores
 
@@ -293,11 +281,10 @@ def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.int
         heads.append(seen.fit(rows[np.flatnonzero(~inside)], targets=targets[~inside], seed=seed))
         held_out[inside] = heads[-1](rows[np.flatnonzero(inside)])
     models = [
-        OfflineModel(head=head, sigmoids=fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
+        (head, fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
         for index, head in enumerate(heads)
     ]
-    last = seen.fit(rows, targets=targets, seed=seed)
-    return [*models, OfflineModel(head=last, sigmoids=fit_sigmoids(held_out, targets=targets))]
+    return [*models, (seen.fit(rows, targets=targets, seed=seed), fit_sigmoids(held_out, targets=targets))]
 
 
 def fit(

@@ -160,7 +160,11 @@ def run(
     if injected is None:
         injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
-    others = _offline(described, params=params, folder=root / "snapshot" / corpus / "votes", category=category)
+    folder = root / "snapshot" / corpus / "votes"
+    others: dict[str, LabelSet] = {}
+    if names := review_queue.offline_members(described, labellers=params.labellers, folder=folder):
+        votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
+        others = review_queue.offline_labels(votes, members=names, category=category)
     queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected, offline=others)
     place = root / "snapshot" / corpus / "silver" / ensemble
     _write(decisions, model=model, queued=queued, ensemble=ensemble, category=category, folder=place)
@@ -192,15 +196,6 @@ def run(
     }
     report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
     return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
-
-
-def _offline(described: Ensemble, *, params: Params, folder: Path, category: Category) -> dict[str, LabelSet]:
-    """Return the labels of the offline labellers that are not members of the ensemble, if their votes are stored."""
-    names = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
-    if not names:
-        return {}
-    votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
-    return review_queue.offline_labels(votes, members=names, category=category)
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:

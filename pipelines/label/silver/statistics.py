@@ -11,7 +11,6 @@ import pyarrow as pa
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet, agree
 from pipelines.label.silver.label_models import LabelModel
-from pipelines.llm import outcome
 from pipelines.metrics import label_sets
 from pipelines.metrics.label_tables import Distribution
 
@@ -73,15 +72,18 @@ def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str
 
 def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
     """Return for each labeller its answers by outcome, its repaired votes, its tokens, and its cost in US dollars."""
-    columns = ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
+    sums = ("repaired", "input_tokens", "output_tokens")
     by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in votes.select(columns).to_pylist():
+    for row in votes.select(["labeller", "outcome", "reason", *sums, "cost"]).to_pylist():
         by_name[row["labeller"]].append(row)
     return {
-        name: {"outcomes": outcome.counted(row["outcome"] for row in own)}
-        | outcome.spent(own)
-        # sorted, so that the order of rows does not change the last bit
-        | {"cost": sum(sorted(row["cost"] for row in own))}
+        name: {
+            "outcomes": dict(sorted(Counter(row["outcome"] for row in own).items())),
+            "reasons": dict(sorted(Counter(row["reason"] for row in own if row["reason"]).items())),
+            **{key: sum(row[key] or 0 for row in own) for key in sums},
+            # sorted, so that the order of rows does not change the last bit
+            "cost": sum(sorted(row["cost"] or 0.0 for row in own)),
+        }
         for name, own in sorted(by_name.items())
     }
 

@@ -85,17 +85,13 @@ class Prompt:
         Reserved tokens and delimiters are removed from post and examples; placeholders in them are not expanded.
         """
         marks = (delimiter, *self.delimiters)
-        parts: Parts = []
-        for piece in PLACEHOLDER.split(self.template):
-            if piece == "{{ examples }}":
-                parts += self._shown(marks)
-            elif piece == "{{ delimiter }}":
-                parts.append(delimiter)
-            elif piece == "{{ post }}":
-                parts += [clean(post.text, delimiters=marks), *post.images]
-            else:
-                parts.append(piece)
-        return self.system, _joined(parts)
+        filled: dict[str, Parts] = {
+            "{{ examples }}": self._shown(marks),
+            "{{ delimiter }}": [delimiter],
+            "{{ post }}": [clean(post.text, delimiters=marks), *post.images],
+        }
+        pieces = PLACEHOLDER.split(self.template)
+        return self.system, _joined([part for piece in pieces for part in filled.get(piece, [piece])])
 
     def _shown(self, marks: Sequence[str]) -> Parts:
         parts: Parts = []
