@@ -32,7 +32,7 @@ from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, Raw, check_failures, counted
 from pipelines.llm.prompting.prompts import Prompt, register
-from pipelines.llm.response_parser import DECLINES, parse
+from pipelines.llm.response_parser import overall
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import write_rows
@@ -177,12 +177,9 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
     Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
     that is not a string, makes the answer malformed.
     """
-    if raw.refused is not None:
-        return Outcome.REFUSED, None
-    value, _, reason = parse(raw.text or "")
+    value, _, outcome, _ = overall(raw)
     if value is None:
-        declined = reason == "not_json" and DECLINES.match(raw.text or "")
-        return (Outcome.REFUSED if declined else Outcome.MALFORMED), None
+        return outcome, None
     found = [value.get(head) for head in HEADS]
     if len(value) != len(HEADS) or not all(isinstance(remark, str) for remark in found):
         return Outcome.MALFORMED, None
