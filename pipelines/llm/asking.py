@@ -25,7 +25,7 @@ from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
 from pipelines.llm.traces import Trace
-from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.store.answers import AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault
 
 HERE = "this machine"
@@ -154,10 +154,6 @@ class Asking(ABC):
     def unanswered(self, posts: Sequence[Post]) -> int:
         """Return how many of the posts have no stored answer and would be sent."""
         return len(self._missing(posts))
-
-    def spent(self) -> float:
-        """Return the amount in US dollars that all requests of this store of answers have spent or reserved."""
-        return sum(self._answers.spent()) / NANO
 
     def leaving(self, posts: Sequence[Post]) -> dict[str, Any]:
         """Return what would be sent for the posts without a stored answer, and the host that would receive it.

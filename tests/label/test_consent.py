@@ -95,7 +95,7 @@ def test_nothing_is_sent_without_consent(kind: type[Remote], consent: dict[str, 
         with pytest.raises(ProviderNotConsented, match="may be sent to provider 'openai'"):
             asked.label(posts(3, vault=vault))
         assert arrived == []
-        assert asked.spent() == 0
+        assert asked._answers.spent() == (0, 0)
 
 
 def test_a_batch_is_not_handed_over_without_consent(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, Raw, check_failures, counted
-from pipelines.llm.prompting.prompts import Prompt, register
+from pipelines.llm.prompting.prompts import Prompt, register, schema_of
 from pipelines.llm.response_parser import overall
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
@@ -160,12 +160,7 @@ def planned(
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
     """Return the prompt for remarks on a meme; ``labeller.system`` selects how precisely it specifies the format."""
     system = COMMERCIAL if labeller.system == "commercial" else OPEN
-    schema = {
-        "type": "object",
-        "properties": {head: {"type": "string"} for head in HEADS},
-        "required": list(HEADS),
-        "additionalProperties": False,
-    }
+    schema = schema_of({head: {"type": "string"} for head in HEADS})
     whole = json.dumps([system, TEMPLATE, schema], sort_keys=True)
     digest = hashlib.sha256(whole.encode()).hexdigest()
     return Prompt(name="meme-remarks", system=system, template=TEMPLATE, schema=schema, digest=digest)
