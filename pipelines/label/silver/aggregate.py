@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
+from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid
 
 if TYPE_CHECKING:
     from pipelines.core.config.label import Ensemble
@@ -63,7 +63,7 @@ class Panel:
         fallback: the member whose valid vote decides a record that the aggregator leaves undecided; ``None``: it stays
             undecided.
         k: how many members must give a label (``k_of_n``).
-        scores: probabilities, from :func:`valid_scores` (``mean_logit``).
+        scores: probabilities, from :func:`valid` (``mean_logit``).
         gold: gold of dev without the prompt's examples; ``weighted`` learns the weights from it.
         groups: clusters of records that are not independent.
         weights: each member's weight (``weighted``).
@@ -84,7 +84,7 @@ class Panel:
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
         """Create the panel of an ensemble from a table of votes; ``given`` are the other fields."""
-        ballots, scores = valid(votes, category=category.key), valid_scores(votes, category=category.key)
+        ballots, scores = valid(votes, category=category.key)
         given |= {"members": ensemble.members, "fallback": ensemble.fallback}
         return cls(ballots=ballots, scores=scores, category=category, **given)
 
