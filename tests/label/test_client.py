@@ -144,6 +144,7 @@ def test_effective_parameters_follow_the_capability_table(vendor: Vendor) -> Non
     assert google["path"] == "/google/v1beta/models/gemini-2.5-pro:generateContent"
 
 
+BLOCKED = {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}
 REFUSALS: list[tuple[Api, Reply, str]] = [
     ("openai", chat(None, refusal="I would rather not."), "model_refusal"),
     ("openai", chat(None, finish="content_filter"), "content_filter"),
@@ -156,18 +157,7 @@ REFUSALS: list[tuple[Api, Reply, str]] = [
     ("openai", (403, {}, {"error": {"code": 403, "message": "no", "metadata": {"flagged_input": "x"}}}), ""),
     ("anthropic", claude("I", stop="refusal"), "model_refusal"),
     ("anthropic", claude(None, stop="refusal"), "model_refusal"),
-    (
-        "anthropic",
-        (
-            400,
-            {},
-            {
-                "type": "error",
-                "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
-            },
-        ),
-        "content_filter",
-    ),
+    ("anthropic", (400, {}, {"type": "error", "error": BLOCKED}), "content_filter"),
     ("google", (200, {}, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}), "blocked_prompt"),
     ("google", gemini(None, finish="PROHIBITED_CONTENT"), "content_filter"),
     ("google", gemini(None, finish="SAFETY"), "content_filter"),
