@@ -26,7 +26,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Choose the prompts' examples; write them to ``snapshot/<corpus>/few_shot/examples.parquet``, and metrics.
 
     A scheme with several categories has no such prompt, and the table is empty;
-    :mod:`pipelines.label.memes.meme_examples` draws the examples of prompted models.
+    :mod:`pipelines.label.memes.meme_labels` draws the examples of prompted models.
 
     Returns:
         Counts: ``examples`` chosen, ``gold``: the items with gold by split, and if examples must be disputed,

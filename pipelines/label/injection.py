@@ -123,8 +123,9 @@ def marks(text: str) -> tuple[str, ...]:
     """Return the names of the prompt-injection patterns that match the text, in the order of ``NAMES``."""
     normal = INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
     plain = normal.lower().replace("’", "'")
-    folded = _folded(plain)
-    forms = {form for one in (plain, folded) for form in (one, MIXED.sub(_lettered, one))}
+    bare = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
+    forms = {plain, bare.translate(LOOKALIKES)}
+    forms |= {MIXED.sub(lambda word: word.group().translate(LETTERS), form) for form in forms}
     found = {name for name, pattern in COMPILED.items() if any(pattern.search(form) for form in forms)}
     found |= {name for name, pattern in SCRIPTS.items() if pattern.search(plain)}
     if _encoded(normal):
@@ -132,21 +133,11 @@ def marks(text: str) -> tuple[str, ...]:
     return tuple(name for name in NAMES if name in found)
 
 
-def _lettered(word: re.Match[str]) -> str:
-    return word.group().translate(LETTERS)
-
-
-def _folded(text: str) -> str:
-    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    return bare.translate(LOOKALIKES)
-
-
 def _encoded(text: str) -> bool:
     """Return whether a part of the text is base64 or hexadecimal of words, or all of it rot13 or reversed English."""
     parts = [_base64(found) for found in BASE64.findall(text)]
-    parts += [
-        bytes.fromhex(found.replace(" ", "")) for found in HEX.findall(text) if len(found.replace(" ", "")) % 2 == 0
-    ]
+    digits = [found.replace(" ", "") for found in HEX.findall(text)]
+    parts += [bytes.fromhex(found) for found in digits if len(found) % 2 == 0]
     if any(part.isascii() and part.decode().isprintable() and b" " in part for part in parts):
         return True
     return any(

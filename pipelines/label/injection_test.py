@@ -117,8 +117,7 @@ def planned(
         for name in names:
             asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
             if isinstance(asked, Remote):
-                cost: dict[str, Any] = asked.estimate(copies)
-                yield PlannedRequests("injection_test", name, asked.receiver, cost=cost, leaves=asked.leaving(copies))
+                yield asked.planned("injection_test", copies)
 
 
 def _drawn(material: SplitPosts, *, params: Params) -> tuple[list[str], list[Post]]:

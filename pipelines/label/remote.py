@@ -12,23 +12,22 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.core.config.label import Consent, Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import RemoteLabeller, VotesParams
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Endpoint, Settings
+from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
-from pipelines.llm.asking import Asking
+from pipelines.llm.asking import Asking, PlannedRequests
 from pipelines.llm.capabilities import capabilities, price
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
+from pipelines.llm.costs import BATCH_SHARE, CHARACTERS_PER_TOKEN, size, tokens, usd
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.retirements import require_served
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
-from pipelines.store.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
-from pipelines.store.vault.vault import Vault
+from pipelines.store.answers import NANO, BatchJob, StoredAnswer, cache_key
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
@@ -39,39 +38,29 @@ CUT = " [...] "
 
 
 class Remote(Asking):
-    """A labeller: one model of one provider with one prompt over HTTP; later runs reuse its stored answers."""
+    """A labeller: one model of one provider with one prompt over HTTP; later runs reuse its stored answers.
+
+    ``options`` are those of :class:`Asking`.
+    """
 
     def __init__(
         self,
         name: str,
         *,
         labeller: RemoteLabeller,
-        provider: Provider,
-        endpoint: Endpoint,
         votes: VotesParams,
         prompt: Prompt,
         scheme: Scheme,
-        answers: AnswerStore,
-        vault: Vault,
         secret: bytes,
-        consent: Consent | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            name,
-            provider=provider,
-            endpoint=endpoint,
-            receiver=labeller.provider,
-            budget_usd=votes.budget_usd,
-            answers=answers,
-            vault=vault,
-            consent=consent,
-        )
-        self._labeller, self._votes = labeller, votes
-        self._prompt, self._scheme, self._secret = prompt, scheme, secret
+        super().__init__(name, receiver=labeller.provider, budget_usd=votes.budget_usd, **options)
+        self._labeller, self._votes, self._scheme, self._secret = labeller, votes, scheme, secret
         self.prompt = prompt
         self.schema = prompt.schema
-        self._can = capabilities(labeller.model, api=provider.api)
-        self.price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
+        api = self._provider.api
+        self._can = capabilities(labeller.model, api=api)
+        self.price = price(labeller.model, api=api, given=labeller.price, name=name)
         self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
         self._decoding: dict[str, Any] = {}  # further settings to send
@@ -131,26 +120,32 @@ class Remote(Asking):
         ]
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
+        """Return the estimated tokens and US dollars of labelling posts; nothing is sent.
+
+        Returns:
+            ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
+            (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
+        """
         missing = self._missing(posts)
         if missing:
-            require_served(
-                self._labeller.model,
-                name=self.name,
-                provider=self.receiver,
-                api=self._provider.api,
-                url=self._endpoint.url,
-                today=now().date(),
-            )
-        return estimate(
-            (self._shortened(post) for post in missing),
-            prompt=self._prompt,
-            price=self.price,
-            cached=len(posts) - len(missing),
-            cap=self._cap,
-            factor=self._can.max_tokens_factor,
-            batch=self.batches,
-        )
+            api, url = self._provider.api, self._endpoint.url
+            require_served(self._labeller, name=self.name, api=api, url=url, today=now().date())
+        sizes = [self._request("", post).size for post in missing]
+        expected = sum((usd(self.price, read=each.read, written=each.written) for each in sizes), start=0.0)
+        most = sum((usd(self.price, read=each.read_at_most, written=each.written_at_most) for each in sizes), start=0.0)
+        return {
+            "records": len(posts),
+            "cached": len(posts) - len(missing),
+            "to_ask": len(missing),
+            "input_tokens": sum(each.read for each in sizes),
+            "output_tokens": sum(each.written_at_most for each in sizes),
+            "usd_expected": round(expected * (BATCH_SHARE if self.batches else 1), 6),
+            "usd_at_most": round(most, 6),
+        }
+
+    def planned(self, step: str, posts: Sequence[Post]) -> PlannedRequests:
+        """Return what a step would send about posts, and at what cost; nothing is sent."""
+        return PlannedRequests(step, self.name, self.receiver, cost=self.estimate(posts), leaves=self.leaving(posts))
 
     @property
     def batches(self) -> bool:
@@ -167,7 +162,7 @@ class Remote(Asking):
 
         async def submit() -> list[BatchJob]:
             async with self._sender(under=under, arrived=lambda _: None) as sender:
-                return await sender.hand_over([self._request(key, post) for key, post in missing.items()])
+                return (await sender.hand_over([self._request(key, post) for key, post in missing.items()]))[0]
 
         return [job.id for job in asyncio.run(submit())] if missing else []
 
@@ -180,7 +175,7 @@ class Remote(Asking):
         jobs = self._answers.jobs(labeller=self.name)
         under = {**self._vault.keys({r for job in jobs for r in job.records.values()}), **under}
         async with self._sender(under=under, arrived=arrived) as sender:
-            await sender.batch(list(self._requests(missing)))
+            await sender.batch([self._request(key, post) for key, post in missing.items()])
         return sender.failed
 
     def _client(self) -> Client:
@@ -205,16 +200,17 @@ class Remote(Asking):
         return cache_key(
             api=self._provider.api,
             model=self._labeller.model,
-            prompt=self._prompt.digest,
-            schema=self._prompt.schema,
+            prompt=self.prompt.digest,
+            schema=self.prompt.schema,
             content=post.content_digest(secret=self._secret),
             sampling={**self._sampling, "context_tokens": self._votes.context_tokens},
         )
 
     def _request(self, key: str, post: Post) -> LabelRequest:
         short = self._shortened(post)
-        system, parts = self._prompt.render(short, delimiter=delimiter(post, secret=self._secret))
-        measured = size(system, parts, schema=self._prompt.schema, cap=self._cap)
+        system, parts = self.prompt.render(short, delimiter=delimiter(post, secret=self._secret))
+        factor = self._can.max_tokens_factor
+        measured = size(system, parts, schema=self.prompt.schema, cap=self._cap, factor=factor)
         return LabelRequest(
             key=key, record_id=post.record_id, system=system, parts=parts, size=measured, cut=short is not post
         )
@@ -222,7 +218,7 @@ class Remote(Asking):
     @cached_property
     def _room(self) -> int:
         """How many characters of a post fit in the context, beside the prompt and the answer."""
-        system, parts = self._prompt.render(Post(record_id="", title="", body=""), delimiter="0" * 16)
+        system, parts = self.prompt.render(Post(record_id="", title="", body=""), delimiter="0" * 16)
         prompt = tokens(len(system) + sum(len(part) for part in parts if isinstance(part, str)))
         context = self._votes.context_tokens
         room = max(context - self._votes.max_output_tokens - prompt, int(context * LEAST_SHARE))
@@ -245,7 +241,7 @@ class Remote(Asking):
                 Raw.from_json(stored.data),
                 record_id=post.record_id,
                 labeller=self.name,
-                prompt=self._prompt,
+                prompt=self.prompt,
                 scheme=self._scheme,
                 mode=self._votes.mode,
                 cost=cost,
@@ -255,9 +251,9 @@ class Remote(Asking):
                 record_id=post.record_id,
                 labeller=self.name,
                 category=category,
-                prompt=self._prompt.digest,
+                prompt=self.prompt.digest,
                 outcome=Outcome.FAILED if failed else Outcome.ABSTAINED,
                 reason=failed or "taken_down",
             )
-            for category in self._prompt.schema["properties"]
+            for category in self.prompt.schema["properties"]
         ]

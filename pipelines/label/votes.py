@@ -7,10 +7,10 @@ the gold of dev. Refused, malformed and failed answers become rows too, but only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,11 +18,10 @@ from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
-from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
-from pipelines.llm.outcome import Answer, check_failures, counted, spent
+from pipelines.llm.outcome import check_failures, counted, spent
 from pipelines.llm.prompting.post_prompt import prompt_for
 from pipelines.llm.prompting.prompts import DEV, register
 from pipelines.store import tables
@@ -30,22 +29,13 @@ from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
 
-
-class Labeller(Protocol):
-    """The interface of a model that labels posts, either over HTTP or in this process."""
-
-    name: str
-
-    def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
-        """Return one answer for each post and category, in the order of ``posts``.
-
-        ``progress`` is called after each post with the number of posts answered so far.
-        """
+if TYPE_CHECKING:
+    from pipelines.label.offline.fit import Offline
 
 
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
-) -> Labeller:
+) -> Remote | Offline:
     """Create the labeller ``name`` of params.yaml: connect a remote one, or fit an offline one; ``stack`` closes it."""
     described = params.labellers[name]
     if isinstance(described, OfflineLabeller):

@@ -51,28 +51,28 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Sheet]:
-    """Yield every table of ``corpus votes-report`` for which ``gathered`` has metrics, in the order of printing."""
-    if gathered.get("votes"):
-        yield labellers(gathered["votes"])
-    for name, found in gathered.get("silver", {}).items():
-        yield from _ensemble(name, found, root=root)
-    if gathered.get("injection_test"):
-        yield _flat("Injected copies", gathered["injection_test"])
-        yield from _families(gathered["injection_test"])
+def sheets(gathered: Mapping[str, Any], *, root: Path = Path(), everything: bool = True) -> Iterator[Sheet]:
+    """Yield the tables of ``corpus votes-report`` for which ``gathered`` has metrics, in the order of printing.
 
-
-def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Yield the summary tables of votes: outcomes, agreement, comparison on dev, review queue and injection tests."""
+    Without ``everything`` only the summary tables: outcomes, agreement, comparison on dev, review queue and injection
+    tests.
+    """
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
         yield from (_titled(sheet, name) for sheet in _agreed(found))
+        if everything:
+            yield from _details(name, found, root=root)
         if found["comparison"]:
             yield _titled(comparison(found["comparison"]), name)
+        if everything:
+            for system, scored in found["test"].items():
+                yield label_tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
         yield _titled(queue(found["queue"], records=found["records"]), name)
     if gathered.get("injection_test"):
         yield _flat("Injected copies", gathered["injection_test"])
+        if everything:
+            yield from _families(gathered["injection_test"])
 
 
 def _agreed(found: Mapping[str, Any]) -> Iterator[Sheet]:
@@ -100,7 +100,7 @@ def confidence(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
     )
 
 
-def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
+def _details(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
     from pipelines.core.taxonomy import load
 
     scheme = load(found["scheme"], root=root)
@@ -110,7 +110,6 @@ def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sh
     people = {key: d for key, d in given.items() if key in ("Dev", "Test")}
     train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
 
-    yield from (_titled(sheet, name) for sheet in _agreed(found))
     yield _titled(right_by_agreement(found["by_agreement"]), name)
     if any(row["n"] for row in found.get("posterior", {}).values()):
         yield _titled(confidence(found["posterior"]), name)
@@ -128,11 +127,6 @@ def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sh
         yield _titled(violations(found["violations"]), name)
     if found["refusals"]:
         yield _titled(refusals(found["refusals"]), name)
-    if found["comparison"]:
-        yield _titled(comparison(found["comparison"]), name)
-    for system, scored in found["test"].items():
-        yield label_tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
-    yield _titled(queue(found["queue"], records=found["records"]), name)
 
 
 def _titled(sheet: Sheet, ensemble: str) -> Sheet:
@@ -206,16 +200,8 @@ def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
 
 def _families(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Sheet]:
     """Yield for each ensemble a table with a row per family of attacks."""
-    keys = (
-        "attacks",
-        "recognised",
-        "asked",
-        "detected",
-        "queued",
-        "flipped",
-        "lost_severity",
-        "lost_severity_not_queued",
-    )
+    keys = ["attacks", "recognised", "asked", "detected", "queued", "flipped"]
+    keys += ["lost_severity", "lost_severity_not_queued"]
     for name, values in found.items():
         families = values.get("families", {}).items()
         rows = tuple((family.replace("_", " "), *(_text(of.get(k)) for k in keys)) for family, of in families)
@@ -259,4 +245,4 @@ def published(settings: Settings, *, corpus: str, everything: bool) -> list[Shee
     """Return the tables of votes from a corpus's published metrics: all (``everything``), or the summary tables."""
     with workspace(settings) as clone:
         gathered = count_hits(gather(clone.path, corpus), settings)
-        return list(sheets(gathered, root=clone.path) if everything else overview(gathered))
+        return list(sheets(gathered, root=clone.path, everything=everything))

@@ -12,6 +12,8 @@ ADDRESSES = {
     "anthropic": "https://api.anthropic.com",
     "google": "https://generativelanguage.googleapis.com",
 }
+# sent where no key is set: the SDKs require one
+NO_KEY = "none"
 
 
 def admit(endpoint: Endpoint, *, consent: Consent, provider: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
 from pipelines.llm.traces import Trace
-from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.store.answers import AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault
 
 HERE = "this machine"
@@ -39,7 +39,7 @@ class PlannedRequests:
         step: the stage that sends it.
         name: of the labeller, model or moderation system.
         provider: the provider that receives it.
-        cost: see :func:`pipelines.llm.costs.estimate`.
+        cost: see :meth:`pipelines.label.remote.Remote.estimate`.
         leaves: see :meth:`Asking.leaving`.
     """
 
@@ -120,21 +120,28 @@ class Asking(ABC):
         under = self._vault.keys({post.record_id for post in posts})
         keys = [self._key(post) for post in posts]
         stored = self._answers.get(set(keys), vault=self._vault)
-        report = _Progress(keys, tell=progress)
+        tell, asked_of, done = progress or (lambda _: None), Counter(keys), 0
+
+        def arrived(key: str) -> None:
+            nonlocal done
+            for _ in range(asked_of.pop(key, 0)):
+                done += 1
+                tell(done)
+
         missing: dict[str, Post] = {}
         for key, post in zip(keys, posts, strict=True):
             if key not in stored and post.record_id in under:
                 missing.setdefault(key, post)
         for key in keys:
             if key not in missing:
-                report.one(key)
-        self._answers.count(self.name, wanted=len(posts), hits=report.done)
+                arrived(key)
+        self._answers.count(self.name, wanted=len(posts), hits=done)
         failed: dict[str, str] = {}
         if missing:
             try:
-                failed = asyncio.run(self._ask(missing, under=under, arrived=report.one))
+                failed = asyncio.run(self._ask(missing, under=under, arrived=arrived))
             except BudgetSpent as error:
-                raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
+                raise BudgetSpent(**{**error.fields, "left": len(posts) - done}) from None
             finally:
                 if self.trace:
                     self.trace.send(self.name)
@@ -147,10 +154,6 @@ class Asking(ABC):
     def unanswered(self, posts: Sequence[Post]) -> int:
         """Return how many of the posts have no stored answer and would be sent."""
         return len(self._missing(posts))
-
-    def spent(self) -> float:
-        """Return the amount in US dollars that all requests of this store of answers have spent or reserved."""
-        return sum(self._answers.spent()) / NANO
 
     def leaving(self, posts: Sequence[Post]) -> dict[str, Any]:
         """Return what would be sent for the posts without a stored answer, and the host that would receive it.
@@ -176,41 +179,22 @@ class Asking(ABC):
         self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], arrived: Callable[[str], None]
     ) -> dict[str, str]:
         async with self._sender(under=under, arrived=arrived) as sender:
-            await sender.send(self._requests(missing))
+            await sender.send(self._request(key, post) for key, post in missing.items())
         return sender.failed
-
-    def _requests(self, missing: Mapping[str, Post]) -> Iterator[LabelRequest]:
-        return (self._request(key, post) for key, post in missing.items())
 
     @asynccontextmanager
     async def _sender(
         self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]
     ) -> AsyncIterator[RequestSender]:
         shared: dict[str, Any] = {"schema": self.schema, "price": self.price, "answers": self._answers}
+        shared["told"] = self.trace.calls.append if self.trace else None
         client = self._client()
         with LabellingBudget(self._answers, limit=self._budget_usd) as budget:
             async with client as opened:
-                told = self.trace.calls.append if self.trace else None
-                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived, told=told)
+                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived)
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
         live = self._vault.keys({post.record_id for post in posts})
         keyed = {self._key(post): post for post in posts if post.record_id in live}
         stored = self._answers.get(keyed.keys(), vault=self._vault)
         return [post for key, post in keyed.items() if key not in stored]
-
-
-class _Progress:
-    """Count posts as their keys are answered."""
-
-    def __init__(self, keys: Sequence[str], *, tell: Callable[[int], None] | None) -> None:
-        self._posts = Counter(keys)
-        self._tell = tell
-        self.done = 0
-
-    def one(self, key: str) -> None:
-        """Count the posts of this key as answered."""
-        for _ in range(self._posts.pop(key, 0)):
-            self.done += 1
-            if self._tell:
-                self._tell(self.done)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import ConfigDict, Field
@@ -17,6 +17,9 @@ from pydantic.dataclasses import dataclass
 
 from pipelines.core.config.label import Api, Price
 from pipelines.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from genai_prices.types import PriceCalculation
 
 TABLE = Path(__file__).with_name("capabilities.yaml")
 # selects the newest listed price, so that the price does not depend on the hour of a run
@@ -70,26 +73,20 @@ def capabilities(model: str, *, api: Api) -> Capabilities:
 
 def deprecated(model: str, *, api: Api) -> bool:
     """Return whether the price list of genai-prices marks the model as deprecated by its provider."""
-    from genai_prices import Usage, calc_price
-
-    try:
-        found = calc_price(Usage(input_tokens=1), model, provider_id=api, genai_request_timestamp=NEWEST)
-    except LookupError:
-        return False
-    return bool(found.model.deprecated)
+    listed = _listed(model, api)
+    return listed is not None and bool(listed.model.deprecated)
 
 
 @cache
-def _listed(model: str, api: Api) -> Price | None:
+def _listed(model: str, api: Api) -> PriceCalculation | None:
+    """Return the price of :data:`SAMPLE_TOKENS` input and output tokens, if the model is listed."""
     from genai_prices import Usage, calc_price
 
     usage = Usage(input_tokens=SAMPLE_TOKENS, output_tokens=SAMPLE_TOKENS)
     try:
-        found = calc_price(usage, model, provider_id=api, genai_request_timestamp=NEWEST)
+        return calc_price(usage, model, provider_id=api, genai_request_timestamp=NEWEST)
     except LookupError:
         return None
-    times = 1_000_000 / SAMPLE_TOKENS
-    return Price(input=float(found.input_price) * times, output=float(found.output_price) * times)
 
 
 def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
@@ -101,7 +98,9 @@ def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") ->
     Raises:
         PriceUnknown: the price is neither given nor listed; the error names the labeller ``name``.
     """
-    found = given or _listed(model, api)
-    if found is None:
+    if given:
+        return given
+    if (listed := _listed(model, api)) is None:
         raise PriceUnknown(model=model, name=name)
-    return found
+    times = 1_000_000 / SAMPLE_TOKENS
+    return Price(input=float(listed.input_price) * times, output=float(listed.output_price) * times)

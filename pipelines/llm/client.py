@@ -1,142 +1,45 @@
-"""Send one prompt to a language model in one HTTP request and return the raw answer (SPEC 2.2).
+"""Send prompts to a language model, each in one HTTP request or many as one batch; return the raw answers (SPEC 2.2).
 
-This is the only module that prompts language models. pydantic-ai's models implement the three protocols. Nothing here
-repeats a request, because that would differ from the paper's protocol; ``sender.py`` does retries, limits, the budget.
+This is the only module that prompts language models. pydantic-ai's models implement the three protocols, and encode and
+decode their batches as they do single requests. OpenAI's batches use its Responses endpoint, the one that pydantic-ai
+supports; prompt, schema and sampling are the same. Nothing here repeats a request, because that would differ from the
+paper's protocol; ``sender.py`` does retries, limits, the budget.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, cast
 
-from openai import AsyncOpenAI, NotGiven, Omit
-from openai.resources.chat import AsyncChat
-from openai.resources.chat.completions import AsyncCompletions
-from openai.types.chat import ChatCompletion
+import httpx2
+from pydantic import TypeAdapter
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.batch import Batch, BatchRequest
+from pydantic_ai.output import OutputObjectDefinition
 
 from pipelines.core.config.label import Consent, Provider, RemoteLabeller, VotesParams
 from pipelines.core.config.settings import Endpoint
-from pipelines.core.errors import ConfigError, LabellingError
+from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused, LabellingError
 from pipelines.core.process import now
-from pipelines.llm.addresses import ADDRESSES, admit
+from pipelines.llm import provider_response
+from pipelines.llm.addresses import ADDRESSES, NO_KEY, admit
 from pipelines.llm.capabilities import capabilities
-from pipelines.llm.outcome import Raw
+from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.retirements import require_served
-
-if TYPE_CHECKING:
-    import httpx2
-    from pydantic_ai.messages import ModelRequest
-    from pydantic_ai.models import Model, ModelRequestParameters
-
-    from pipelines.llm.provider_response import Target
+from pipelines.llm.transport import EXCHANGE, Exchange, opened, parameters
 
 POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
-
-
-async def ready(
-    http: httpx2.AsyncClient, *, url: str, key: str, model: str, name: str, provider: str, seconds: float
-) -> None:
-    """Return when the server at ``url`` is healthy and lists ``model``.
-
-    Args:
-        http: the client that will send the requests.
-        url: the address of the protocol, such as ``http://127.0.0.1:8000/v1``.
-        key: sent as the bearer's token.
-        model: the model's name on the server.
-        name: the labeller's name in ``params.yaml``, for the error.
-        provider: its provider there, for the error.
-        seconds: how long to wait at most.
-    """
-    end = time.monotonic() + seconds
-    while detail := await _fault(http, url=url.rstrip("/"), key=key, model=model):
-        if (left := end - time.monotonic()) <= 0:
-            raise LabellingError(
-                "ServerNotReady", url=url, model=model, name=name, provider=provider, seconds=seconds, detail=detail
-            )
-        await asyncio.sleep(min(POLL_SECONDS, left))
-
-
-async def _fault(http: httpx2.AsyncClient, *, url: str, key: str, model: str) -> str:
-    """Return why the server cannot be asked for the model now, or an empty string."""
-    import httpx2
-
-    headers = {"Authorization": f"Bearer {key}"}
-    try:
-        health = await http.get(f"{url.removesuffix('/v1')}/health", headers=headers, timeout=REQUEST_SECONDS)
-        if health.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return f"its health check answers HTTP {health.status_code}"
-        listed = await http.get(f"{url}/models", headers=headers, timeout=REQUEST_SECONDS)
-        if listed.status_code != HTTPStatus.OK:
-            return f"its list of models answers HTTP {listed.status_code}"
-        served = _names(listed.json())
-    except httpx2.HTTPError as error:
-        return f"no answer ({type(error).__name__})"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "its list of models has another form than OpenAI's"
-    return "" if model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
-
-
-def _names(body: Any) -> set[str]:
-    return {str(one["id"]) for one in body["data"]}
-
-
-class Completions(AsyncCompletions):  # type: ignore[misc]
-    """OpenAI's chat completions without changes to the parameters.
-
-    The SDK searches every message for dates and files to convert, by every type that it could have, which takes a
-    quarter of a request's time. Our messages are plain JSON, so there is nothing to convert.
-    """
-
-    async def create(
-        self, *, extra_headers: Any = None, extra_body: Any = None, timeout: Any = None, **given: Any
-    ) -> ChatCompletion:
-        """Send one chat request and return the completion; ``timeout`` is ignored: the client's own limit applies."""
-        body = {name: value for name, value in given.items() if not isinstance(value, Omit | NotGiven)}
-        return await self._client.post(
-            "/chat/completions",
-            cast_to=ChatCompletion,
-            body=body | (extra_body or {}),
-            options={"headers": extra_headers or {}},
-        )
-
-
-class Chat(AsyncChat):  # type: ignore[misc]
-    """OpenAI's chat endpoints with the faster :class:`Completions`."""
-
-    @cached_property
-    def completions(self) -> Completions:
-        """The endpoint of chat completions."""
-        return Completions(self._client)
-
-
-class Plain(AsyncOpenAI):  # type: ignore[misc]
-    """OpenAI's client that sends the parameters of chat requests unchanged (see :class:`Completions`)."""
-
-    @cached_property
-    def chat(self) -> Chat:
-        """The chat endpoints."""
-        return Chat(self)
-
-
-NO_KEY = "none"
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-
-
-@dataclass
-class RequestShape:
-    """The data that all requests for one answer schema share; ``effective``: the parameters first sent for it."""
-
-    schema: dict[str, Any]
-    settings: dict[str, Any]
-    parameters: ModelRequestParameters
-    effective: dict[str, Any] = field(default_factory=dict)
+BATCH = TypeAdapter(Batch)
 
 
 class Client:
@@ -165,32 +68,15 @@ class Client:
         self._consent = consent or Consent()
         self.capabilities = capabilities(labeller.model, api=provider.api)
         self.sampling: dict[str, Any] = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
-        self._shapes: dict[int, RequestShape] = {}
+        self._asked = provider_response.Target(name, provider=labeller.provider, api=provider.api)
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        import httpx2
-
-        from pipelines.llm import provider_response, transport
-
-        self._reading, self._wire = provider_response, transport
-        self.asked: Target = provider_response.Target(
-            labeller=self.name, provider=self.labeller.provider, api=self.provider.api
-        )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
-            raise self.asked.refused("no key is set")
-        require_served(
-            self.labeller.model,
-            name=self.name,
-            provider=self.labeller.provider,
-            api=self.provider.api,
-            url=self._endpoint.url,
-            today=now().date(),
-        )
+            raise self._asked.refused("no key is set")
+        require_served(self.labeller, name=self.name, api=self.provider.api, url=self._endpoint.url, today=now().date())
         admit(self._endpoint, consent=self._consent, provider=self.labeller.provider)
-        # pool=None: requests never wait for a connection; Google's provider warns about a plain five seconds
-        timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
-        self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)
+        self._http = opened(self.provider.timeout_seconds)
         try:
             await self._ready(self._http)
         except BaseException:
@@ -200,17 +86,34 @@ class Client:
         return self
 
     async def _ready(self, http: httpx2.AsyncClient) -> None:
-        """Wait for a server of your own; a vendor's address and one without ``ready_seconds`` are asked at once."""
-        if self._endpoint.url is not None and self.provider.api == "openai" and self.provider.ready_seconds:
-            await ready(
-                http,
-                url=self._endpoint.url,
-                key=self._endpoint.key.get_secret_value() or NO_KEY,
-                model=self.labeller.model,
-                name=self.name,
-                provider=self.labeller.provider,
-                seconds=self.provider.ready_seconds,
-            )
+        """Wait until a server of your own is healthy and lists the model, ``ready_seconds`` at most."""
+        url, seconds = self._endpoint.url, self.provider.ready_seconds
+        if url is None or self.provider.api != "openai" or not seconds:
+            return
+        end = time.monotonic() + seconds
+        while detail := await self._fault(http, url=url.rstrip("/")):
+            if (left := end - time.monotonic()) <= 0:
+                asked = {"url": url, "model": self.labeller.model, "name": self.name}
+                asked |= {"provider": self.labeller.provider, "detail": detail}
+                raise LabellingError("ServerNotReady", seconds=seconds, **asked)
+            await asyncio.sleep(min(POLL_SECONDS, left))
+
+    async def _fault(self, http: httpx2.AsyncClient, *, url: str) -> str:
+        """Return why the server cannot be asked for the model now, or an empty string."""
+        headers = {"Authorization": f"Bearer {self._endpoint.key.get_secret_value() or NO_KEY}"}
+        try:
+            health = await http.get(f"{url.removesuffix('/v1')}/health", headers=headers, timeout=REQUEST_SECONDS)
+            if health.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                return f"its health check answers HTTP {health.status_code}"
+            listed = await http.get(f"{url}/models", headers=headers, timeout=REQUEST_SECONDS)
+            if listed.status_code != HTTPStatus.OK:
+                return f"its list of models answers HTTP {listed.status_code}"
+            served = {str(model["id"]) for model in listed.json()["data"]}
+        except httpx2.HTTPError as error:
+            return f"no answer ({type(error).__name__})"
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return "its list of models has another form than OpenAI's"
+        return "" if self.labeller.model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -225,38 +128,118 @@ class Client:
         Args:
             system: the system prompt.
             parts: the user message in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
-            schema: JSON schema of the answer; passing the same object again reuses its preparation.
+            schema: JSON schema of the answer.
 
         Raises:
             Throttled: the provider asks the client to wait.
             Passing: a timeout, no connection, or the provider's own fault.
             LabellerRefused: the key, the model, the account or the request is rejected: 401, 403, 404, no quota.
         """
-        from pydantic_ai.direct import model_request
-
-        shape = self.shape(schema)
-        messages = [self.message(system, parts)]
-        exchange = self._wire.Exchange(key)
-        token = self._wire.EXCHANGE.set(exchange)
+        messages = [self._message(system, parts)]
+        exchange = Exchange(key)
+        token = EXCHANGE.set(exchange)
         try:
             async with asyncio.timeout(self.provider.timeout_seconds):
                 response = await model_request(
                     self.model,
                     messages,
-                    model_settings=shape.settings,  # type: ignore[arg-type]
-                    model_request_parameters=shape.parameters,
+                    model_settings=self.sampling,  # type: ignore[arg-type]
+                    model_request_parameters=self._native(schema),
                 )
-            return self._reading.read(response, asked=self.asked, effective=self._effective(shape, exchange))
+            return provider_response.read(response, asked=self._asked, effective=exchange.effective)
         except Exception as error:
-            effective = self._effective(shape, exchange)
-            return self._reading.understand(error, asked=self.asked, exchange=exchange, effective=effective)
+            effective = exchange.effective
+            return provider_response.understand(error, asked=self._asked, exchange=exchange, effective=effective)
         finally:
-            self._wire.EXCHANGE.reset(token)
+            EXCHANGE.reset(token)
 
-    def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
+    async def submit(self, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]) -> str:
+        """Submit ``jobs`` (key, system message, user message) as one batch, at about half the price; return a handle.
+
+        Store the handle at once; it is JSON without secrets or content: the provider's name of the batch, and the
+        parameters that were sent. Keys are 1 to 64 letters, digits, ``_`` or ``-`` (Anthropic's rule) and unique; a
+        request in a batch has no header: the key is its ``custom_id`` instead.
+
+        Raises:
+            Throttled, Passing, LabellerRefused: the batch was not accepted; none of its requests run.
+        """
+        if not self.capabilities.batch:
+            raise ConfigError("NoBatches", model=self.labeller.model, labeller=self.name)
+        model, shared = self._batching(), self._native(schema)
+        try:
+            encoded = [
+                await model.batch_encode(self._batched(key, [self._message(system, parts)], shared))
+                for key, system, parts in jobs
+            ]
+            batch = await model.batch_create(encoded)
+        except Exception as error:
+            raise self._fault_of_batch(error) from None
+        sent = parameters(json.loads(encoded[0].body)) | {"batch": True}
+        return json.dumps({"batch": BATCH.dump_python(batch, mode="json"), "effective": sent}, sort_keys=True)
+
+    async def collect(self, job: str) -> Mapping[str, Raw] | None:
+        """Return the answers of the batch with the handle ``job`` by request key, or ``None`` while the batch runs.
+
+        A key without an answer (expired, cancelled, the provider's own fault) is left out and may be requested again.
+
+        Raises:
+            Throttled, Passing: the status of the batch could not be queried; the batch continues.
+            LabellerRefused: the provider rejects the key, does not know the batch, or rejected every item.
+        """
+        handle, model = json.loads(job), self._batching()
+        try:
+            batch = await model.batch_status(BATCH.validate_python(handle["batch"]))
+            if batch.status != "ended":
+                return None
+            results = await model.batch_results(batch)
+        except Exception as error:
+            raise self._fault_of_batch(error) from None
+        answers: dict[str, Raw] = {}
+        rejected: LabellerRefused | None = None
+        for result in results:
+            # the text of an answer does not depend on its schema
+            request = self._batched(result.custom_id, [], ModelRequestParameters())
+            try:
+                answers[result.custom_id] = self._decoded(model, result, request, handle["effective"])
+            except (Passing, Throttled):
+                continue
+            except LabellerRefused as error:
+                rejected = error
+        if rejected is not None and not answers:
+            raise rejected
+        return answers
+
+    def _batching(self) -> Model[Any]:
+        if self.provider.api != "openai":
+            return self.model
+        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        client = cast(OpenAIChatModel, self.model).client
+        return OpenAIResponsesModel(self.labeller.model, provider=OpenAIProvider(openai_client=client))
+
+    def _batched(self, key: str, messages: list[Any], shared: ModelRequestParameters) -> BatchRequest:
+        settings = cast(Any, self.sampling)
+        return BatchRequest(custom_id=key, messages=messages, model_settings=settings, model_request_parameters=shared)
+
+    def _decoded(self, model: Model[Any], result: Any, request: Any, effective: dict[str, Any]) -> Raw:
+        try:
+            return provider_response.read(model.batch_decode(result, request), asked=self._asked, effective=effective)
+        except Exception as error:
+            return provider_response.understand(error, asked=self._asked, exchange=None, effective=effective)
+
+    def _fault_of_batch(self, error: Exception) -> Exception:
+        """Return the project's error for an error of a batch call; only items of a batch can be refused as content."""
+        if isinstance(error, CorpusError) or not isinstance(error, ModelAPIError | TimeoutError):
+            return error
+        try:
+            provider_response.understand(error, asked=self._asked, exchange=None, effective={})
+        except CorpusError as meant:
+            return meant
+        return self._asked.refused("the batch was rejected")
+
+    def _message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
         """Return a system prompt and the parts of a user message (text, images) as one message of pydantic-ai."""
-        from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
-
         content: list[Any] = []
         for part in parts:
             if isinstance(part, str):
@@ -270,39 +253,12 @@ class Client:
         plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
-    def shape(self, schema: dict[str, Any]) -> RequestShape:
-        """Return the data that all requests for the answer schema ``schema`` share, computed at the first call."""
-        found = self._shapes.get(id(schema))
-        if found is None:
-            found = self._shapes[id(schema)] = self._shape(schema)
-        return found
-
-    def native(self, schema: dict[str, Any]) -> ModelRequestParameters:
+    def _native(self, schema: dict[str, Any]) -> ModelRequestParameters:
         """Return pydantic-ai's request parameters for an answer with this JSON schema."""
-        from pydantic_ai.models import ModelRequestParameters
-        from pydantic_ai.output import OutputObjectDefinition
-
         if self.capabilities.schema == "none":
             return ModelRequestParameters()
         wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
         return ModelRequestParameters(output_mode="native", output_object=wanted)
-
-    def _shape(self, schema: dict[str, Any]) -> RequestShape:
-        from pydantic_ai.models import ModelRequestParameters
-
-        parameters, settings = self.native(schema), dict(self.sampling)
-        if self.provider.api == "openai" and self.capabilities.schema == "json_schema":
-            # converted to OpenAI's strict mode once, not per request
-            prepared = self.model.prepare_request(None, parameters)[1].output_object
-            fitted = prepared.json_schema if prepared is not None else schema
-            form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": fitted, "strict": True}}
-            settings["extra_body"], parameters = {"response_format": form}, ModelRequestParameters()
-        return RequestShape(schema=schema, settings=settings, parameters=parameters)
-
-    def _effective(self, shape: RequestShape, exchange: Any) -> dict[str, Any]:
-        if not shape.effective and exchange.request is not None:
-            shape.effective = self._wire.effective(exchange.request)
-        return shape.effective
 
     def _build(self, http: httpx2.AsyncClient) -> Model[Any]:
         """Return pydantic-ai's model of the protocol, with the SDK's retries disabled."""
@@ -310,10 +266,11 @@ class Client:
         url = self._endpoint.url or ADDRESSES[self.provider.api]
         timeout = self.provider.timeout_seconds
         if self.provider.api == "openai":
+            from openai import AsyncOpenAI
             from pydantic_ai.models.openai import OpenAIChatModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
-            openai = Plain(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
+            openai = AsyncOpenAI(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
             return OpenAIChatModel(self.labeller.model, provider=OpenAIProvider(openai_client=openai))
         if self.provider.api == "anthropic":
             from anthropic import AsyncAnthropic

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipelines.core.config.label import Price
-from pipelines.datasets.post import Post
-from pipelines.llm.prompting.prompts import Prompt
 
 # Ours: English prose has about four characters per token in every provider's tokenizer, JSON and names have fewer.
 CHARACTERS_PER_TOKEN = 3.5
@@ -74,49 +72,3 @@ def size(
 def usd(price: Price, *, read: int, written: int) -> float:
     """Return the cost in US dollars of a request with ``read`` input and ``written`` output tokens."""
     return (read * price.input + written * price.output) / PRICED_TOKENS
-
-
-def estimate(
-    posts: Iterable[Post],
-    *,
-    prompt: Prompt,
-    price: Price,
-    cached: int,
-    cap: int,
-    factor: float = 1.0,
-    batch: bool = False,
-) -> dict[str, int | float]:
-    """Return the estimated tokens and US dollars of labelling posts with a prompt; nothing is sent.
-
-    Args:
-        posts: the posts without a stored answer, shortened as they would be sent.
-        prompt: the prompt.
-        price: the model's price.
-        cached: the number of further posts with a stored answer.
-        cap: maximum tokens of one answer.
-        factor: see :func:`size`.
-        batch: whether a batch endpoint is used.
-
-    Returns:
-        ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
-        (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
-    """
-    asked = read = written = 0
-    expected = most = 0.0
-    for post in posts:
-        system, parts = prompt.render(post, delimiter="0" * 16)
-        one = size(system, parts, schema=prompt.schema, cap=cap, factor=factor)
-        asked += 1
-        read += one.read
-        written += one.written_at_most
-        expected += usd(price, read=one.read, written=one.written)
-        most += usd(price, read=one.read_at_most, written=one.written_at_most)
-    return {
-        "records": asked + cached,
-        "cached": cached,
-        "to_ask": asked,
-        "input_tokens": read,
-        "output_tokens": written,
-        "usd_expected": round(expected * (BATCH_SHARE if batch else 1), 6),
-        "usd_at_most": round(most, 6),
-    }

@@ -56,9 +56,8 @@ class Answer:
 
     def row(self) -> dict[str, Any]:
         """Return this answer as a row of the table ``votes``."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
-        return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
+        return vars(self) | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
 
 
 def counted(words: Iterable[str]) -> dict[str, int]:
@@ -75,9 +74,7 @@ def spent(answers: Collection[Answer]) -> dict[str, Any]:
     """
     return {
         "reasons": counted(answer.reason for answer in answers if answer.reason),
-        "repaired": sum(answer.repaired for answer in answers),
-        "input_tokens": sum(answer.input_tokens for answer in answers),
-        "output_tokens": sum(answer.output_tokens for answer in answers),
+        **{name: sum(getattr(a, name) for a in answers) for name in ("repaired", "input_tokens", "output_tokens")},
         "cost": round(sum(answer.cost for answer in answers), 6),
     }
 

@@ -95,7 +95,7 @@ def _labels(
     return Outcome.VOTE, "", tuple(sorted(checked.labels)), checked.repairs
 
 
-def _overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, str]:
+def overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, str]:
     """Return the object of an answer and its repairs, or the outcome and reason that apply to every category."""
     if raw.refused is not None:
         return None, (), Outcome.REFUSED, raw.refused
@@ -127,7 +127,7 @@ def interpret(
     ``cost`` (US dollars) are those of the one request: only the first row carries them, so that sums are right.
     """
     keys = list(prompt.schema["properties"])
-    value, repairs, outcome, reason = _overall(raw)
+    value, repairs, outcome, reason = overall(raw)
     if value is not None and set(value) - set(keys):
         value, outcome, reason = None, Outcome.MALFORMED, "wrong_shape"
     answers = []

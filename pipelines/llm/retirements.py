@@ -17,7 +17,7 @@ import yaml
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from pipelines.core.config.label import Api
+from pipelines.core.config.label import Api, RemoteLabeller
 from pipelines.core.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
 
@@ -55,25 +55,24 @@ def retirement(model: str, *, api: Api, url: str | None = None) -> Retirement | 
     return next((row for row in _table().get(api, ()) if model in row.models), None)
 
 
-def require_served(model: str, *, name: str, provider: str, api: Api, url: str | None, today: date) -> None:
+def require_served(labeller: RemoteLabeller, *, name: str, api: Api, url: str | None, today: date) -> None:
     """Check that a labeller's model is served today by the vendor whose own address would be asked.
 
     Args:
-        model: the model's name at the vendor.
+        labeller: the model and its provider.
         name: the labeller's name in ``params.yaml``.
-        provider: its provider there.
         api: the protocol of the provider.
         url: the address that is asked; ``None``: the vendor's own.
         today: the day of the request, which for a retried task is not the day of its run.
     """
-    found = retirement(model, api=api, url=url)
+    found = retirement(labeller.model, api=api, url=url)
     if found is not None and found.retired <= today:
         raise LabellingError(
             "ModelRetired",
-            model=model,
+            model=labeller.model,
             name=name,
             retired=found.retired.isoformat(),
             source=found.source,
             successor=found.successor,
-            variable=provider.upper().replace("-", "_"),
+            variable=labeller.provider.upper().replace("-", "_"),
         )

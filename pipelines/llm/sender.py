@@ -10,14 +10,13 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pipelines.core import telemetry
 from pipelines.core.config.label import Price, Provider
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.process import now
-from pipelines.llm import batch
 from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
@@ -115,27 +114,24 @@ class RequestClient(Protocol):
         """Send one request and return the answer; raise ``Throttled``, ``Passing`` or ``LabellerRefused``."""
 
 
+@dataclass
 class RequestSender:
     """Sends one run's requests to one labeller; ``failed`` maps the key of each unanswered request to the reason."""
 
-    def __init__(
-        self,
-        client: RequestClient,
-        *,
-        schema: dict[str, Any],
-        price: Price,
-        answers: AnswerStore,
-        budget: LabellingBudget,
-        under: Mapping[str, bytes],
-        arrived: Callable[[str], None],
-        told: Callable[[TracedRequest], None] | None = None,
-    ) -> None:
-        self.failed: dict[str, str] = {}
-        self._client, self._schema, self._price, self._provider = client, schema, price, client.provider
-        self._answers, self._budget, self._under, self._arrived = answers, budget, under, arrived
-        self._told = told
-        self._gate = Gate(client.provider)
-        self._stop: Exception | None = None
+    client: RequestClient
+    schema: dict[str, Any]
+    price: Price
+    answers: AnswerStore
+    budget: LabellingBudget
+    under: Mapping[str, bytes]
+    arrived: Callable[[str], None]
+    told: Callable[[TracedRequest], None] | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+    _stop: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self._provider = self.client.provider
+        self._gate = Gate(self._provider)
 
     async def send(self, requests: Iterator[LabelRequest]) -> None:
         """Send each request singly, concurrently, and store the answers; stop at an error that affects all requests.
@@ -156,24 +152,23 @@ class RequestSender:
             BudgetSpent: not every request could be submitted; answers to those submitted are stored.
             LabellerRefused: the provider rejects further requests; batches submitted before can still be collected.
         """
-        jobs, rest = await self._handed_over(requests)
+        jobs, rest = await self.hand_over(requests)
         while jobs or rest:
             if not jobs:
-                self._budget.refuse()
+                self.budget.refuse()
             jobs = [job for job in jobs if not await self._collected(job)]
             more, rest = await self._submitted(rest)
             jobs += more
             if jobs:
                 await asyncio.sleep(self._provider.batch_poll_seconds)
 
-    async def hand_over(self, requests: Sequence[LabelRequest]) -> list[BatchJob]:
-        """Submit requests as batches, as far as the budget allows, and return the batch jobs without waiting."""
-        return (await self._handed_over(requests))[0]
+    async def hand_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
+        """Submit requests as batches, as far as the budget allows, and do not wait for answers.
 
-    async def _handed_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
-        """Return the jobs, including those of an earlier process, and the requests that the budget does not cover."""
+        Returns the batch jobs, including those of an earlier process, and the requests that the budget does not cover.
+        """
         asked = {request.key for request in requests}
-        jobs = [job for job in self._answers.jobs(labeller=self._client.name) if asked & job.records.keys()]
+        jobs = [job for job in self.answers.jobs(labeller=self.client.name) if asked & job.records.keys()]
         known = {key for job in jobs for key in job.records}
         more, rest = await self._submitted([request for request in requests if request.key not in known])
         return jobs + more, rest
@@ -181,7 +176,7 @@ class RequestSender:
     async def _submitted(self, rest: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
         """Submit batches while the budget allows; every job is recorded before the next one is submitted."""
         jobs = []
-        while rest and (fit := self._budget.hold([self._bound(request) for request in rest[:JOB_RECORDS]])):
+        while rest and (fit := self.budget.hold([self._bound(request) for request in rest[:JOB_RECORDS]])):
             jobs.append(await self._submit(rest[:fit]))
             rest = rest[fit:]
         return jobs, rest
@@ -190,42 +185,39 @@ class RequestSender:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
-            name = await self._patiently(
-                lambda: batch.submit(cast("Client", self._client), questions, schema=self._schema)
-            )
+            name = await self._patiently(lambda: cast("Client", self.client).submit(questions, schema=self.schema))
         except BaseException:
-            self._answers.write([LedgerChange(hold=-held)])
+            self.answers.write([LedgerChange(hold=-held)])
             raise
         job = BatchJob(name, {request.key: request.record_id for request in requests}, held)
-        self._answers.begin(job, labeller=self._client.name)
+        self.answers.begin(job, labeller=self.client.name)
         return job
 
     async def _collected(self, job: BatchJob) -> bool:
         """Store the answers of a batch if it has ended; a request without an answer has failed."""
-        found = await self._patiently(lambda: batch.collect(cast("Client", self._client), job.job))
+        found = await self._patiently(lambda: cast("Client", self.client).collect(job.job))
         if found is None:
             return False
         changes = [
             LedgerChange(pay=self._cost(raw, share=BATCH_SHARE), answer=self._sealed(key, job.records[key], raw))
             for key, raw in found.items()
-            if job.records.get(key) in self._under
+            if job.records.get(key) in self.under
         ]
-        self._answers.finish(job, changes=changes)
+        self.answers.finish(job, changes=changes)
         for key in job.records:
             if key not in found:
                 self.failed[key] = "batch"
-            self._arrived(key)
+            self.arrived(key)
         return True
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """TracedRequest a batch endpoint, with retries after temporary failures."""
+        """Call a batch endpoint, with retries after temporary failures."""
         for attempt in range(self._provider.max_retries):
             try:
                 return await call()
-            except Throttled as error:
-                await asyncio.sleep(self._wait(self._client.name, attempt=attempt, asked=error.fields["retry_after"]))
-            except Passing:
-                await asyncio.sleep(self._wait(self._client.name, attempt=attempt, asked=None))
+            except (Throttled, Passing) as error:
+                asked = error.fields.get("retry_after")
+                await asyncio.sleep(self._wait(self.client.name, attempt=attempt, asked=asked))
         return await call()
 
     async def _work(self, requests: Iterator[LabelRequest]) -> None:
@@ -238,7 +230,7 @@ class RequestSender:
                 return
             if reason:
                 self.failed[request.key] = reason
-            self._arrived(request.key)
+            self.arrived(request.key)
 
     async def _ask(self, request: LabelRequest) -> str:
         """Return an empty string if the answer is stored, else the reason why there is none."""
@@ -247,11 +239,11 @@ class RequestSender:
         outcome = reason if raw is None else REFUSED if raw.refused else ANSWERED
         if outcome:
             telemetry.count("corpus.requests", outcome=outcome)
-        if self._told and raw:
-            tokens = raw.input_tokens, raw.output_tokens
-            self._told(TracedRequest(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
-        elif self._told and reason:
-            self._told(TracedRequest(began, now(), reason, tries))
+        if self.told and outcome:
+            used: tuple[Any, ...] = (
+                (raw.input_tokens, raw.output_tokens, self._cost(raw, share=1) / NANO) if raw else ()
+            )
+            self.told(TracedRequest(began, now(), outcome, tries, *used))
         return reason
 
     async def _answered(self, request: LabelRequest) -> tuple[Raw | None, str, int]:
@@ -262,42 +254,42 @@ class RequestSender:
                 await asyncio.sleep(self._wait(request.key, attempt=attempt - 1, asked=None))
             if self._stop:
                 return None, reason, attempt
-            await self._budget.reserve(bound)
+            await self.budget.reserve(bound)
             try:
                 async with self._gate.turn(tokens=request.size.at_most):
-                    raw = await self._client.send(request.system, request.parts, schema=self._schema, key=request.key)
+                    raw = await self.client.send(request.system, request.parts, schema=self.schema, key=request.key)
             except Throttled as error:
-                await self._budget.release(bound)
+                await self.budget.release(bound)
                 self._gate.pause(self._wait(request.key, attempt=attempt, asked=error.fields["retry_after"]))
                 reason = "throttled"
             except Passing as error:
                 reason = error.fields["reason"]
                 if reason in UNBILLED:
-                    await self._budget.release(bound)
+                    await self.budget.release(bound)
                 else:
-                    self._budget.forfeit()
+                    self.budget.forfeit()
             except LabellerRefused:
-                await self._budget.release(bound)
+                await self.budget.release(bound)
                 raise
             except BaseException:
-                self._budget.forfeit()
+                self.budget.forfeit()
                 raise
             else:
                 raw = replace(raw, effective={**raw.effective, "cut": True}) if request.cut else raw
                 answer = self._sealed(request.key, request.record_id, raw)
-                await self._budget.settle(bound, cost=self._cost(raw, share=1), answer=answer)
+                await self.budget.settle(bound, cost=self._cost(raw, share=1), answer=answer)
                 return raw, "", attempt + 1
         return None, reason, attempt + 1
 
     def _bound(self, request: LabelRequest) -> int:
         size = request.size
-        return nano(usd(self._price, read=size.read_at_most, written=size.written_at_most))
+        return nano(usd(self.price, read=size.read_at_most, written=size.written_at_most))
 
     def _cost(self, raw: Raw, *, share: float) -> int:
-        return nano(usd(self._price, read=raw.input_tokens, written=raw.output_tokens) * share)
+        return nano(usd(self.price, read=raw.input_tokens, written=raw.output_tokens) * share)
 
     def _sealed(self, key: str, record_id: str, raw: Raw) -> tuple[str, str, bytes]:
-        return sealed(key, record_id=record_id, under=self._under[record_id], data=raw.to_json())
+        return sealed(key, record_id=record_id, under=self.under[record_id], data=raw.to_json())
 
     def _wait(self, name: str, *, attempt: int, asked: float | None) -> float:
         """Return the seconds to wait: as the provider asks, else exponentially longer and spread by ``name``."""

@@ -122,8 +122,7 @@ def _write(trace: Trace, *, name: str) -> None:
         )  # fmt: skip
         used = (call.input_tokens, call.output_tokens)
         span.set_attribute(
-            SpanAttributeKey.CHAT_USAGE,
-            {"input_tokens": used[0], "output_tokens": used[1], "total_tokens": sum(used)},
+            SpanAttributeKey.CHAT_USAGE, {"input_tokens": used[0], "output_tokens": used[1], "total_tokens": sum(used)}
         )
         span.set_status("OK" if call.outcome == ANSWERED else "ERROR")
         span.end(end_time_ns=_ns(call.ended))

@@ -45,8 +45,6 @@ class ModerationClient:
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        import httpx2
-
         from pipelines.llm import transport
 
         address = self._endpoint.url or ADDRESSES.get(self._receiver)
@@ -56,8 +54,7 @@ class ModerationClient:
             raise self._refused("no key is set")
         admit(self._endpoint, consent=self._consent, provider=self._receiver)
         self._transport, self._address = transport, address.rstrip("/") + self._wire.path
-        timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
-        self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)
+        self._http = transport.opened(self.provider.timeout_seconds)
         return self
 
     async def __aexit__(

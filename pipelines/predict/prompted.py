@@ -27,7 +27,7 @@ from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, Example, Item, only
 from pipelines.datasets.memes import load
-from pipelines.label.memes import meme_examples
+from pipelines.label.memes import meme_labels
 from pipelines.label.memes.meme_labels import MemeLabeller, MemePost, described, meme
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
@@ -143,18 +143,18 @@ class PromptedRun:
         """Read the memes to predict for the task ``key``, and build its prompt (with examples of train if few-shot)."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
-        drawn = meme_examples.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
+        drawn = meme_labels.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
         prompt = build(
             self.scheme,
             keys=[key],
             system=described(self.spec.labeller, params=self.params).system,
-            examples=meme_examples.shown(drawn, task=task, words=self.words),
+            examples=meme_labels.in_prompt(drawn, task=task, words=self.words),
             secret=self.settings.secret(),
             mode=self.params.train.mode,
             own=own_prompts.read(self.params.prompts, root=self.root),
         )
         register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
-        unshown = meme_examples.unshown(drawn, task=task) if drawn else []
+        unshown = meme_labels.unshown(drawn, task=task) if drawn else []
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: PromptedTask, *, store: AnswerStore) -> Iterator[list[Answer]]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.core.config.label import Provider, VotesParams
+from pydantic import SecretStr
+
+from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.settings import Endpoint
+from pipelines.llm.client import Client
 
 
 def provider(**changed: Any) -> Provider:
@@ -35,3 +39,16 @@ def votes(**changed: Any) -> VotesParams:
         "seed": 1,
     }
     return VotesParams.model_validate(usual | changed)
+
+
+def client(
+    url: str | None, *, model: str, api: str = "openai", key: str = "k", votes_: Any = None, **limits: Any
+) -> Client:
+    """Return a client of labeller ``judge`` at ``url``; ``limits`` are those of its provider."""
+    return Client(
+        RemoteLabeller(kind="remote", provider="my-vendor", model=model, system="commercial"),
+        name="judge",
+        provider=provider(api=api, **limits),
+        endpoint=Endpoint(url=url, key=SecretStr(key)),
+        votes=votes(**(votes_ or {})),
+    )

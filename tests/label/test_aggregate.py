@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.core.taxonomy import load
 from pipelines.label.silver import aggregate, statistics
 from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
-from pipelines.label.silver.ballots import valid, valid_scores
+from pipelines.label.silver.ballots import valid
 from pipelines.store import tables
 from tests.refusals import refused
 from tests.small_corpus import vote_row
@@ -54,14 +54,14 @@ def table(rows: Sequence[dict[str, object]], *, seed: int | None = None, labelle
 
 
 def decide(votes: pa.Table, name: str, *, members: Sequence[str] = MEMBERS, fallback: str | None = None) -> dict:
-    ballots = valid(votes, category="labels")
+    ballots, scores = valid(votes, category="labels")
     panel = Panel(
         ballots=ballots,
         members=members,
         records=votes["record_id"].to_pylist(),
         category=CATEGORY,
         fallback=fallback,
-        scores=valid_scores(votes, category="labels"),
+        scores=scores,
         gold={record: SETS[int(record) % len(SETS)] for record in votes["record_id"].to_pylist()},
     )
     return panel.decide(name)
@@ -81,20 +81,6 @@ def by_hand(row: dict[str, object], *, fallback: str | None) -> tuple[frozenset[
     if fallback is not None and isinstance(row[fallback], frozenset):
         return row[fallback], "none", "fallback"
     return None, "none", "discarded"
-
-
-@pytest.mark.parametrize("fallback", [None, "claude"], ids=["train", "test"])
-def test_a_thousand_random_vote_sets_as_the_reference_has_them(fallback: str | None) -> None:
-    rng = random.Random(20251001)
-    rows = [
-        {member: rng.choice(SETS[:3]) if rng.random() < 0.8 else rng.choice(OUTCOMES) for member in MEMBERS}
-        for _ in range(1000)
-    ]
-    got = decide(table(rows, seed=1), "label_set_majority", fallback=fallback)
-    assert len(got) == 1000
-    assert {(d.agreement, d.how) for d in got.values()} >= {("unanimous", "majority"), ("consensus", "majority")}
-    for i, row in enumerate(rows):
-        assert got[f"{i:04d}"] == Decision(*by_hand(row, fallback=fallback)), row
 
 
 @settings(max_examples=300, deadline=None)
@@ -120,7 +106,8 @@ def test_a_sure_member_that_outvotes_two_gets_no_consensus() -> None:
     sure = [0.999 if name == "rape_past" else 0.001 for name in CATEGORY.names]
     unsure = [0.45 if name == "rape_past" else 0.55 if name == "no_crisis" else 0.01 for name in CATEGORY.names]
     scores = {"0000": {"gpt": tuple(unsure), "claude": tuple(unsure), "gemini": tuple(sure)}}
-    panel = Panel(valid(votes, category="labels"), members=MEMBERS, records=["0000"], category=CATEGORY, scores=scores)
+    ballots, _ = valid(votes, category="labels")
+    panel = Panel(ballots, members=MEMBERS, records=["0000"], category=CATEGORY, scores=scores)
     decided = panel.decide("mean_logit")
     assert decided["0000"] == Decision(SETS[1], "none", "mean_logit")
     paper = statistics.agreement_of_members(decided, panel=panel, split={"0000": "train"})
@@ -131,10 +118,8 @@ def test_a_posterior_is_a_distribution_over_valid_sets_and_follows_the_votes() -
     rng = random.Random(11)
     rows = [{m: SETS[i % 3] if rng.random() < 0.8 else rng.choice(SETS[:3]) for m in MEMBERS} for i in range(60)]
     votes = table([*rows, {"gpt": SETS[0], "claude": "refused", "gemini": "failed"}])
-    panel = Panel(
-        valid(votes, category="labels"), members=MEMBERS, records=sorted(set(votes["record_id"].to_pylist())),
-        category=CATEGORY, scores=valid_scores(votes, category="labels"),
-    )  # fmt: skip
+    (ballots, scores), records = valid(votes, category="labels"), sorted(set(votes["record_id"].to_pylist()))
+    panel = Panel(ballots, members=MEMBERS, records=records, category=CATEGORY, scores=scores)
     for name in ("label_set_majority", "mean_logit"):
         model = panel.model_of(name)
         assert model.posterior("0060", labels=SETS[0]) is None, "one vote of three is no quorum"
@@ -172,7 +157,7 @@ def test_nor_does_it_change_dawid_skene(rows: list[dict[str, object]], seed: int
 @given(rows=vote_sets, data=st.data())
 def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data: st.DataObject) -> None:
     votes = table(rows, labelled=True)
-    ballots = valid(votes, category="labels")
+    ballots, _ = valid(votes, category="labels")
     let_in = {(record, member) for record, cast in ballots.items() for member in cast}
     voted = {(f"{i:04d}", m) for i, row in enumerate(rows) for m in row if isinstance(row[m], frozenset)}
     assert let_in == voted
@@ -187,12 +172,11 @@ def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data:
 
 def test_an_unknown_outcome_is_no_vote_either() -> None:
     votes = table([{"gpt": "Vote"}, {"gpt": "voted"}, {"gpt": ""}], labelled=True)
-    assert valid(votes, category="labels") == {}
-    assert valid_scores(votes, category="labels") == {}
+    assert valid(votes, category="labels") == ({}, {})
 
 
 def test_votes_of_another_category_stay_out() -> None:
-    assert valid(table([{"gpt": SETS[0]}]), category="severity") == {}
+    assert valid(table([{"gpt": SETS[0]}]), category="severity") == ({}, {})
 
 
 def test_two_votes_of_one_labeller_are_refused_not_chosen_from() -> None:
@@ -306,13 +290,12 @@ def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
     assert panel.apply("k_of_n")["x"].labels == none
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows=vote_sets, name=st.sampled_from(["label_set_majority", "k_of_n", "weighted", "mean_logit"]))
-def test_unanimous_records_are_among_the_consensus_and_have_labels(rows: list[dict[str, object]], name: str) -> None:
-    for record, decision in decide(table(rows), name).items():
-        cast = [a for a in rows[int(record)].values() if isinstance(a, frozenset)]
-        if decision.agreement == "unanimous":
-            assert len(cast) == 3
-            assert set(cast) == {decision.labels}
-        if decision.labels is None:
-            assert (decision.agreement, decision.how) == ("none", "discarded")
+def test_broken_rules_are_counted_for_gold_members_and_ensemble() -> None:
+    past, both = frozenset({"rape_past"}), frozenset({"rape_past", "rape_ongoing"})
+    ballots = {"r": {"a": both, "b": past}, "s": {"a": both}}
+    panel = Panel(ballots=ballots, members=("a", "b"), records=["r", "s"], category=CATEGORY)
+    decisions = {"r": Decision(past, "consensus", "majority"), "s": Decision(None, "none", "discarded")}
+    found = statistics.violations(panel, decisions=decisions, gold={"r": past | {"sexualharassment_past"}})
+    assert list(found["gold"].values()) == [1]  # a soft rule, which no mode repairs
+    assert found["a"] == {"ongoing_before_past": 2}
+    assert found["b"] == found["ensemble"] == {}

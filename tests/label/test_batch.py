@@ -8,11 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
-from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
@@ -28,13 +26,7 @@ KEYS = ["a" * 64, "b" * 64, "c-3"]
 
 
 def client(vendors: Any, api: Any, *, key: str = "sandbox") -> Client:
-    return Client(
-        RemoteLabeller(kind="remote", provider=api, model=MODELS[api], system="commercial"),
-        name="judge",
-        provider=small_settings.provider(api=api, timeout_seconds=20, max_retries=0),
-        endpoint=vendors.endpoint(api, key=key),
-        votes=small_settings.votes(batch=True),
-    )
+    return small_settings.client(vendors.url(api), model=MODELS[api], api=api, key=key, timeout_seconds=20)
 
 
 def jobs() -> list[tuple[str, str, list[str | bytes]]]:
@@ -47,7 +39,7 @@ def jobs() -> list[tuple[str, str, list[str | bytes]]]:
 
 async def wait(asked: Client, job: str) -> dict[str, Raw]:
     for _ in range(200):
-        if (found := await batch.collect(asked, job)) is not None:
+        if (found := await asked.collect(job)) is not None:
             return dict(found)
         await asyncio.sleep(0.05)
     raise TimeoutError
@@ -59,7 +51,7 @@ def test_what_one_client_hands_in_another_collects(vendors: Any, api: Any) -> No
 
     async def hand_in() -> str:
         async with client(vendors, api) as asked:
-            return await batch.submit(asked, jobs(), schema=PROMPT.schema)
+            return await asked.submit(jobs(), schema=PROMPT.schema)
 
     async def collect(job: str) -> dict[str, Raw]:
         async with client(vendors, api) as asked:
@@ -82,25 +74,11 @@ def test_what_one_client_hands_in_another_collects(vendors: Any, api: Any) -> No
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_refusals_of_a_batch_are_answers_too(vendors: Any, api: Any) -> None:
-    vendors.calm()
-    vendors.change(api, refuses_any=1.0)
-
-    async def both() -> dict[str, Raw]:
-        async with client(vendors, api) as asked:
-            return await wait(asked, await batch.submit(asked, jobs(), schema=PROMPT.schema))
-
-    found = asyncio.run(both())
-    assert sorted(found) == sorted(KEYS)
-    assert all(raw.refused for raw in found.values())
-
-
-@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("key", ["wrong", "empty"])
 def test_a_rejected_key_ends_the_run(vendors: Any, api: Any, key: str) -> None:
     async def hand_in() -> str:
         async with client(vendors, api, key=key) as asked:
-            return await batch.submit(asked, jobs(), schema=PROMPT.schema)
+            return await asked.submit(jobs(), schema=PROMPT.schema)
 
     with pytest.raises(LabellerRefused) as caught:
         asyncio.run(hand_in())

@@ -15,12 +15,8 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pydantic import SecretStr
 
-from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.settings import Endpoint
 from pipelines.core.errors import LabellerRefused
-from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from tests.json_server import Request, completion, json_server
@@ -71,13 +67,8 @@ def _forget(vendor: Vendor) -> None:
 
 
 def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, key: str = "secret-key") -> Client:
-    return Client(
-        RemoteLabeller(kind="remote", provider="my-vendor", model=model or MODELS[api], system="commercial"),
-        name="judge",
-        provider=small_settings.provider(api=api, timeout_seconds=timeout, max_retries=3, batch_poll_seconds=0.1),
-        endpoint=Endpoint(url=url, key=SecretStr(key)),
-        votes=small_settings.votes(max_output_tokens=1024),
-    )
+    given = {"api": api, "key": key, "timeout_seconds": timeout, "votes_": {"max_output_tokens": 1024}}
+    return small_settings.client(url, model=model or MODELS[api], **given)
 
 
 def send(url: str, api: Api, *, parts: Any = None, **options: Any) -> Raw:
@@ -153,6 +144,7 @@ def test_effective_parameters_follow_the_capability_table(vendor: Vendor) -> Non
     assert google["path"] == "/google/v1beta/models/gemini-2.5-pro:generateContent"
 
 
+BLOCKED = {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}
 REFUSALS: list[tuple[Api, Reply, str]] = [
     ("openai", chat(None, refusal="I would rather not."), "model_refusal"),
     ("openai", chat(None, finish="content_filter"), "content_filter"),
@@ -165,18 +157,7 @@ REFUSALS: list[tuple[Api, Reply, str]] = [
     ("openai", (403, {}, {"error": {"code": 403, "message": "no", "metadata": {"flagged_input": "x"}}}), ""),
     ("anthropic", claude("I", stop="refusal"), "model_refusal"),
     ("anthropic", claude(None, stop="refusal"), "model_refusal"),
-    (
-        "anthropic",
-        (
-            400,
-            {},
-            {
-                "type": "error",
-                "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
-            },
-        ),
-        "content_filter",
-    ),
+    ("anthropic", (400, {}, {"type": "error", "error": BLOCKED}), "content_filter"),
     ("google", (200, {}, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}), "blocked_prompt"),
     ("google", gemini(None, finish="PROHIBITED_CONTENT"), "content_filter"),
     ("google", gemini(None, finish="SAFETY"), "content_filter"),
@@ -431,7 +412,7 @@ def test_a_cancelled_question_leaves_the_client_usable(vendor: Vendor) -> None:
 def test_batches_need_a_provider_that_has_them(vendor: Vendor) -> None:
     async def hand_in() -> str:
         async with client(vendor.url("openai"), api="openai", model="qwen3-14b") as asked:
-            return await batch.submit(asked, [("a", "s", ["x"])], schema=SCHEMA)
+            return await asked.submit([("a", "s", ["x"])], schema=SCHEMA)
 
     with refused("NoBatches"):
         asyncio.run(hand_in())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from pipelines.llm.prompting.prompts import build
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.merge import merge
+from tests.json_server import QuietHandler, serving
 from tests.label.small_vendor import SECRET, posts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,24 +50,18 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
     """Yield an address that is not loopback, though it is this machine, and what arrives there."""
     arrived: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             arrived.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(401)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
         def handle(self) -> None:
             arrived.append(b"connected")
             super().handle()
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://0.0.0.0:{server.server_port}/v1", arrived
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as address:
+        yield f"{address.replace('127.0.0.1', '0.0.0.0')}/v1", arrived
 
 
 def params(consent: dict[str, Any], *, batch: bool = False) -> Params:
@@ -102,7 +95,7 @@ def test_nothing_is_sent_without_consent(kind: type[Remote], consent: dict[str, 
         with pytest.raises(ProviderNotConsented, match="may be sent to provider 'openai'"):
             asked.label(posts(3, vault=vault))
         assert arrived == []
-        assert asked.spent() == 0
+        assert asked._answers.spent() == (0, 0)
 
 
 def test_a_batch_is_not_handed_over_without_consent(tmp_path: Path) -> None:

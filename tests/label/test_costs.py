@@ -7,40 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.core.config.label import Price
-from pipelines.core.taxonomy import load
-from pipelines.datasets.post import Post
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, size, usd
 
-PROMPT = build(load("cradle"), keys=["labels"], system="commercial")
 PRICE = Price(input=1.0, output=10.0)
-
-
-def posts(count: int, *, body: str = "a quiet evening", images: tuple[bytes, ...] = ()) -> list[Post]:
-    return [Post(f"{n:032x}", title="A title", body=body, images=images) for n in range(count)]
-
-
-def test_sums() -> None:
-    one = estimate(posts(1), prompt=PROMPT, price=PRICE, cached=0, cap=1024)
-    ten = estimate(posts(10), prompt=PROMPT, price=PRICE, cached=5, cap=1024)
-    assert (ten["records"], ten["cached"], ten["to_ask"]) == (15, 5, 10)
-    assert ten["input_tokens"] == 10 * one["input_tokens"]
-    assert ten["output_tokens"] == 10 * 1024
-    assert ten["usd_at_most"] == pytest.approx(10 * one["usd_at_most"], rel=1e-4)
-    assert ten["usd_expected"] < ten["usd_at_most"]
-
-
-def test_nothing_to_ask_costs_nothing() -> None:
-    none = estimate([], prompt=PROMPT, price=PRICE, cached=7, cap=1024)
-    assert (none["records"], none["to_ask"], none["usd_expected"], none["usd_at_most"]) == (7, 0, 0.0, 0.0)
-
-
-def test_batches_are_expected_at_half_the_price_and_held_at_the_whole() -> None:
-    plain, batch = (
-        estimate(posts(4), prompt=PROMPT, price=PRICE, cached=0, cap=1024, batch=batch) for batch in (False, True)
-    )
-    assert batch["usd_expected"] == pytest.approx(plain["usd_expected"] / 2, rel=1e-3)
-    assert batch["usd_at_most"] == plain["usd_at_most"]
 
 
 def test_pictures_and_reasoning_cost_more() -> None:

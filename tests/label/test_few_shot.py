@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.forms import manifest as manifests
 from pipelines.core.config.params import Params, load
 from pipelines.label import few_shot
 from pipelines.store import tables
 from tests import small_corpus
+from tests.annotate.round_manifest import NOW, write_manifest
 from tests.refusals import refused
 
-NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
-ROUND = manifests.RoundManifest.model_validate(
-    {
-        **{"corpus": "posts", "round": "round-1", "protocol": "cradle", "phase": "double", "scheme": "cradle"},
-        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
-        **{
-            "overlap": 2,
-            "batch_size": 50,
-            "annotators": ["annotator-1", "annotator-2"],
-            "adjudicator": "adjudicator-1",
-        },
-        **{"backend": "files", "daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample"},
-        **{"against": [], "base": "a" * 40, "status": "adjudicating", "opened": NOW},
-    }
-)
 ROOT = Path(__file__).resolve().parents[2]
 DEV = [f"dev{n}" for n in range(8)]
 LABELS = {**{r: ["no_crisis"] for r in [*DEV, "test", "train"]}, "outside": ["rape_past"]}
@@ -61,24 +45,16 @@ def test_examples_are_of_dev_and_the_same_again(tmp_path: Path, params: Params) 
 
 
 def test_examples_can_be_posts_on_which_annotators_disagreed(tmp_path: Path, params: Params) -> None:
+    no, past = ["no_crisis"], ["rape_past"]
+    answers = {"dev1": (no, past), "dev2": (no, no), "dev3": (no, None), "dev5": ([], past), "test": (no, past)}
     given = [
         {"record_id": r, "image": 0, "annotator": f"annotator-{n}", "category": "labels", "round": "round-1"}
-        | {"guideline": "1" * 16, "batch": 0, "outcome": outcome, "labels": labels, "answered": NOW}
-        for r, n, outcome, labels in (
-            ("dev1", 1, "answered", ["no_crisis"]),
-            ("dev1", 2, "answered", ["rape_past"]),
-            ("dev2", 1, "answered", ["no_crisis"]),
-            ("dev2", 2, "answered", ["no_crisis"]),
-            ("dev3", 1, "answered", ["no_crisis"]),
-            ("dev3", 2, "skipped", None),
-            ("dev5", 1, "answered", []),
-            ("dev5", 2, "answered", ["rape_past"]),
-            ("test", 1, "answered", ["no_crisis"]),
-            ("test", 2, "answered", ["rape_past"]),
-        )
+        | {"guideline": "1" * 16, "batch": 0, "outcome": "skipped" if labels is None else "answered"}
+        | {"labels": labels, "answered": NOW}
+        for r, both in answers.items()
+        for n, labels in enumerate(both, start=1)
     ]
-    folder = tmp_path / "annotations" / "posts" / "round-1"
-    manifests.write(ROUND, folder / manifests.FILE)
+    folder = write_manifest(tmp_path, "round-1", status="adjudicating")
     small_corpus.write_table(folder / "annotations.parquet", given, name="annotations")
     disputed = params.few_shot.model_copy(update={"among": "disagreement"})
     params = params.model_copy(update={"few_shot": disputed})

@@ -21,7 +21,6 @@ from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BudgetSpent
 from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
 from pipelines.datasets.example import NoGold
@@ -191,26 +190,6 @@ def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:
     assert {"vote", "refused", "malformed"} <= outcomes
     assert all(bool(row["labels"]) == (row["outcome"] == "vote") for row in rows)
     assert all(row["reason"] for row in rows if row["outcome"] != "vote")
-
-
-def test_the_same_votes_again_are_the_same_bytes_and_cost_nothing(lab: Lab, vendors: Any) -> None:
-    lab.votes("claude")
-    before, sent = lab.file("claude").read_bytes(), vendors.counts("anthropic")["received"]
-    lab.votes("claude")
-    assert lab.file("claude").read_bytes() == before
-    assert vendors.counts("anthropic")["received"] == sent
-
-
-def test_a_spent_budget_stops_and_a_greater_one_goes_on(lab: Lab, vendors: Any) -> None:
-    poor = lab.params.model_copy(update={"votes": lab.params.votes.model_copy(update={"budget_usd": 0.7})})
-    with pytest.raises(BudgetSpent):
-        lab.votes("gemini", params=poor)
-    first = vendors.counts("google")["keys"]
-    assert 0 < first < sum(SIZES.values())
-    lab.votes("gemini")
-    assert vendors.counts("google")["keys"] == sum(SIZES.values())
-    answered = [line for line in vendors.log() if line["vendor"] == "google" and line["status"] == 200]
-    assert len(answered) == len({line["key"] for line in answered}), "nothing is paid twice"
 
 
 @pytest.mark.faults

@@ -6,20 +6,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
-from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.params import load
-from pipelines.core.config.settings import Endpoint
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
-from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, build, delimiter
 from pipelines.llm.response_parser import interpret
-from tests.label import tiny_model
+from tests.label import small_settings, tiny_model
 
-REPO = Path(__file__).resolve().parents[2]
 SCHEME = load_scheme("cradle")
 # short, as the whole prompt would take a model of this size minutes to learn to skip
 PROMPT = Prompt(
@@ -32,13 +26,8 @@ PROMPT = Prompt(
 
 
 async def ask(posts: list[Post], *, model: str, url: str) -> list[Raw]:
-    params = load(REPO)
-    labeller = RemoteLabeller(kind="remote", provider="local", model=model, system="open")
-    votes = params.votes.model_copy(update={"max_output_tokens": 64})
-    endpoint = Endpoint(url=url, key=SecretStr(""))
-    # `transformers serve` loads a model at its first request, and does not list it before
-    provider = params.providers["local"].model_copy(update={"ready_seconds": 0})
-    async with Client(labeller, name="tiny", provider=provider, endpoint=endpoint, votes=votes) as client:
+    # `transformers serve` loads a model at its first request
+    async with small_settings.client(url, model=model, key="", timeout_seconds=120) as client:
         raws = []
         for post in posts:
             system, parts = PROMPT.render(post, delimiter=delimiter(post, secret=tiny_model.SECRET))

@@ -19,7 +19,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.label.memes import meme_examples
+from pipelines.label.memes import meme_labels
 from pipelines.label.memes.meme_labels import MemeLabeller, described, meme, shown
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.pictures import SIDE
@@ -65,26 +65,26 @@ def many() -> list[Example]:
 
 def test_examples_show_every_label_however_rare_in_an_order_of_the_seed() -> None:
     task, train = figurative(), many()
-    drawn = meme_examples.draw(train, task=task, count=6, seed=1)
+    drawn = meme_labels.draw(train, task=task, count=6, seed=1)
     assert len({e.item for e in drawn}) == 6
     assert {e.labels for e in drawn} == {frozenset({x}) for x in (METAPHOR, PUN, IRONY)} | {frozenset()}
     shuffled = random.Random(3).sample(train, len(train))
-    assert meme_examples.draw(shuffled, task=task, count=6, seed=1) == drawn
-    assert meme_examples.draw(train, task=task, count=6, seed=2) != drawn
-    assert meme_examples.unshown(drawn, task=task) == []
-    assert meme_examples.draw(train, task=task, count=0, seed=1) == []
+    assert meme_labels.draw(shuffled, task=task, count=6, seed=1) == drawn
+    assert meme_labels.draw(train, task=task, count=6, seed=2) != drawn
+    assert meme_labels.unshown(drawn, task=task) == []
+    assert meme_labels.draw(train, task=task, count=0, seed=1) == []
 
 
 def test_a_label_that_train_does_not_have_is_named() -> None:
     task = figurative()
-    drawn = meme_examples.draw([e for e in many() if e.labels != {PUN}], task=task, count=6, seed=1)
-    assert meme_examples.unshown(drawn, task=task) == [PUN]
+    drawn = meme_labels.draw([e for e in many() if e.labels != {PUN}], task=task, count=6, seed=1)
+    assert meme_labels.unshown(drawn, task=task) == [PUN]
 
 
 @pytest.mark.parametrize("count", [3, 61])
 def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
     with refused("TooFewExamples", match=f"cannot show {count} examples"):
-        meme_examples.draw(many(), task=figurative(), count=count, seed=1)
+        meme_labels.draw(many(), task=figurative(), count=count, seed=1)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -92,16 +92,16 @@ def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
 def test_nothing_but_train_is_ever_an_example(split: str, count: int) -> None:
     leaked = example(99, PUN, split=split)
     with refused("LeakRefused", match=split):
-        meme_examples.draw([*many(), leaked], task=figurative(), count=count, seed=1)
+        meme_labels.draw([*many(), leaked], task=figurative(), count=count, seed=1)
     with refused("LeakRefused", match=split):
-        meme_examples.shown([leaked], task=figurative(), words=False)
+        meme_labels.in_prompt([leaked], task=figurative(), words=False)
 
 
 def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it() -> None:
     task = figurative()
     train = [example(1, IRONY, PUN, text="so lovely"), example(2, text="a plain day")]
     secret = bytes.fromhex(SECRET)
-    shown_ = meme_examples.shown(train, task=task, words=False)
+    shown_ = meme_labels.in_prompt(train, task=task, words=False)
     prompt = build(SCHEME, keys=[task.key], system="open", examples=shown_, secret=secret)
     asked = meme(example(3, text="rain again"), words=False)
     mark = delimiter(asked, secret=secret)
@@ -119,7 +119,7 @@ def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it()
         SCHEME,
         keys=[task.key],
         system="open",
-        examples=meme_examples.shown(train, task=task, words=True),
+        examples=meme_labels.in_prompt(train, task=task, words=True),
         secret=secret,
     )
     assert "Words read from the picture: so lovely" in "".join(
@@ -180,7 +180,7 @@ def places(vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def prompt(*examples: Example) -> Prompt:
-    shown_ = meme_examples.shown(examples, task=figurative(), words=True)
+    shown_ = meme_labels.in_prompt(examples, task=figurative(), words=True)
     return build(SCHEME, keys=["figurative"], system="commercial", examples=shown_, secret=bytes.fromhex(SECRET))
 
 

@@ -127,20 +127,11 @@ def test_gold_posts_are_labelled_by_a_model_that_never_saw_their_group() -> None
         drawn = frozenset([rng.choice(["rape_past", "selfharm_past"])])
         gold += [(Post(f"{number:04x}{copy}", "same", words), drawn) for copy in "ab"]
     member = fitted("words", gold=gold)
-    assert right(member.label([post for post, _ in gold]), gold) < 0.7
+    altered = [(inject(post, which=number), labels) for number, (post, labels) in enumerate(gold)]
+    for known in (gold, altered):
+        assert right(member.label([post for post, _ in known]), known) < 0.7
     strangers = [(replace(post, record_id=f"new{post.record_id}"), labels) for post, labels in gold]
     assert right(member.label([post for post, _ in strangers]), strangers) > 0.9
-
-
-def test_an_altered_copy_of_a_gold_post_is_labelled_out_of_fold_too() -> None:
-    rng = Random(3)
-    gold: Gold = []
-    for number in range(120):
-        words = " ".join(f"w{number // 2}x{i}" for i in range(12))
-        gold.append((Post(f"{number:04x}", "same", words), frozenset([rng.choice(["rape_past", "selfharm_past"])])))
-    member = fitted("words", gold=gold)
-    altered = [(inject(post, which=number), labels) for number, (post, labels) in enumerate(gold)]
-    assert right(member.label([post for post, _ in altered]), altered) < 0.7
 
 
 def test_progress_tells_of_every_post_once(members: dict[str, Offline]) -> None:

@@ -20,26 +20,8 @@ SECRET = b"a project's secret"
 CRADLE = taxonomy.load("cradle")
 FIGSIM = taxonomy.load("figsim")
 CATEGORY = CRADLE.category()
-TOKENS = [
-    "<|im_start|>",
-    "<|eot_id|>",
-    "<｜User｜>",
-    "[INST]",
-    "[/INST]",
-    "<<SYS>>",
-    "<s>",
-    "</s>",
-    "<start_of_turn>",
-    "<end_of_turn>",
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "<bos>",
-    "<unused7>",
-    "[TOOL_CALLS]",
-    "<image>",
-    "\U000e0041\U000e0042",
-]
+MARKS = "<|im_start|> <|eot_id|> <｜User｜> [INST] [/INST] <<SYS>> <s> </s> <start_of_turn> <end_of_turn>"
+TOKENS = [*f"{MARKS} <think> </think> <tool_call> <bos> <unused7> [TOOL_CALLS] <image>".split(), "\U000e0041\U000e0042"]
 PLACEHOLDERS = ["{{ post }}", "{{ delimiter }}", "{{ examples }}"]
 WORDS = st.lists(st.sampled_from([*TOKENS, *PLACEHOLDERS, "<", ">", "|", "s", "[", "INST]", "<|", "rain"]) | st.text())
 
@@ -67,17 +49,8 @@ def test_the_prompt_has_the_papers_sections_in_order_and_the_post_last():
     post = Post("r", "A walk", "It rained.")
     mark, system, text = user(few_shot(), post)
     headings = re.findall(r"^[A-Z][A-Z ]+(?= \(|$)", text, flags=re.MULTILINE)
-    assert headings == [
-        "TASK",
-        "ALLOWED LABELS",
-        "DEFINITIONS",
-        "GUIDELINES",
-        "SPECIAL RULES",
-        "RESPONSE FORMAT",
-        "EXAMPLES",
-        "PURPOSE",
-        "YOUR POST",
-    ]
+    sections = "TASK|ALLOWED LABELS|DEFINITIONS|GUIDELINES|SPECIAL RULES|RESPONSE FORMAT|EXAMPLES|PURPOSE|YOUR POST"
+    assert headings == sections.split("|")
     for name in CATEGORY.names:
         assert f'- "{name}"\n' in text
     assert text.endswith(f"\n{mark}\nTitle: A walk Text: It rained.\n{mark}")

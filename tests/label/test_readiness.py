@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from pipelines.core.config.params import load
 from pipelines.llm import client
-from pipelines.llm.client import ready
 from tests.json_server import Request, json_server
+from tests.label import small_settings
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -46,10 +45,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
         yield made
 
 
-def wait(url: str, *, seconds: float = 0.3, model: str = MODEL) -> None:
+def wait(url: str, *, seconds: float = 0.3) -> None:
     async def run() -> None:
-        async with httpx2.AsyncClient() as http:
-            await ready(http, url=url, key="secret", model=model, name="qwen3-8b", provider="local", seconds=seconds)
+        async with small_settings.client(url, model=MODEL, key="secret", ready_seconds=seconds):
+            pass
 
     asyncio.run(run())
 
@@ -84,7 +83,7 @@ def test_the_wait_ends_and_says_what_was_seen(served: ServedModel, change: dict[
         setattr(served, name, value)
     with refused("ServerNotReady") as caught:
         wait(served.url)
-    for part in (told, MODEL, "0.3 s", "vllm serve Qwen/Qwen3-8B", "providers.local.ready_seconds"):
+    for part in (told, MODEL, "0.3 s", "vllm serve Qwen/Qwen3-8B", "providers.my-vendor.ready_seconds"):
         assert part in str(caught.value)
     assert caught.value.exit_code == 75
 

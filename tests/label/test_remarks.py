@@ -18,7 +18,6 @@ from pipelines.core.config.models import InfusedModel, Model, TextModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BudgetSpent
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import features
@@ -227,13 +226,6 @@ def test_any_remarks_survive_the_table(said: tuple[str, str, str]) -> None:
     assert features.unpacked(features.packed(said).encode()) == said
 
 
-def test_what_is_bought_is_paid_once(lab: Lab, explainer: Explainer) -> None:
-    first, again = lab.ask(), lab.ask()
-    assert (again.remarks, again.cost) == (first.remarks, first.cost)
-    assert first.cost > 0
-    assert len(explainer.asked) == 18
-
-
 def test_picture_and_words_are_sent_and_no_label_is(lab: Lab, explainer: Explainer) -> None:
     lab.ask()
     texts = {meme.text for meme in lab.memes.memes.values() if meme.text}
@@ -254,16 +246,6 @@ def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"answers.sqlite", "remarks.parquet"} <= {path.name for path in stored}
     assert not [path.name for path in stored if REMARK.encode() in path.read_bytes()]
-
-
-def test_taken_down_memes_are_neither_sent_nor_opened(lab: Lab, explainer: Explainer) -> None:
-    examples = lab.examples
-    lab.ask(examples[:2])
-    lab.memes.vault.destroy([examples[0].item[0], examples[2].item[0]], reason="request", now=NOW)
-    asked = lab.ask(examples[:3])
-    assert list(asked.outcomes.values()) == [Outcome.ABSTAINED, Outcome.VOTE, Outcome.ABSTAINED]
-    assert set(asked.remarks) == {examples[1].item}
-    assert len(explainer.asked) == 2
 
 
 def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: Lab, explainer: Explainer) -> None:
@@ -297,21 +279,6 @@ def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer
     assert len(explainer.asked) - before == before // 2
 
 
-def test_nothing_is_sent_without_a_budget(lab: Lab, explainer: Explainer) -> None:
-    with pytest.raises(BudgetSpent):
-        lab.ask(budget_usd=0.0)
-    assert explainer.asked == []
-
-
-def test_labellers_that_cannot_explain_are_refused(lab: Lab, explainer: Explainer) -> None:
-    blind = lab.params.labellers["gpt"].model_copy(update={"model": "gpt-4-turbo"})
-    lab.params = lab.params.model_copy(update={"labellers": {**lab.params.labellers, "blind": blind}})
-    for name, code in {"words": "NotAsked", "nobody": "NotAsked", "blind": "CannotSee"}.items():
-        with refused(code):
-            lab.ask(labeller=name)
-    assert explainer.asked == []
-
-
 @pytest.mark.parametrize(
     ("text", "refused", "outcome"),
     [
@@ -329,16 +296,6 @@ def test_labellers_that_cannot_explain_are_refused(lab: Lab, explainer: Explaine
 def test_answers_are_remarks_or_nothing(text: str | None, refused: str | None, outcome: Outcome) -> None:
     found = rationales.read(Raw(text, "stop", refused, 1, 1, {}))
     assert found == (outcome, ("a", "b c", "") if outcome is Outcome.VOTE else None)
-
-
-def test_the_sandbox_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "vendors").mkdir()
-    host = VendorHost(tmp_path / "vendors")
-    host.calm()
-    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
-        told = lab.run({"infused": INFUSED})
-    assert told["outcomes"] == {"gpt": {"vote": 18}}
-    assert host.counts("openai")["answered"] == 18
 
 
 @pytest.mark.faults

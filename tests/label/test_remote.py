@@ -53,6 +53,11 @@ def stored(folder: Path) -> set[str]:
         return {key for (key,) in database.execute("SELECT key FROM answers")}
 
 
+def spent(answers: AnswerStore) -> float:
+    """Return what was paid or is reserved, in US dollars."""
+    return sum(answers.spent()) / 10**9
+
+
 @pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.faults) for seed in range(6, 10))])
 def test_killed_and_resumed_equals_undisturbed(tmp_path: Path, seed: int) -> None:
     calm, killed = tmp_path / "calm", tmp_path / "killed"
@@ -98,9 +103,29 @@ def test_second_run_asks_nothing_and_says_the_same(tmp_path: Path, url: str, log
         assert first == again == asked.label(posts)
         assert [a.record_id for a in first] == [p.record_id for p in posts]
         assert {(a.outcome, a.labels, a.cost) for a in first} == {(Outcome.VOTE, ("no_crisis",), small.COST)}
-        assert asked.spent() == pytest.approx(20 * small.COST)
+        assert spent(answers) == pytest.approx(20 * small.COST)
         assert asked.unanswered(posts) == 0
         assert len(small.answered(log)) == 20
+
+
+def test_an_estimate_is_of_what_is_not_stored(tmp_path: Path, url: str) -> None:
+    with opened(tmp_path) as (vault, answers):
+        posts = small.posts(5, vault=vault)
+        asked = small.remote(url, answers=answers, vault=vault)
+        asked.label(posts[:1])
+        one, four, none = (asked.estimate(some) for some in (posts[1:2], posts, posts[:1]))
+        assert [(e["records"], e["cached"], e["to_ask"]) for e in (one, four, none)] == [
+            (1, 0, 1),
+            (5, 1, 4),
+            (1, 1, 0),
+        ]
+        assert four["input_tokens"] == 4 * one["input_tokens"] and four["output_tokens"] == 4 * 64
+        assert four["usd_at_most"] == pytest.approx(4 * one["usd_at_most"], rel=1e-4)
+        assert four["usd_expected"] < four["usd_at_most"] and none["usd_expected"] == none["usd_at_most"] == 0
+        at = {"answers": answers, "vault": vault, "model": "gpt-5"}
+        plain, batch = (small.remote(url, **at, batch=batch).estimate(posts) for batch in (False, True))
+        assert batch["usd_expected"] == pytest.approx(plain["usd_expected"] / 2, rel=1e-3)
+        assert batch["usd_at_most"] == plain["usd_at_most"]
 
 
 def test_equal_posts_are_asked_once_and_paid_once(tmp_path: Path, url: str, log: Path) -> None:
@@ -121,12 +146,12 @@ def test_budget_ends_it_without_overshoot(tmp_path: Path, url: str, log: Path, w
         with pytest.raises(BudgetSpent) as caught:
             asked.label(posts)
         paid = len(small.answered(log))
-        assert asked.spent() <= 0.205
+        assert spent(answers) <= 0.205
         assert caught.value.fields["left"] == 40 - paid
         assert len(stored(tmp_path)) == paid
         # what is left of the budget is less than one request can cost at most
         estimate = asked.estimate(posts[-1:])
-        assert asked.spent() + estimate["usd_at_most"] > 0.205
+        assert spent(answers) + estimate["usd_at_most"] > 0.205
         more = small.remote(url, answers=answers, vault=vault, budget=1.0)
         assert {a.outcome for a in more.label(posts)} == {Outcome.VOTE}
     assert len(small.answered(log)) == 40
@@ -147,7 +172,7 @@ def test_two_processes_share_a_budget(tmp_path: Path, log: Path) -> None:
                 here.label(posts[30:])
             process.join()
             assert process.exitcode == 0
-        assert here.spent() == pytest.approx(small.COST * len(small.answered(log)))
+        assert spent(answers) == pytest.approx(small.COST * len(small.answered(log)))
 
 
 @pytest.mark.parametrize("model", ["throttle", "fail"])
@@ -166,7 +191,7 @@ def test_timeout_is_tried_again_and_stays_held(tmp_path: Path, url: str) -> None
         posts = small.posts(2, vault=vault)
         most = asked.estimate(posts)["usd_at_most"]
         assert {a.outcome for a in asked.label(posts)} == {Outcome.VOTE}
-        assert asked.spent() == pytest.approx(2 * small.COST + most, rel=1e-4)
+        assert spent(answers) == pytest.approx(2 * small.COST + most, rel=1e-4)
 
 
 def test_failed_answers_are_not_kept(tmp_path: Path, url: str, log: Path) -> None:
@@ -174,7 +199,7 @@ def test_failed_answers_are_not_kept(tmp_path: Path, url: str, log: Path) -> Non
         asked = small.remote(url, answers=answers, vault=vault, model="down", retries=1)
         found = asked.label(small.posts(3, vault=vault))
         assert {(a.outcome, a.reason, a.labels) for a in found} == {(Outcome.FAILED, "server", ())}
-        assert asked.spent() == 0
+        assert spent(answers) == 0
     assert len(log.read_text().splitlines()) == 6
     assert stored(tmp_path) == set()
 
@@ -196,7 +221,7 @@ def test_rejected_key_stops_at_once(tmp_path: Path, url: str, log: Path) -> None
         asked = small.remote(url, answers=answers, vault=vault, model="reject")
         with pytest.raises(LabellerRefused):
             asked.label(small.posts(50, vault=vault))
-        assert asked.spent() == 0
+        assert spent(answers) == 0
     assert len(log.read_text().splitlines()) <= 8
 
 

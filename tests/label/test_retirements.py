@@ -9,15 +9,13 @@ from datetime import date, datetime, timedelta
 import pytest
 import yaml
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
-from pydantic import SecretStr
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.params import Params, load
-from pipelines.core.config.settings import Endpoint
+from pipelines.core.config.params import load
 from pipelines.core.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
-from pipelines.llm.client import Client
 from pipelines.llm.retirements import TABLE, require_served, retirement
+from tests.label import small_settings
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -25,9 +23,13 @@ SONNET_4, SONNET_4_5 = "claude-sonnet-4-20250514", "claude-sonnet-4-5"
 OWN = "http://127.0.0.1:1/anthropic"
 
 
+def labeller(model: str) -> RemoteLabeller:
+    return RemoteLabeller(kind="remote", provider="anthropic", model=model, system="commercial")
+
+
 def served(model: str, today: date, url: str | None = None) -> bool:
     try:
-        require_served(model, name="it", provider="anthropic", api="anthropic", url=url, today=today)
+        require_served(labeller(model), name="it", api="anthropic", url=url, today=today)
     except LabellingError as error:
         assert error.code == "ModelRetired"
         return False
@@ -75,20 +77,15 @@ def test_every_model_of_the_papers_vendors_has_a_notice() -> None:
 
 def test_the_error_says_when_and_what_to_do() -> None:
     with refused("ModelRetired") as caught:
-        require_served(SONNET_4, name="claude", provider="anthropic", api="anthropic", url=None, today=date(2026, 7, 1))
+        require_served(labeller(SONNET_4), name="claude", api="anthropic", url=None, today=date(2026, 7, 1))
     told = str(caught.value)
     for part in (SONNET_4, "2026-06-15", "CORPUS_ANTHROPIC_URL", "claude-sonnet-4-6", "an entry of its own"):
         assert part in told
     assert caught.value.exit_code == 77
 
 
-def test_no_connection_is_opened_for_it(params: Params) -> None:
-    described = params.labellers["claude"]
-    assert isinstance(described, RemoteLabeller)
-    client = Client(
-        described, name="claude", provider=params.providers["anthropic"], votes=params.votes,
-        endpoint=Endpoint(url=None, key=SecretStr("k")),
-    )  # fmt: skip
+def test_no_connection_is_opened_for_it() -> None:
+    client = small_settings.client(None, model=SONNET_4, api="anthropic")
 
     async def open_it() -> None:
         async with client:
@@ -97,8 +94,3 @@ def test_no_connection_is_opened_for_it(params: Params) -> None:
     with refused("ModelRetired"):
         asyncio.run(open_it())
     assert client._http is None
-
-
-@pytest.fixture
-def params() -> Params:
-    return load(ROOT)

@@ -299,11 +299,7 @@ def test_an_offline_ensemble_without_dev_gold_has_shown_nothing(tmp_path: Path, 
 def test_scores_are_asked_for_where_the_aggregator_needs_them(corpus: Path, params: Params, vault: Vault) -> None:
     wrong = params.ensembles["cradle"].model_copy(update={"aggregate": "mean_logit"})
     with pytest.raises(BadParams, match="no scores"):
-        run(
-            corpus,
-            params=params.model_copy(update={"ensembles": {**params.ensembles, "cradle": wrong}}),
-            vault=vault,
-        )
+        run(corpus, params=params.model_copy(update={"ensembles": {**params.ensembles, "cradle": wrong}}), vault=vault)
     with pytest.raises(BadParams, match="no votes of characters, embedding, words"):
         run(corpus, params=params, vault=vault, ensemble="offline")
     with pytest.raises(BadParams, match="there is no"):

@@ -91,7 +91,7 @@ def test_every_word_is_readable_in_a_narrow_terminal(corpus: Path, width: int) -
         console.print(*sheet.parts(width))
     text = console.export_text()
     assert "…" not in text and "Abstained" in text and "Labeller" in text
-    overview = list(votes_report.overview(gathered))
+    overview = list(votes_report.sheets(gathered, everything=False))
     assert len(overview) < len(list(votes_report.sheets(gathered))) and overview[0].title == "Answers"
 
 
@@ -99,7 +99,9 @@ def test_the_tables_of_a_team_s_scheme(corpus: Path) -> None:
     path = corpus / "metrics" / "posts" / "silver-cradle.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"scheme": own_scheme(corpus, like="cradle")}))
     gathered = votes_report.gather(corpus, "posts")
-    assert len(list(votes_report.sheets(gathered, root=corpus))) > len(list(votes_report.overview(gathered)))
+    assert len(list(votes_report.sheets(gathered, root=corpus))) > len(
+        list(votes_report.sheets(gathered, everything=False))
+    )
 
 
 def test_train_comes_before_test_in_table_5(corpus: Path) -> None:

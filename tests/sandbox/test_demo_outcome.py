@@ -32,17 +32,19 @@ def played(scores: dict[int, float], *, majority: float = 0) -> list[tuple[str, 
     raise AssertionError(rows)
 
 
-def test_the_lowest_the_highest_and_the_middle_play_their_parts() -> None:
-    assert played({3: 1, 1: 2, 2: 3}) == [("promoted", 3), ("promoted", 2), ("refused", 1)]
-
-
-def test_a_gate_that_sees_two_in_another_order_than_the_scores_is_followed() -> None:
-    assert played({3: 1, 2: 2, 1: 3}) == [("promoted", 3), ("promoted", 2), ("promoted", 1), ("refused", 2)]
-    assert played({1: 1, 3: 2, 2: 3}) == [("promoted", 3), ("promoted", 2), ("refused", 1)]
-
-
-def test_a_version_behind_the_majority_is_the_refused_one() -> None:
-    assert played({3: 1, 1: 3, 2: 4}, majority=2) == [("refused", 3), ("promoted", 1), ("promoted", 2)]
+@pytest.mark.parametrize(
+    ("scores", "majority", "events"),
+    [
+        ({3: 1, 1: 2, 2: 3}, 0, [("promoted", 3), ("promoted", 2), ("refused", 1)]),
+        # the gate sees two in another order than the scores
+        ({3: 1, 2: 2, 1: 3}, 0, [("promoted", 3), ("promoted", 2), ("promoted", 1), ("refused", 2)]),
+        ({1: 1, 3: 2, 2: 3}, 0, [("promoted", 3), ("promoted", 2), ("refused", 1)]),
+        # one is behind the majority
+        ({3: 1, 1: 3, 2: 4}, 2, [("refused", 3), ("promoted", 1), ("promoted", 2)]),
+    ],
+)
+def test_the_lowest_the_highest_and_the_middle_play_their_parts(scores: Any, majority: int, events: Any) -> None:
+    assert played(scores, majority=majority) == events
 
 
 @pytest.mark.parametrize("majority", [3, 5])

@@ -208,14 +208,6 @@ def test_broken_ports_are_chosen_again(tmp_path: Path, content: str) -> None:
     assert chosen == Ports.choose(path, sandbox=1)
 
 
-def test_ports_of_an_older_version_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "ports.json"
-    path.write_text('{"sandbox": 1, "airflow": 2, "mlflow": 3}')
-    chosen = Ports.choose(path, sandbox=1)
-    assert (chosen.airflow, chosen.mlflow) == (2, 3)
-    assert chosen.postgres > 0
-
-
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: LocalDeployment) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.core.config.settings import Settings\n"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.datasets.post import Post
 
 SEED = 20261123
 PLACES = ("start", "middle", "end")
-ENDS = (". ", "! ", "? ", "\n")
+END = re.compile(r"[.!?] |\n")
 AS_WRITTEN = (
     "orders", "paraphrase", "role_play", "quoted_story", "indirect", "authority", "fake_delimiter", "chat_tokens",
     "answer_shape", "split_payload",
@@ -64,16 +65,15 @@ def _disguises(data: Mapping[str, Any], *, rng: Random) -> dict[str, list[Callab
     return {
         "homoglyphs": [*(swapped(table, 0.6) for table in data["homoglyphs"].values()), shifted(0x1D5BA)],
         "leetspeak": [swapped(data["leet"], 0.7)],
-        "base64": [lambda text: base64.b64encode(text.encode()).decode(), _short(base64.b64encode)],
+        "base64": [
+            lambda text: base64.b64encode(text.encode()).decode(),
+            lambda text: " ".join(base64.b64encode(word.encode()).decode() for word in text.split()),
+        ],
         "hex": [lambda text: text.encode().hex(), lambda text: text.encode().hex(" ")],
         "rot13": [lambda text: codecs.encode(text, "rot13")],
         "reversed": [lambda text: text[::-1], lambda text: " ".join(reversed(text.split()))],
         "broken_words": [between(sign) for sign in (".", "-", "\u200b", "\u00ad")],
     }
-
-
-def _short(encode: Callable[[bytes], bytes]) -> Callable[[str], str]:
-    return lambda text: " ".join(encode(word.encode()).decode() for word in text.split())
 
 
 def pick(which: int) -> tuple[Attack, str]:
@@ -95,12 +95,5 @@ def inject(post: Post, *, which: int) -> Post:
 
 
 def _middle(body: str) -> int:
-    ends = [at + len(end) for end in ENDS for at in _all(body, end)]
+    ends = [found.end() for found in END.finditer(body)]
     return min(ends, key=lambda end: (abs(2 * end - len(body)), end), default=len(body))
-
-
-def _all(body: str, end: str) -> Iterator[int]:
-    at = body.find(end)
-    while at >= 0:
-        yield at
-        at = body.find(end, at + 1)

@@ -1,5 +1,6 @@
 """Label memes with FigSIM's decoding settings; prepare their pictures and text for sending (SPEC 1.2, items 8 to 10).
 
+The examples of a few-shot prompt are drawn from train, so that they show every label (SPEC 1.2, item 11).
 Everything else is shared with posts: the sealed store of answers, the budget, the limits, the outcomes.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,12 +16,15 @@ from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
+from pipelines.datasets.example import TRAIN, only
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.pictures import shown
+from pipelines.llm.prompting.prompts import PromptExample, choose
 
 if TYPE_CHECKING:
+    from pipelines.core.taxonomy.task import Task
     from pipelines.datasets.example import Example
 
 # FigSIM T10; multiplied by the factor of the capability table for models with hidden reasoning.
@@ -92,3 +97,42 @@ class MemeLabeller(Remote):
     def _key(self, post: Post) -> str:
         told = json.dumps([super()._key(post), self._decoding, self._repetition], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
+
+
+def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
+    """Draw ``count`` labelled items with pictures that cover every label of the task, in an order set by ``seed``.
+
+    The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
+    be shown; :func:`unshown` lists it.
+    """
+    candidates = {
+        f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
+        for example in only(train, splits=(TRAIN,))
+        if example.labels is not None and example.image is not None
+    }
+    if not count:
+        return []
+    there = {label for _, labels in candidates.values() for label in labels or {""}}
+    if not len(there) <= count <= len(candidates):
+        raise ConfigError("TooFewExamples", count=count, labels=len(there), items=len(candidates), task=task.key)
+    gold = {key: labels for key, (_, labels) in candidates.items()}
+    chosen = choose(gold, count=count, seed=seed, category=task.category)
+    return [candidates[key][0] for key in chosen]
+
+
+def in_prompt(drawn: Sequence[Example], *, task: Task, words: bool) -> list[PromptExample]:
+    """Return memes of train as prompt examples with picture and labels; with ``words``, also with the OCR text."""
+    return [
+        PromptExample(
+            example.item[0],
+            meme(example, words=words),
+            {task.key: tuple(sorted(task.seen(example.labels or frozenset())))},
+        )
+        for example in only(drawn, splits=(TRAIN,))
+    ]
+
+
+def unshown(drawn: Sequence[Example], *, task: Task) -> list[str]:
+    """Return the labels of the task that none of the drawn memes has, in the scheme's order."""
+    seen = {label for example in drawn for label in task.seen(example.labels or frozenset())}
+    return [label for label in task.labels if label not in seen]

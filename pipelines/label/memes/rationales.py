@@ -13,10 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import WithRationales
@@ -28,14 +27,13 @@ from pipelines.core.taxonomy import load
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import HEADS, Remarks, packed, place
 from pipelines.datasets.memes import memes
-from pipelines.datasets.post import Post
 from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
-from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
-from pipelines.llm.prompting.prompts import Prompt, register
-from pipelines.llm.response_parser import DECLINES, parse
-from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.llm.outcome import Outcome, Raw, check_failures, counted
+from pipelines.llm.prompting.prompts import Prompt, register, schema_of
+from pipelines.llm.response_parser import overall
+from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
@@ -120,25 +118,14 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
-    specs, readers = params.train.models, readers_of(params)
+    readers = readers_of(params)
     labellers = sorted(set(readers.values()))
     for labeller in labellers:
         described(labeller, params=params)
     examples, taken_down = memes(corpus, params=params, vault=vault, root=root) if labellers else ((), 0)
-    asked = {
-        labeller: ask(
-            corpus,
-            examples=examples,
-            labeller=labeller,
-            params=params,
-            settings=settings,
-            vault=vault,
-            root=root,
-            progress=reporter(f"remarks of {labeller}", total=len(examples)),
-        )
-        for labeller in labellers
-    }
-    for model in specs:
+    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
+    asked = {labeller: ask(corpus, examples=examples, labeller=labeller, **places) for labeller in labellers}
+    for model in params.train.models:
         rows = asked[readers[model]].rows(readers[model]) if model in readers else ()
         write_rows(rows, place(corpus, model=model, root=root), name="remarks", vault=vault)
     metrics = {
@@ -163,38 +150,17 @@ def planned(
     """Yield what the stage would send to each labeller, and at what cost; nothing is sent."""
     labellers = sorted({*readers_of(params).values()})
     posts = [meme(e, words=True) for e in memes(corpus, params=params, vault=vault, root=root)[0]] if labellers else []
-    with ExitStack() as stack:
+    scheme = load(params.corpora[corpus].scheme, root=root)
+    with AnswerStore.open(settings.answers_url) as answers:
+        given: dict[str, Any] = {"params": params, "settings": settings, "scheme": scheme}
         for name in labellers:
-            asked = explainer(
-                name, corpus=corpus, params=params, settings=settings, vault=vault, root=root, stack=stack
-            )
-            yield PlannedRequests(
-                "rationales", name, asked.receiver, cost=asked.estimate(posts), leaves=asked.leaving(posts)
-            )
-
-
-def explainer(
-    name: str, *, corpus: str, params: Params, settings: Settings, vault: Vault, root: Path, stack: ExitStack
-) -> Explainer:
-    """Return the labeller ``name`` as it is asked for rationales; ``stack`` closes its store of answers."""
-    asked = described(name, params=params)
-    # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
-    votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "batch": False})
-    answers = stack.enter_context(AnswerStore.open(settings.answers_url))
-    scheme, prompt = load(params.corpora[corpus].scheme, root=root), prompt_for(asked)
-    given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
-    return Explainer.of(name, labeller=asked, params=params, settings=settings, **given)
+            yield Explainer.named(name, **given, answers=answers, vault=vault).planned("rationales", posts)
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
     """Return the prompt for remarks on a meme; ``labeller.system`` selects how precisely it specifies the format."""
     system = COMMERCIAL if labeller.system == "commercial" else OPEN
-    schema = {
-        "type": "object",
-        "properties": {head: {"type": "string"} for head in HEADS},
-        "required": list(HEADS),
-        "additionalProperties": False,
-    }
+    schema = schema_of({head: {"type": "string"} for head in HEADS})
     whole = json.dumps([system, TEMPLATE, schema], sort_keys=True)
     digest = hashlib.sha256(whole.encode()).hexdigest()
     return Prompt(name="meme-remarks", system=system, template=TEMPLATE, schema=schema, digest=digest)
@@ -206,12 +172,9 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
     Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
     that is not a string, makes the answer malformed.
     """
-    if raw.refused is not None:
-        return Outcome.REFUSED, None
-    value, _, reason = parse(raw.text or "")
+    value, _, outcome, _ = overall(raw)
     if value is None:
-        declined = reason == "not_json" and DECLINES.match(raw.text or "")
-        return (Outcome.REFUSED if declined else Outcome.MALFORMED), None
+        return outcome, None
     found = [value.get(head) for head in HEADS]
     if len(value) != len(HEADS) or not all(isinstance(remark, str) for remark in found):
         return Outcome.MALFORMED, None
@@ -222,32 +185,36 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 class Explainer(Remote):
     """A remote labeller that returns remarks on memes instead of labels, with the same cache, budget and requests."""
 
-    def explain(
-        self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None
-    ) -> tuple[list[Outcome], list[Remarks | None], float]:
-        """Return each meme's outcome and remarks, in the order of ``posts``, and the total cost in US dollars.
+    @classmethod
+    def named(cls, name: str, *, params: Params, settings: Settings, **options: Any) -> Self:
+        """Create a labeller of ``params.yaml`` that is asked for rationales; ``options`` as in :meth:`Remote.of`."""
+        labeller = described(name, params=params)
+        # no batches: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
+        votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "batch": False})
+        options |= {"labeller": labeller, "prompt": prompt_for(labeller), "votes": votes}
+        return cls.of(name, params=params, settings=settings, **options)
+
+    def explain(self, examples: Sequence[Example], *, progress: Callable[[int], None] | None = None) -> RationaleQuery:
+        """Return the outcome and the remarks of each meme, and the total cost.
 
         Raises:
             BudgetSpent: every answer so far is kept.
             LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
         """
-        outcomes = [answer.outcome for answer in self.label(posts, progress=progress)]
-        keys = [self._key(post) for post in posts]
-        stored = self._answers.get(set(keys), vault=self._vault)
-        # a record may have been taken down since it was labelled, and another record may have equal content
-        remarks = [
-            read(Raw.from_json(stored[key].data))[1] if outcome is Outcome.VOTE and key in stored else None
-            for key, outcome in zip(keys, outcomes, strict=True)
-        ]
-        return outcomes, remarks, sum(answer.cost for answer in stored.values()) / NANO
-
-    def _answered(self, post: Post, *, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
-        """Return one row for a post, with the outcome of the request and none of the answer's text."""
-        outcome, reason = Outcome.FAILED if failed else Outcome.ABSTAINED, failed or "taken_down"
-        if stored is not None:
-            outcome, reason = read(Raw.from_json(stored.data))[0], ""
-        digest = self._prompt.digest
-        return [Answer(post.record_id, self.name, "remarks", digest, outcome=outcome, reason=reason)]
+        posts = [meme(example, words=True) for example in examples]
+        found = self.gather(posts, progress=progress)
+        outcomes: dict[Item, Outcome] = {}
+        remarks: dict[Item, Remarks] = {}
+        costs: dict[str, int] = {}
+        for example, post, stored, failed in zip(examples, posts, found.answers, found.failed, strict=True):
+            if stored is None:
+                outcomes[example.item] = Outcome.FAILED if failed else Outcome.ABSTAINED
+                continue
+            outcomes[example.item], said = read(Raw.from_json(stored.data))
+            costs[self._key(post)] = stored.cost  # equal content was paid for once
+            if said is not None:
+                remarks[example.item] = said
+        return RationaleQuery(outcomes, remarks, self.prompt.digest, cost=sum(costs.values()) / NANO)
 
 
 def ask(
@@ -259,7 +226,6 @@ def ask(
     settings: Settings,
     vault: Vault,
     root: Path = Path(),
-    progress: Callable[[int], None] | None = None,
 ) -> RationaleQuery:
     """Request a labeller's remarks on memes of any split; memes with a stored answer are not sent again.
 
@@ -271,26 +237,18 @@ def ask(
         settings: the provider's address and key, the project's secret, the address of the store of answers.
         vault: decrypts and encrypts the answers.
         root: a clone of the corpus.
-        progress: called after each meme with the number of memes answered so far.
 
     Raises:
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
-    prompt = prompt_for(described(labeller, params=params))
-    register(prompt, tracking_uri=settings.mlflow_tracking_uri)
-    posts = [meme(example, words=True) for example in examples]
-    with ExitStack() as stack:
-        given: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root, "stack": stack}
-        asked = explainer(labeller, corpus=corpus, **given)
-        outcomes, remarks, cost = asked.explain(posts, progress=progress)
-    check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
-    if not any(remarks):
-        raise ConfigError("NoCues", detail=f"labeller '{labeller}' gave rationales for none of {len(posts)} memes")
-    items = [example.item for example in examples]
-    return RationaleQuery(
-        outcomes=dict(zip(items, outcomes, strict=True)),
-        remarks={item: found for item, found in zip(items, remarks, strict=True) if found is not None},
-        prompt=prompt.digest,
-        cost=cost,
-    )
+    scheme = load(params.corpora[corpus].scheme, root=root)
+    with AnswerStore.open(settings.answers_url) as answers:
+        given: dict[str, Any] = {"params": params, "settings": settings, "scheme": scheme}
+        asked = Explainer.named(labeller, **given, answers=answers, vault=vault)
+        register(asked.prompt, tracking_uri=settings.mlflow_tracking_uri)
+        found = asked.explain(examples, progress=reporter(f"remarks of {labeller}", total=len(examples)))
+    check_failures(found.outcomes.values(), labeller=labeller, most=params.votes.max_failed)
+    if not found.remarks:
+        raise ConfigError("NoCues", detail=f"labeller '{labeller}' gave rationales for none of {len(examples)} memes")
+    return found

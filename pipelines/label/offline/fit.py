@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,16 +34,6 @@ Head = Callable[[Rows], Values]  # rows -> decision values, shape (rows, labels)
 
 WORD = r"(?u)\b\w[\w']*"  # single letters too: "I" shows who the post is about
 MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that text
-
-
-class View(Protocol):
-    """The interface of a method that computes features from posts, and fits classifiers on them."""
-
-    def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row of features per text; ``learn`` also fixes the vocabulary: set it for posts with gold only."""
-
-    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit and return a classifier for each label, a column of ``targets``, shape (rows, labels)."""
 
 
 def _linear(rows: Rows, *, wanted: npt.NDArray[np.bool_], c: float, seed: int) -> tuple[Values, float]:
@@ -74,7 +65,10 @@ class _Ngrams:
         self._counts = CountVectorizer(**options, min_df=MIN_TEXTS, dtype=np.float64)
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return the counts of n-grams, or whether each occurs, shape (texts, n-grams)."""
+        """Return the counts of n-grams, or whether each occurs, shape (texts, n-grams).
+
+        ``learn`` also fixes the vocabulary: set it for posts with gold only.
+        """
         return (self._counts.fit_transform if learn else self._counts.transform)(texts).tocsr()
 
 
@@ -127,18 +121,14 @@ class Embedding:
     def __init__(self) -> None:
         from pipelines.collect.read.embedding import MiniLM
 
-        self._model = MiniLM()
-        self._known: dict[str, npt.NDArray[np.float64]] = {}
+        self._embed = cache(MiniLM().embed)
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
         """Return the mean sentence vector of each text, shape (texts, 384); the vectors are cached by text.
 
         ``learn`` has no effect: the vocabulary is the model's.
         """
-        for text in texts:
-            if text not in self._known:
-                self._known[text] = self._model.embed(text)
-        return np.array([self._known[text] for text in texts]).reshape(len(texts), -1)
+        return np.array([self._embed(text) for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Fit one classifier per label on unit vectors minus the training mean, which all posts have in common."""
@@ -152,10 +142,10 @@ class Embedding:
         return lambda some: np.asarray(unit(some) @ weights + intercepts)
 
 
-def view(features: Literal["characters", "words", "embedding"]) -> View:
-    """Create the view (method of computing features) with this name in ``params.yaml``."""
-    views: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
-    return views[features]()
+View = Characters | WordFeatures | Embedding
+"""A method that computes features of posts (``read``), and fits a classifier for each label on them (``fit``)."""
+# by their names in ``params.yaml``
+VIEWS: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
 
 
 def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, seed: int) -> npt.NDArray[np.intp]:
@@ -204,43 +194,36 @@ CHUNK = 64  # posts between two reports of progress
 DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
+OfflineModel = tuple[Head, Values]
+"""An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
+
+
 @dataclass(frozen=True)
-class OfflineModel:
-    """An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
-
-    head: Head
-    sigmoids: Values
-
-
 class Offline:
     """A labeller that needs no key or network, fitted on the dev gold by :func:`fit`.
 
-    Attributes:
+    Args:
         name: the labeller's name in ``params.yaml``.
-        abstains: labels that are too rare in the gold to be learned, sorted; their score is always 0. Reports must list
-            these labels.
+        category: the labels of its answers.
+        view: computes the features.
+        models: one per fold, then the one fitted on all gold.
+        held_out: the fold of each record with gold.
+        learned: the columns of the labels that the gold has often enough.
         digest: SHA-256 over recipe, features and gold labels; used in place of a prompt's digest.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        category: Category,
-        seen: View,
-        models: Sequence[OfflineModel],
-        held_out: dict[str, int],
-        learned: npt.NDArray[np.intp],
-        digest: str,
-    ) -> None:
-        self.name = name
-        self.digest = digest
-        self.abstains = tuple(sorted(set(category.names) - {category.names[label] for label in learned}))
-        self._category = category
-        self._view = seen
-        self._models = models  # one per fold, then the one fitted on all gold
-        self._held_out = held_out
-        self._learned = learned
+    name: str
+    category: Category
+    view: View
+    models: Sequence[OfflineModel]
+    held_out: dict[str, int]
+    learned: npt.NDArray[np.intp]
+    digest: str
+
+    @property
+    def abstains(self) -> tuple[str, ...]:
+        """The labels that are too rare to be learned, sorted; their score is always 0, and reports must list them."""
+        return tuple(sorted(set(self.category.names) - {self.category.names[label] for label in self.learned}))
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer per post, in order: a vote, or ``abstained`` if every valid set contains a rare label.
@@ -248,42 +231,33 @@ class Offline:
         A post with gold, or an altered copy with the same record id, is labelled by a model that was not fitted on it.
         ``progress`` is called with the number of posts labelled so far.
         """
-        scores = np.zeros((len(posts), len(self._category.names)))
+        scores = np.zeros((len(posts), len(self.category.names)))
         for start in range(0, len(posts), CHUNK):
             some = posts[start : start + CHUNK]
             scores[start : start + len(some)] = self._scores(some)
             if progress is not None:
                 progress(start + len(some))
-        decoded = decode(scores, category=self._category)
-        rare = frozenset(self.abstains)
-        return [
-            self._answer(post, labels=labels, scores=row, possible=not labels & rare)
-            for post, labels, row in zip(posts, decoded, scores, strict=True)
-        ]
+        decoded = decode(scores, category=self.category)
+        rare, answers = frozenset(self.abstains), []
+        for post, labels, row in zip(posts, decoded, scores, strict=True):
+            said: dict[str, Any] = {"outcome": Outcome.VOTE, "labels": tuple(sorted(labels))}
+            if labels & rare:
+                said = {"outcome": Outcome.ABSTAINED, "reason": "rare_label"}
+            said["scores"] = tuple(float(score) for score in row)
+            answers.append(Answer(post.record_id, self.name, self.category.key, self.digest, **said))
+        return answers
 
     def _scores(self, posts: Sequence[Post]) -> Values:
-        rows = self._view.read([post.text for post in posts])
-        last = len(self._models) - 1
-        which = np.array([self._held_out.get(post.record_id, last) for post in posts])
-        scores = np.zeros((len(posts), len(self._category.names)))
+        rows = self.view.read([post.text for post in posts])
+        last = len(self.models) - 1
+        which = np.array([self.held_out.get(post.record_id, last) for post in posts])
+        scores = np.zeros((len(posts), len(self.category.names)))
         for index in np.unique(which):
             mine = np.flatnonzero(which == index)
-            model = self._models[index]
-            found = probabilities(model.head(rows[mine]), sigmoids=model.sigmoids)
-            scores[np.ix_(mine, self._learned)] = np.round(found, DECIMALS)
+            head, sigmoids = self.models[index]
+            found = probabilities(head(rows[mine]), sigmoids=sigmoids)
+            scores[np.ix_(mine, self.learned)] = np.round(found, DECIMALS)
         return scores
-
-    def _answer(self, post: Post, *, labels: frozenset[str], scores: Values, possible: bool) -> Answer:
-        return Answer(
-            record_id=post.record_id,
-            labeller=self.name,
-            category=self._category.key,
-            prompt=self.digest,
-            outcome=Outcome.VOTE if possible else Outcome.ABSTAINED,
-            reason="" if possible else "rare_label",
-            labels=tuple(sorted(labels)) if possible else (),
-            scores=tuple(float(score) for score in scores),
-        )
 
 
 def _learnable(targets: Targets, *, groups: Sequence[str], least: int) -> npt.NDArray[np.intp]:
@@ -307,11 +281,10 @@ def _cross(rows: Rows, *, seen: View, targets: Targets, fold: npt.NDArray[np.int
         heads.append(seen.fit(rows[np.flatnonzero(~inside)], targets=targets[~inside], seed=seed))
         held_out[inside] = heads[-1](rows[np.flatnonzero(inside)])
     models = [
-        OfflineModel(head=head, sigmoids=fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
+        (head, fit_sigmoids(held_out[fold != index], targets=targets[fold != index]))
         for index, head in enumerate(heads)
     ]
-    last = seen.fit(rows, targets=targets, seed=seed)
-    return [*models, OfflineModel(head=last, sigmoids=fit_sigmoids(held_out, targets=targets))]
+    return [*models, (seen.fit(rows, targets=targets, seed=seed), fit_sigmoids(held_out, targets=targets))]
 
 
 def fit(
@@ -344,7 +317,7 @@ def fit(
             "GoldTooSmall", labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives
         )
     targets = targets[:, learned]
-    seen = view(labeller.features)
+    seen = VIEWS[labeller.features]()
     rows = seen.read([post.text for post in posts], learn=True)
     fold = deal(named, targets=targets, most=FOLDS, seed=votes.seed)
     models = _cross(rows, seen=seen, targets=targets, fold=fold, seed=votes.seed % 2**32)
@@ -353,7 +326,7 @@ def fit(
     return Offline(
         name,
         category=category,
-        seen=seen,
+        view=seen,
         models=models,
         held_out={post.record_id: int(index) for post, index in zip(posts, fold, strict=True)},
         learned=learned,

@@ -18,12 +18,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
+from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid
 
 if TYPE_CHECKING:
     from pipelines.core.config.label import Ensemble
@@ -34,8 +34,6 @@ Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
 Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
 """Takes a record and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
-
-Given = TypeVar("Given")
 
 # ours: closer than this, two sums of weights are a tie
 TIE = 1e-9
@@ -65,7 +63,7 @@ class Panel:
         fallback: the member whose valid vote decides a record that the aggregator leaves undecided; ``None``: it stays
             undecided.
         k: how many members must give a label (``k_of_n``).
-        scores: probabilities, from :func:`valid_scores` (``mean_logit``).
+        scores: probabilities, from :func:`valid` (``mean_logit``).
         gold: gold of dev without the prompt's examples; ``weighted`` learns the weights from it.
         groups: clusters of records that are not independent.
         weights: each member's weight (``weighted``).
@@ -81,11 +79,12 @@ class Panel:
     gold: Mapping[str, LabelSet] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    _models: dict[str, LabelModel] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
         """Create the panel of an ensemble from a table of votes; ``given`` are the other fields."""
-        ballots, scores = valid(votes, category=category.key), valid_scores(votes, category=category.key)
+        ballots, scores = valid(votes, category=category.key)
         given |= {"members": ensemble.members, "fallback": ensemble.fallback}
         return cls(ballots=ballots, scores=scores, category=category, **given)
 
@@ -134,23 +133,22 @@ class Panel:
         scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
 
-    @cached_property
-    def crowd(self) -> LabelModel:
-        """The model of Dawid and Skene, fitted on all records on which a majority of the members voted."""
-        from pipelines.label.silver import label_models
-
-        return label_models.crowd(_quorate(self, self.ballots), category=self.category)
-
-    @cached_property
-    def pool(self) -> LabelModel:
-        """The members' pooled scores on all records on which a majority of them gave scores."""
-        from pipelines.label.silver import label_models
-
-        return label_models.pool(_quorate(self, self.scores), category=self.category)
-
     def model_of(self, aggregate: str) -> LabelModel:
-        """Return the model of the probabilities of an aggregator's decisions: pooled scores, or Dawid and Skene's."""
-        return self.pool if aggregate == "mean_logit" else self.crowd
+        """Return the model of an aggregator's probabilities, fitted on all records with a majority's votes or scores.
+
+        For ``mean_logit`` it is the members' pooled scores, else the model of Dawid and Skene.
+        """
+        from pipelines.label.silver import label_models
+
+        name = "pool" if aggregate == "mean_logit" else "crowd"
+        if name not in self._models:
+            cast: Mapping[str, Mapping[str, Any]] = self.scores if name == "pool" else self.ballots
+            self._models[name] = getattr(label_models, name)(self._quorate(cast), category=self.category)
+        return self._models[name]
+
+    def _quorate(self, cast: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        given = {r: {m: cast[r][m] for m in self.names if m in cast.get(r, {})} for r in sorted(set(self.records))}
+        return {record: found for record, found in given.items() if len(found) >= quorum(self.members)}
 
     def votes_of(self, member: str) -> dict[str, LabelSet | None]:
         """Return the valid votes of one member, with ``None`` for records without one."""
@@ -220,24 +218,14 @@ def weighted(panel: Panel) -> Choice:
     return choose
 
 
-def dawid_skene(panel: Panel) -> Choice:
-    """Choose the most probable valid label set under the model of Dawid and Skene; a tie is undecided."""
-    found = panel.crowd.best()
+def by_model(aggregate: str, panel: Panel) -> Choice:
+    """Choose the most probable valid label set under a model of the votes or scores; a tie is undecided."""
+    found = panel.model_of(aggregate).best()
     return lambda record, _: found.get(record)
-
-
-def mean_logit(panel: Panel) -> Choice:
-    """Choose the most probable valid label set by the mean logit of the members' scores; a tie is undecided."""
-    found = panel.pool.best()
-    return lambda record, _: found.get(record)
-
-
-def _quorate(panel: Panel, cast: Mapping[str, Mapping[str, Given]]) -> dict[str, dict[str, Given]]:
-    given = {r: {m: cast[r][m] for m in panel.names if m in cast.get(r, {})} for r in sorted(set(panel.records))}
-    return {record: found for record, found in given.items() if len(found) >= quorum(panel.members)}
 
 
 # the names of params.Ensemble.aggregate
 AGGREGATORS: dict[str, Callable[[Panel], Choice]] = {
-    function.__name__: function for function in (label_set_majority, k_of_n, weighted, dawid_skene, mean_logit)
+    **{function.__name__: function for function in (label_set_majority, k_of_n, weighted)},
+    **{name: partial(by_model, name) for name in ("dawid_skene", "mean_logit")},
 }

@@ -6,7 +6,6 @@ nothing, not even another missing one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -18,32 +17,27 @@ LabelSet = frozenset[str]
 Agreement = Literal["unanimous", "consensus", "none"]
 
 
-def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
-    """Return the label sets of valid votes (outcome ``vote``): record -> labeller -> label set."""
+def valid(
+    votes: pa.Table, *, category: str
+) -> tuple[dict[str, dict[str, LabelSet]], dict[str, dict[str, tuple[float, ...]]]]:
+    """Return the label sets of valid votes (outcome ``vote``), and the probabilities of those that have scores.
+
+    Both are by record and labeller; probabilities are ordered as in the category.
+    """
+    columns = ["record_id", "labeller", "category", "outcome", "labels", "scores"]
+    cast: dict[tuple[str, str], list[Any]] = {}
+    for row in votes.select(columns).to_pylist():
+        if row["outcome"] == "vote" and row["category"] == category:
+            cast.setdefault((row["record_id"], row["labeller"]), []).append(row)
     ballots: dict[str, dict[str, LabelSet]] = {}
-    for row in _valid_rows(votes, category=category):
-        ballots.setdefault(row["record_id"], {})[row["labeller"]] = frozenset(row["labels"] or ())
-    return ballots
-
-
-def valid_scores(votes: pa.Table, *, category: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """Return the probabilities of valid votes that have scores (record -> labeller), ordered as in the category."""
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
-    for row in _valid_rows(votes, category=category):
-        if row["scores"]:
-            scores.setdefault(row["record_id"], {})[row["labeller"]] = tuple(row["scores"])
-    return scores
-
-
-def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
-    votes = votes.select(["record_id", "labeller", "category", "outcome", "labels", "scores"])
-    rows: list[dict[str, Any]] = [
-        row for row in votes.to_pylist() if row["outcome"] == "vote" and row["category"] == category
-    ]
-    for (record, labeller), times in sorted(Counter((row["record_id"], row["labeller"]) for row in rows).items()):
-        if times > 1:
-            raise DataError("TwoVotes", labeller=labeller, votes=times, record_id=record)
-    return rows
+    for (record, labeller), rows in sorted(cast.items()):
+        if len(rows) > 1:
+            raise DataError("TwoVotes", labeller=labeller, votes=len(rows), record_id=record)
+        ballots.setdefault(record, {})[labeller] = frozenset(rows[0]["labels"] or ())
+        if rows[0]["scores"]:
+            scores.setdefault(record, {})[labeller] = tuple(rows[0]["scores"])
+    return ballots, scores
 
 
 def quorum(members: Sequence[str]) -> int:

@@ -43,40 +43,24 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
     answers: dict[str, dict[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
     for aggregate in panel.possible:
         answers[aggregate] = {record: decision.labels for record, decision in panel.decide(aggregate).items()}
-    draws = {name: _draws(panel, given, resamples=resamples, seed=seed) for name, given in answers.items()}
-    best = best_of({member: draws[member] for member in panel.members})
+    drawing: dict[str, Any] = {"labels": labels, "groups": panel.groups, "resamples": resamples, "seed": seed}
+    draws = {
+        name: drawn
+        for name, predicted in answers.items()
+        if (drawn := bootstrap.draw(panel.gold, predicted=predicted, **drawing))
+    }
+    # a missing answer is wrong; the first name wins ties
+    best = min(panel.members, key=lambda name: (-draws[name].values["exact"], name))
     rows = {}
     for name, given in answers.items():
-        member = name in panel.members
-        intervals = {key: [found.low, found.high] for key, found in draws[name].intervals().items()}
         rows[name] = {
-            "kind": "member" if member else "aggregate",
+            "kind": "member" if name in panel.members else "aggregate",
             **label_sets.score(panel.gold, predicted=given, labels=labels),
-            "interval": intervals,
+            "interval": {key: [found.low, found.high] for key, found in draws[name].intervals().items()},
         }
-        if not member:
-            lead = draws[name].minus(draws[best])["exact"]
-            rows[name] |= {"best_member": best, "lead": vars(lead)}
+        if name not in panel.members:
+            rows[name] |= {"best_member": best, "lead": vars(draws[name].minus(draws[best])["exact"])}
     return rows
-
-
-def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples: int, seed: int) -> bootstrap.Draws:
-    drawn = bootstrap.draw(
-        panel.gold,
-        predicted=predicted,
-        labels=panel.category.names,
-        groups=panel.groups,
-        resamples=resamples,
-        seed=seed,
-    )
-    if drawn is None:
-        raise ValueError("a comparison needs gold")
-    return drawn
-
-
-def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
-    """Return the name of the system with the highest exact match (a missing answer is wrong); the first wins ties."""
-    return min(draws, key=lambda name: (-draws[name].values["exact"], name))
 
 
 TRAIN, DEV, TEST = "train", "dev", "test"
@@ -176,7 +160,11 @@ def run(
     if injected is None:
         injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
-    others = _offline(described, params=params, folder=root / "snapshot" / corpus / "votes", category=category)
+    folder = root / "snapshot" / corpus / "votes"
+    others: dict[str, LabelSet] = {}
+    if names := review_queue.offline_members(described, labellers=params.labellers, folder=folder):
+        votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
+        others = review_queue.offline_labels(votes, members=names, category=category)
     queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected, offline=others)
     place = root / "snapshot" / corpus / "silver" / ensemble
     _write(decisions, model=model, queued=queued, ensemble=ensemble, category=category, folder=place)
@@ -210,15 +198,6 @@ def run(
     return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
 
 
-def _offline(described: Ensemble, *, params: Params, folder: Path, category: Category) -> dict[str, LabelSet]:
-    """Return the labels of the offline labellers that are not members of the ensemble, if their votes are stored."""
-    names = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
-    if not names:
-        return {}
-    votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
-    return review_queue.offline_labels(votes, members=names, category=category)
-
-
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
     """Return the decisions, with those on train discarded that lack a majority or used the fallback (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
@@ -234,13 +213,10 @@ def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
     """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half)."""
-    if not comparison:
-        raise LabellingError("EnsembleTooWeak", ensemble=ensemble, member="any member", probability=0.0)
-    own = comparison[described.aggregate]
-    if own["lead"]["probability"] < least:
-        raise LabellingError(
-            "EnsembleTooWeak", ensemble=ensemble, member=own["best_member"], probability=own["lead"]["probability"]
-        )
+    own = comparison.get(described.aggregate, {"best_member": "any member", "lead": {"probability": 0.0}})
+    if not comparison or own["lead"]["probability"] < least:
+        probability = own["lead"]["probability"]
+        raise LabellingError("EnsembleTooWeak", ensemble=ensemble, member=own["best_member"], probability=probability)
 
 
 def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dict[str, Distribution]:

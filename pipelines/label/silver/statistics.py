@@ -19,10 +19,10 @@ AGREEMENTS = ("unanimous", "consensus", "none")
 
 def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     """Return how often each second item of pairs occurs, by the first item."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for key, value in pairs:
-        counts[key][value] += 1
-    return {key: dict(sorted(values.items())) for key, values in sorted(counts.items())}
+    counts: dict[str, dict[str, int]] = defaultdict(dict)
+    for (key, value), count in sorted(Counter(pairs).items()):
+        counts[key][value] = count
+    return dict(counts)
 
 
 def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
@@ -38,11 +38,11 @@ def agreement_of_members(
 
     ``differs`` counts the records where this is not the agreement on the decided labels.
     """
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for record, decision in decisions.items():
-        agreed, _ = agree(panel.ballots.get(record, {}), members=panel.members)
-        found[split[record]].update([agreed, *(["differs"] if agreed != decision.agreement else [])])
-    return {part: {name: found[part][name] for name in (*AGREEMENTS, "differs")} for part in sorted(found)}
+    agreed: dict[str, str] = {r: agree(panel.ballots.get(r, {}), members=panel.members)[0] for r in decisions}
+    pairs = [(split[r], agreed[r]) for r in decisions]
+    pairs += [(split[r], "differs") for r, decision in decisions.items() if agreed[r] != decision.agreement]
+    names = (*AGREEMENTS, "differs")
+    return {part: {name: counts.get(name, 0) for name in names} for part, counts in counted(pairs).items()}
 
 
 def posterior(
@@ -72,22 +72,20 @@ def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str
 
 def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
     """Return for each labeller its answers by outcome, its repaired votes, its tokens, and its cost in US dollars."""
-    rows = votes.select(
-        ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
-    ).to_pylist()
-    found = {}
-    for name in sorted({row["labeller"] for row in rows}):
-        own = [row for row in rows if row["labeller"] == name]
-        found[name] = {
+    sums = ("repaired", "input_tokens", "output_tokens")
+    by_name: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in votes.select(["labeller", "outcome", "reason", *sums, "cost"]).to_pylist():
+        by_name[row["labeller"]].append(row)
+    return {
+        name: {
             "outcomes": dict(sorted(Counter(row["outcome"] for row in own).items())),
             "reasons": dict(sorted(Counter(row["reason"] for row in own if row["reason"]).items())),
-            "repaired": sum(bool(row["repaired"]) for row in own),
-            "input_tokens": sum(row["input_tokens"] or 0 for row in own),
-            "output_tokens": sum(row["output_tokens"] or 0 for row in own),
+            **{key: sum(row[key] or 0 for row in own) for key in sums},
             # sorted, so that the order of rows does not change the last bit
             "cost": sum(sorted(row["cost"] or 0.0 for row in own)),
         }
-    return found
+        for name, own in sorted(by_name.items())
+    }
 
 
 def refusals(

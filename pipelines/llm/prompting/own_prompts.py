@@ -50,26 +50,23 @@ def read(section: Prompts, *, root: Path = Path()) -> OwnPrompts | None:
         files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*.txt"))}
         texts = {name: content.decode("utf-8") for name, content in files.items()}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "OwnPromptsUnfit", detail=f"a file cannot be read ({type(error).__name__})", todo="Repair it."
-        ) from None
+        raise _unfit(f"a file cannot be read ({type(error).__name__})", todo="Repair it.") from None
     if not texts:
-        raise ConfigError(
-            "OwnPromptsUnfit", detail="there are no .txt files in it", todo="Copy the texts to this machine."
-        )
+        raise _unfit("there are no .txt files in it", todo="Copy the texts to this machine.")
     digest = digest_of(files)
     if digest != section.sha256:
         todo = f"Read the texts, then run `corpus params set prompts.sha256 {digest}`."
-        raise ConfigError("OwnPromptsUnfit", detail="its digest is not prompts.sha256", todo=todo)
+        raise _unfit("its digest is not prompts.sha256", todo=todo)
     for name, text in texts.items():
         if len(text) > MAX_BYTES or not text.strip():
-            raise ConfigError(
-                "OwnPromptsUnfit", detail=f"{name} is empty or longer than 1 MiB", todo="Correct the text."
-            )
+            raise _unfit(f"{name} is empty or longer than 1 MiB")
         if name.endswith(".user.txt") and text.count(POST) != 1:
-            detail = f"{name} has {text.count(POST)} places {POST} and must have one"
-            raise ConfigError("OwnPromptsUnfit", detail=detail, todo="Correct the text.")
+            raise _unfit(f"{name} has {text.count(POST)} places {POST} and must have one")
     return OwnPrompts(digest, texts)
+
+
+def _unfit(detail: str, *, todo: str = "Correct the text.") -> ConfigError:
+    return ConfigError("OwnPromptsUnfit", detail=detail, todo=todo)
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:

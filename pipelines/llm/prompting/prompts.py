@@ -85,17 +85,13 @@ class Prompt:
         Reserved tokens and delimiters are removed from post and examples; placeholders in them are not expanded.
         """
         marks = (delimiter, *self.delimiters)
-        parts: Parts = []
-        for piece in PLACEHOLDER.split(self.template):
-            if piece == "{{ examples }}":
-                parts += self._shown(marks)
-            elif piece == "{{ delimiter }}":
-                parts.append(delimiter)
-            elif piece == "{{ post }}":
-                parts += [clean(post.text, delimiters=marks), *post.images]
-            else:
-                parts.append(piece)
-        return self.system, _joined(parts)
+        filled: dict[str, Parts] = {
+            "{{ examples }}": self._shown(marks),
+            "{{ delimiter }}": [delimiter],
+            "{{ post }}": [clean(post.text, delimiters=marks), *post.images],
+        }
+        pieces = PLACEHOLDER.split(self.template)
+        return self.system, _joined([part for piece in pieces for part in filled.get(piece, [piece])])
 
     def _shown(self, marks: Sequence[str]) -> Parts:
         parts: Parts = []
@@ -226,17 +222,15 @@ def learnt_of(categories: Sequence[Category], *, training: bool) -> tuple[str, .
 
 def _schema(categories: Sequence[Category]) -> dict[str, Any]:
     """Return the JSON schema of an answer, without keywords that strict modes reject; duplicates are removed later."""
+    labels = {category.key: {"type": "string", "enum": list(category.names)} for category in categories}
+    many = {category.key for category in categories if category.kind != "single"}
+    return schema_of({key: {"type": "array", "items": form} if key in many else form for key, form in labels.items()})
 
-    def one(category: Category) -> dict[str, Any]:
-        label = {"type": "string", "enum": list(category.names)}
-        return label if category.kind == "single" else {"type": "array", "items": label}
 
-    return {
-        "type": "object",
-        "properties": {category.key: one(category) for category in categories},
-        "required": [category.key for category in categories],
-        "additionalProperties": False,
-    }
+def schema_of(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object that has all of these properties and no other."""
+    required = list(properties)
+    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
 
 
 def _of_the_task(example: PromptExample, *, categories: Sequence[Category]) -> PromptExample:
@@ -252,13 +246,11 @@ def _of_the_task(example: PromptExample, *, categories: Sequence[Category]) -> P
 
 def _answer(labels: Mapping[str, tuple[str, ...]], *, schema: Mapping[str, Any]) -> str:
     """Return the answer that a model should give, labels in the scheme's order."""
-
-    def value(key: str, form: Mapping[str, Any]) -> str | list[str]:
-        if form["type"] == "string":
-            return labels[key][0]
-        return [name for name in form["items"]["enum"] if name in labels[key]]
-
-    return json.dumps({key: value(key, form) for key, form in schema["properties"].items()}, ensure_ascii=False)
+    answer: dict[str, str | list[str]] = {}
+    for key, form in schema["properties"].items():
+        one = form["type"] == "string"
+        answer[key] = labels[key][0] if one else [name for name in form["items"]["enum"] if name in labels[key]]
+    return json.dumps(answer, ensure_ascii=False)
 
 
 def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:

@@ -18,9 +18,8 @@ from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
 from pipelines.core.config.models import PromptedModel, WithRationales
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceNotApproved
-from pipelines.llm.addresses import ADDRESSES
+from pipelines.llm.addresses import ADDRESSES, NO_KEY
 from pipelines.llm.capabilities import deprecated
-from pipelines.llm.client import NO_KEY
 from pipelines.llm.retirements import retirement
 from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning

@@ -46,8 +46,8 @@ def run(
 
     Returns:
         ``steps`` (their names); ``estimates``: step -> name of a labeller, model or system -> the sums of
-        :func:`pipelines.llm.costs.estimate`; ``leaves``: for each provider, ``provider``, ``to`` (its host), the
-        requests, texts and pictures that it would receive, and its ``consent``; the sums ``usd_expected`` and
+        :meth:`pipelines.label.remote.Remote.estimate`; ``leaves``: for each provider, ``provider``, ``to`` (its host),
+        the requests, texts and pictures that it would receive, and its ``consent``; the sums ``usd_expected`` and
         ``usd_at_most``, ``budget_usd``, ``spent_usd``, and ``jobs`` of the step ``votes`` (see
         :func:`pipelines.label.votes.planned`).
     """
