@@ -35,7 +35,8 @@ class ReadAnswers:
     ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.store.seal.write_rows`: one for
     each answered category, or, for a skipped or unfit item, one for each category without labels. Only the first row of
     an answer has the note and the seconds, so that sums are correct. ``problems`` counts faults by pseudonym and by
-    name (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
+    name: categories for ``outside_scheme`` and ``against_rules``, items for ``unanswered``, ``answered_twice``,
+    ``incomplete``, ``not_assigned`` and ``other_account``.
     ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
     not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
     """
@@ -188,20 +189,14 @@ def _rows(
     rows: list[dict[str, object]] = []
     outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
     noted = [AMBIGUOUS] if answer.ambiguous else []
+    shared = {name: assignment[name] for name in ("record_id", "image", "annotator", "batch")}
+    shared |= {"round": manifest.round, "guideline": manifest.guideline, "answered": answer.answered.astimezone(UTC)}
     for key in [*scheme.categories, *noted]:
         if outcome == ANSWERED and key not in labels and key != AMBIGUOUS:
             continue
-        rows.append(
-            {
-                **{name: assignment[name] for name in ("record_id", "image", "annotator", "batch")},
-                "category": key,
-                "round": manifest.round,
-                "guideline": manifest.guideline,
-                "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome,
-                "labels": sorted(labels[key]) if key in labels and outcome == ANSWERED else None,
-                "seconds": None if rows else answer.seconds,
-                "answered": answer.answered.astimezone(UTC),
-                "note": None if rows else answer.note.strip() or None,
-            }
-        )
+        row = shared | {"category": key, "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome}
+        row["labels"] = sorted(labels[key]) if key in labels and outcome == ANSWERED else None
+        rows.append(row | {"seconds": None, "note": None})
+    if rows:
+        rows[0] |= {"seconds": answer.seconds, "note": answer.note.strip() or None}
     return rows

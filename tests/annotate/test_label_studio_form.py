@@ -19,11 +19,9 @@ VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for 
 FORMS = {
     "hostile": contract.form(),
     "third": contract.adjudication(),
-    **{
-        name: build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
-        for name, content in (("figsim", "images"), ("cradle", "texts"))
-    },
 }
+for name, content in (("figsim", "images"), ("cradle", "texts")):
+    FORMS[name] = build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
 
 
 def _tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
@@ -92,11 +90,8 @@ def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:
     assert not any(tag == "img" for tag, _ in tags)
     style = ET.fromstring(config(FORMS["figsim"])).findtext("Style") or ""
     assert ".crisis-veil input:checked ~ .crisis-picture { filter: none !important; }" in style
-
-
-def test_two_tasks_with_the_same_picture_differ_so_that_the_blur_comes_back() -> None:
     same = [AnnotationTask(("m0", n), n, image=contract.picture(), media_type="image/png") for n in range(2)]
-    assert len({shown(task)[CONTENT] for task in same}) == 2
+    assert len({shown(task)[CONTENT] for task in same}) == 2, "so that the blur comes back"
 
 
 def test_a_hostile_post_is_shown_unchanged() -> None:
@@ -120,8 +115,5 @@ def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
     assert text.startswith("To decide: severity, related")
     assert text.index("A") < text.index("None") < text.index("B") < text.index("Suicide death")
     assert "<b>" in text
-
-
-def test_an_unanswered_case_has_no_sides_and_is_still_a_case() -> None:
     data = shown(AnnotationTask(("m0", 0), 0, text={"body": "x"}, disputed=("severity",)))
-    assert "severity" in _words(data[SIDES])
+    assert "severity" in _words(data[SIDES]), "an unanswered case has no sides and is still a case"

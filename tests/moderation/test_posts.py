@@ -11,6 +11,7 @@ import pytest
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.moderation import moderation, systems
+from pipelines.moderation.wires import Wire
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
 from pipelines.store.vault.vault import Vault
@@ -28,7 +29,7 @@ def test_posts_with_gold_are_audited_by_label(
     monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
     monkeypatch.setenv("CORPUS_OPENAI_URL", f"{vendors.server.address}/openai/v1")
     monkeypatch.setenv("CORPUS_GUARD_URL", f"{vendors.server.address}/guard/v1")
-    monkeypatch.setattr(systems, "MOST_CHARACTERS", 120)
+    monkeypatch.setattr(Wire, "characters", 120)
     params = load(small.REPO, profile="sandbox")
     section = params.moderation.model_copy(update={"systems": {"posts": ("openai", "llama-guard-3")}, "items": None})
     params = params.model_copy(update={"moderation": section})

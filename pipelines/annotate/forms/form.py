@@ -112,7 +112,7 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
 
 
 def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | None:
-    """Return which problem (a name in ``backend.PROBLEMS``) makes an answer invalid, or ``None`` if it is valid."""
+    """Return which problem makes an answer invalid, or ``None`` if it is valid."""
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None
