@@ -11,7 +11,6 @@ rounds; CRADLE's Table 10: rounds 1 to 3). The figures of rounds with one annota
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -226,11 +225,10 @@ class Measurement:
         by_label: dict[str, c.Floats] = {}
         if labels or multi:
             by_label = {name: c.by_label(sets, statistic=name, weights=weights) for name in ("kappa", "ac1")}
-        values = (
-            _multi(sets, by_label=by_label, weights=weights)
-            if multi
-            else _single(sets, category=category, weights=weights)
-        )
+        if multi:
+            values = _multi(sets, by_label=by_label, weights=weights)
+        else:
+            values = _single(sets, category=category, weights=weights)
         plain: Json = {name: self._plain(array, name=name) for name, array in values.items()}
         plain |= {"items": len(places), "groups": len(drawn), "annotators": len(raters), "left_out": answers.left_out()}
         plain["distance"] = "masi" if multi else "ordinal" if category.ordinal else "nominal"
@@ -311,9 +309,9 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
         for panel, category in zip(panels, shown, strict=True):
             _panel(panel, points=points, category=category)
         # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
-        lows = [_bound(batch[key]["alpha"], key="low") for _, batch in points for key in shown]
+        lows = [low for key in shown for low in _alphas(points, category=key)[1]]
         panels[0].set_yticks([n / 5 for n in range(-5, 6)])
-        panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
+        panels[0].set_ylim(float(np.nanmin([0.0, *lows])) - 0.05, 1.05)
         if points:
             panels[-1].set_xticks(range(len(points)), [name for name, _ in points], rotation=45, ha="right")
             panels[-1].set_xlabel("round, batch (in the order of annotation)")
@@ -339,17 +337,15 @@ def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
-    alphas = [batch[category]["alpha"] for _, batch in points]
-    xs = [x for x, alpha in enumerate(alphas) if alpha["value"] is not None]
-    lows, highs = ([_bound(alphas[x], key=key) for x in xs] for key in ("low", "high"))
+    values, lows, highs = _alphas(points, category=category)
+    xs = np.flatnonzero(~np.isnan(values))
     for end, word in c.READINGS:
         panel.axhline(end, color="#dddddd", linewidth=0.7, zorder=0)
         panel.text(1.005, end - 0.1, word, color=GREY, fontsize=7, va="center", transform=panel.get_yaxis_transform())
-    panel.vlines(xs, lows, highs, color=COLOUR, linewidth=1.4, alpha=0.6)
+    panel.vlines(xs, lows[xs], highs[xs], color=COLOUR, linewidth=1.4, alpha=0.6)
     # an undefined value breaks the line
-    values = [_bound(alpha, key="value") for alpha in alphas]
     panel.plot(range(len(values)), values, color=COLOUR, linewidth=1, marker="o", markersize=4.5)
-    for x in sorted(set(range(len(alphas))) - set(xs)):
+    for x in np.flatnonzero(np.isnan(values)):
         panel.text(x, 0.02, "undefined", color=GREY, fontsize=6, rotation=90, ha="center", va="bottom")
     panel.set_title(category, loc="left", fontsize=10)
     panel.set_xlim(-0.5, max(len(points), 1) - 0.5)
@@ -357,6 +353,8 @@ def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], cate
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _bound(figure: Mapping[str, Any], *, key: str) -> float:
-    value = figure["value"] if figure[key] is None else figure[key]
-    return math.nan if value is None else float(value)
+def _alphas(points: Sequence[tuple[str, Mapping[str, Any]]], *, category: str) -> c.Floats:
+    """Return value, low and high (3, batches) of each batch's alpha, NaN where it is undefined."""
+    alphas = [batch[category]["alpha"] for _, batch in points]
+    rows = [[alpha["value" if alpha[end] is None else end] for alpha in alphas] for end in ("value", "low", "high")]
+    return np.array(rows, dtype=np.float64).reshape(3, len(alphas))

@@ -7,7 +7,7 @@ total and never per person, so that skipping has no consequences for an annotato
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, cast
@@ -77,7 +77,9 @@ def read(
             skipped += answer.skipped
             labels, faults = check(answer, scheme=scheme)
             wrong += faults
-            rows.extend(_rows(answer, labels, assignment=asked[annotator][item], scheme=scheme, manifest=manifest))
+            place = {name: asked[annotator][item][name] for name in ("record_id", "image", "annotator", "batch")}
+            place |= {"round": manifest.round, "guideline": manifest.guideline}
+            rows.extend(_rows(answer, labels, shared=place, keys=scheme.categories))
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
         answered[annotator] = len(own)
@@ -179,24 +181,17 @@ def _own(
 
 
 def _rows(
-    answer: AnnotatorAnswer,
-    labels: Mapping[str, frozenset[str]],
-    *,
-    assignment: Row,
-    scheme: Scheme,
-    manifest: RoundManifest,
+    answer: AnnotatorAnswer, labels: Mapping[str, frozenset[str]], *, shared: Row, keys: Iterable[str]
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
     noted = [AMBIGUOUS] if answer.ambiguous else []
-    shared = {name: assignment[name] for name in ("record_id", "image", "annotator", "batch")}
-    shared |= {"round": manifest.round, "guideline": manifest.guideline, "answered": answer.answered.astimezone(UTC)}
-    for key in [*scheme.categories, *noted]:
+    for key in [*keys, *noted]:
         if outcome == ANSWERED and key not in labels and key != AMBIGUOUS:
             continue
-        row = shared | {"category": key, "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome}
+        row = {**shared, "category": key, "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome, "seconds": None}
         row["labels"] = sorted(labels[key]) if key in labels and outcome == ANSWERED else None
-        rows.append(row | {"seconds": None, "note": None})
+        rows.append(row | {"answered": answer.answered.astimezone(UTC), "note": None})
     if rows:
         rows[0] |= {"seconds": answer.seconds, "note": answer.note.strip() or None}
     return rows

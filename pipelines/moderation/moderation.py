@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
@@ -64,8 +63,7 @@ def planned(
     items = list(read(corpus, params=params, vault=vault, root=root).items.values())
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
-            system = System(name, params=params, settings=settings, answers=answers, vault=vault)
-            yield from system.plan(items)
+            yield from System(name, params=params, settings=settings, answers=answers, vault=vault).plan(items)
 
 
 def _judged(
@@ -75,8 +73,7 @@ def _judged(
     judged: dict[str, Judged] = {}
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
-            system = System(name, params=params, settings=settings, answers=answers, vault=vault)
-            judged[name] = system.judge(items, progress=reporter(name, total=system.wanted(items)))
+            judged[name] = System(name, params=params, settings=settings, answers=answers, vault=vault).judge(items)
     # after all systems, so that the answers of every system are kept if one fails
     for name, judgement in judged.items():
         check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)

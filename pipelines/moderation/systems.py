@@ -18,6 +18,7 @@ from typing import Any
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
@@ -175,22 +176,19 @@ class System:
         }
         self.channels = [Channel(name, wire=wire, part=part, **options) for wire, part in wires_of(self.spec)]
 
-    def judge(self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] = lambda _: None) -> Judged:
+    def judge(self, items: Sequence[AuditedItem]) -> Judged:
         """Return the system's verdict about each item; stored answers are used, and the others requested."""
         verdicts: list[list[Verdict]] = [[] for _ in items]
+        asked = [(channel, channel.fitting(items)) for channel in self.channels]
+        progress = reporter(self.name, total=sum(len(fitting) for _, fitting in asked))
         requests, cost = 0, 0.0
-        for channel in self.channels:
-            fitting = channel.fitting(items)
+        for channel, fitting in asked:
             tell = partial(_added, progress, requests)
             answered, paid = channel.verdicts([item for _, item in fitting], progress=tell)
             for (place, _), verdict in zip(fitting, answered, strict=True):
                 verdicts[place].append(verdict)
             requests, cost = requests + len(fitting), cost + paid
         return Judged([combined(each) for each in verdicts], requests, round(cost, 6))
-
-    def wanted(self, items: Sequence[AuditedItem]) -> int:
-        """Return the number of requests about the items, with or without a stored answer."""
-        return sum(len(channel.fitting(items)) for channel in self.channels)
 
     def plan(self, items: Sequence[AuditedItem]) -> Iterator[PlannedRequests]:
         """Yield what would be sent and cost, by kind of request."""

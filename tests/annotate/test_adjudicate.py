@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,13 +61,6 @@ def case(number: int, *sides: str) -> AdjudicationCase:
 
 def decide(answers: list[AnnotatorAnswer], *asked: AdjudicationCase, known: Any = (), scheme: Any = CRADLE) -> Decided:
     return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        opened.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
-        yield opened
 
 
 def test_only_what_two_differ_in_is_asked() -> None:
@@ -260,6 +252,7 @@ def test_only_disputed_categories_are_decided() -> None:
 
 
 def test_the_log_survives_its_table_and_its_rationales_are_sealed(tmp_path: Path, vault: Vault) -> None:
+    vault.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
     path, answers = tmp_path / "log.parquet", [answer(1, PAST, note="plainly readable"), answer(2, HARM)]
     asked = [case(1, PAST, HARM), case(2, PAST, HARM)]
     write_rows(decide(answers, *asked).rows, path, name="adjudications", vault=vault)

@@ -85,9 +85,7 @@ def test_a_corpus_without_rounds_or_pulls_has_no_figures_and_no_error(tmp_path: 
     assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
 
 
-def test_kappa_of_a_single_category_is_scikit_learns_with_an_interval_and_its_reading(
-    tmp_path: Path, params: Params
-) -> None:
+def test_kappa_is_scikit_learns_with_an_interval_and_its_reading(tmp_path: Path, params: Params) -> None:
     answers = drawn(60)
     put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(answers), category="severity"))
     told = agreement.run("memes", params=params, root=tmp_path)

@@ -102,9 +102,7 @@ def test_a_purge_leaves_no_file_and_no_folder_but_other_rounds(backend: Files, t
     assert list((tmp_path / "annotation").iterdir()) == []
 
 
-def test_accounts_times_and_seconds_come_through_and_a_label_outside_the_scheme_is_for_the_round_to_judge(
-    backend: Files,
-) -> None:
+def test_accounts_times_seconds_and_unknown_labels_come_through(backend: Files) -> None:
     rows = ["item,kind,answered,seconds,by", "r001/0,Sarcasm?,2026-01-31T12:00:00Z,,"]
     rows.append("r000/0,Irony/sarcasm|Pun/Double meaning,2026-01-31T13:00:00+01:00,2.5,ann")
     # a spreadsheet's byte order mark and line ends are no fault
@@ -150,7 +148,7 @@ def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Fil
         (b"item,kind,other\n", 1, "header"),
         (b"item,kind,kind\n", 1, "header"),
         (b"", 1, "header"),
-        (b"item,kind,answered\nr000/0,None\n", 2, "2 cells under 3"),
+        (b"item,kind,answered\nr000/0,None\n", 2, "not 3 cells"),
         (b"item,kind,answered\nr000/0,None,\n", 2, "zone"),
         (b'item,note,answered\nr000/0,"one\ntwo",2026-01-31T12:00Z\nr001/0,x,\n', 4, "zone"),
         (b"item,kind,answered\nr000/0,\xff,2026-01-31T12:00Z\n", 2, "UTF-8"),
@@ -205,7 +203,7 @@ def test_a_taken_down_record_leaves_even_where_a_quote_is_never_closed(backend: 
     assert "of the one" not in left and "r001/0,None,kept" in left
 
 
-def test_pictures_come_before_the_list_so_that_a_kill_between_is_mended(
+def test_pictures_come_before_the_list_so_a_kill_between_is_mended(
     backend: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend.prepare(QUEUE, form=contract.form(content="images"))

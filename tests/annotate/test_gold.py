@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -106,12 +106,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as vault:
-        vault.admit([(r, f"t3_{r}") for r in [*ITEMS, OUTSIDE]], corpus="posts", month="2023-01", now=NOW)
-        made = World(tmp_path, vault)
-        made.sample([(record, 0) for record in ITEMS])
-        yield made
+def world(tmp_path: Path, vault: Vault) -> World:
+    vault.admit([(r, f"t3_{r}") for r in [*ITEMS, OUTSIDE]], corpus="posts", month="2023-01", now=NOW)
+    made = World(tmp_path, vault)
+    made.sample([(record, 0) for record in ITEMS])
+    return made
 
 
 def closed(*, go_on: bool) -> dict[str, Any]:

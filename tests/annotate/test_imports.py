@@ -127,9 +127,7 @@ def alter(path: Path, *, line: int, column: str, value: str) -> None:
         csv.writer(file).writerows(rows)
 
 
-def test_figsims_counts_are_those_of_table_8_and_stages_read_its_committed_labels_and_splits(
-    run, tmp_path, params, settings, vault
-):
+def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, tmp_path, params, settings, vault):
     report = run.figsim(tmp_path)
     assert (report["rows"], report["items"], report["reddit"], report["bad"]) == (1049, 1049, 1049, {})
     assert (report["differences"], report["matches"], len(report["table"])) == ([], True, 3 * 22)

@@ -114,9 +114,7 @@ def _tables(path: Path) -> dict[str, Any]:
         }
 
 
-def test_without_a_server_or_the_key_of_an_outside_one_the_backend_is_unavailable(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_server_or_its_key_it_is_unavailable(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("BackendUnavailable", match="does not run"):
         address(settings)
     with refused("BackendUnavailable", match="does not run"):

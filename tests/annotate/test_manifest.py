@@ -63,7 +63,7 @@ def test_one_moment_is_written_in_one_way(tmp_path: Path) -> None:
         ({"decision": {"go_on": True, "reason": "We felt SECRET", "at": "2025-03-01T09:30:00Z"}}, "reason"),
     ],
 )
-def test_a_manifest_that_does_not_hold_together_is_named_without_its_values(
+def test_an_inconsistent_manifest_is_named_without_its_values(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
     with refused("BadManifest", match=said) as caught:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,8 @@ Tasks = Callable[..., list[AnnotationTask]]
 
 
 @pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(64)) as opened:
-        small_corpus.admit(opened, {r: f"t3_{r[0]}" for r in (A, B, C)}, corpus="memes", month="2022-11")
-        yield opened
-
-
-@pytest.fixture
 def tasks(tmp_path: Path, vault: Vault) -> Tasks:
+    small_corpus.admit(vault, {r: f"t3_{r[0]}" for r in (A, B, C)}, corpus="memes", month="2022-11")
     given = {"corpus": "memes", "vault": vault}
     first = [{"record_id": A, "image": i, "bytes": image} for i, image in enumerate((PNG, JPEG))]
     small_corpus.write_images(tmp_path, [first], month="2022-11", **given)

@@ -466,9 +466,7 @@ def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: p
         lab.do(rounds.open_round)
 
 
-def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_guideline_reads_no_answer(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.opened(ONE)
     before = lab.head()
     with monkeypatch.context() as later:

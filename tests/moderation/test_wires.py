@@ -57,9 +57,7 @@ def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, part
     assert verdict.score == max(scores.self_harm, scores.self_harm_intent, scores.self_harm_instructions)
 
 
-def test_azure_analyses_text_and_picture_with_its_own_header_and_charges_by_record_and_picture(
-    vendors: VendorHost,
-) -> None:
+def test_azure_analyses_and_charges_for_text_and_picture_apart(vendors: VendorHost) -> None:
     assert TEXT.size(["x" * 2_500]).read == 3
     assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
     assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)

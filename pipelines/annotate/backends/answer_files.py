@@ -79,33 +79,24 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
 
 
 def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
-    rows = _csv_rows(path)
-    _, header = next(rows, (1, []))
-    if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
-        known = ", ".join(["item", *keys, *_FIELDS])
-        raise _AnswerFault(f"the header must have `item` and only columns of {known}, each once", line=1)
-    for line, cells in rows:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise _AnswerFault(f"{len(cells)} cells under {len(header)} columns", line=line)
-        row = dict(zip(header, cells, strict=True))
-        values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
-        yield line, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise _AnswerFault("the line is not UTF-8", line=line) from None
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        for row in reader:
-            yield reader.line_num, row
+        header = rows.fieldnames or []
+        if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
+            known = ", ".join(["item", *keys, *_FIELDS])
+            raise _AnswerFault(f"the header must have `item` and only columns of {known}, each once", line=1)
+        for row in rows:
+            if None in row or None in row.values():
+                raise _AnswerFault(f"the row has not {len(header)} cells", line=rows.line_num)
+            values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
+            yield rows.line_num, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
     except csv.Error:
-        raise _AnswerFault("the file is not valid CSV", line=reader.line_num) from None
+        raise _AnswerFault("the file is not valid CSV", line=rows.reader.line_num) from None
 
 
 def _moment(value: object) -> datetime:

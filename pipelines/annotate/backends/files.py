@@ -146,15 +146,10 @@ def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
         name = f"images/{_UNSAFE.sub('-', task.item[0])}-{task.item[1]}.{suffix}"
         _write(folder / name, task.image)
-    return {
-        "item": name_of(task.item),
-        "position": task.position,
-        "text": dict(task.text),
-        "image": name,
-        "media_type": task.media_type,
-        "sides": [{category: list(labels) for category, labels in side.items()} for side in task.sides],
-        "disputed": list(task.disputed),
-    }
+    shown = {"text": dict(task.text), "image": name, "media_type": task.media_type}
+    sides = [{category: list(labels) for category, labels in side.items()} for side in task.sides]
+    place = {"item": name_of(task.item), "position": task.position}
+    return {**place, **shown, "sides": sides, "disputed": list(task.disputed)}
 
 
 def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:

@@ -50,7 +50,7 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
     """Start the embedded Label Studio if it does not run, wait until it responds, and return its process."""
     note, log = _note(settings), _log(settings)
     if (process := running(note)) is None:
-        program = _program(settings, name="label-studio", log=log)
+        program = _program(settings, name="label-studio")
         if free_port(port) != port:  # Label Studio would silently take the next one
             raise ServiceFailed(name=NAME, detail=f"port {port} is taken", log=log)
         for folder in (settings.label_studio, note.parent, log.parent):
@@ -88,7 +88,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
 
 def _run(settings: Settings, action: str, *, database: Path | None = None, **options: Any) -> Any:
     """Run the script in Label Studio's own interpreter, which imports Django's settings from its own layout."""
-    program = _program(settings, name="python", log=_log(settings))
+    program = _program(settings, name="python")
     variables = environment(settings) | ({"DATABASE_NAME": str(database)} if database else {})
     # -P keeps our modules off its path
     argv = [str(program), "-P", str(SCRIPT), action]
@@ -170,10 +170,10 @@ def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
     return {name: Account(password=password, **made[name]) for name, password in asked.items()}
 
 
-def _program(settings: Settings, *, name: str, log: Path) -> Path:
+def _program(settings: Settings, *, name: str) -> Path:
     program = settings.label_studio_env / "bin" / name
     if not program.exists():
-        raise ServiceFailed("EnvironmentMissing", name=NAME, detail=str(program), log=log)
+        raise ServiceFailed("EnvironmentMissing", name=NAME, detail=str(program), log=_log(settings))
     return program
 
 

@@ -223,18 +223,9 @@ def _decisions(
 def _row(
     answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, manifest: RoundManifest
 ) -> dict[str, object]:
-    return {
-        "record_id": answer.item[0],
-        "image": answer.item[1],
-        "category": key,
-        "decided": answer.answered.astimezone(UTC),
-        "round": manifest.round,
-        "guideline": manifest.guideline,
-        "adjudicator": manifest.adjudicator,
-        "labels": sorted(labels),
-        "sides": sides,
-        "rationale": answer.note.strip(),
-    }
+    row = {"record_id": answer.item[0], "image": answer.item[1], "category": key, "labels": sorted(labels)}
+    row |= {"decided": answer.answered.astimezone(UTC), "rationale": answer.note.strip(), "sides": sides}
+    return row | {name: getattr(manifest, name) for name in ("round", "guideline", "adjudicator")}
 
 
 def _when(row: Row) -> datetime:
