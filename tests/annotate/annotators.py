@@ -61,16 +61,10 @@ def annotate(
     habits: Habits = Habits(),
     limit: int | None = None,
 ) -> dict[str, int]:
-    """Answer the open tasks of the queue in order and return the counts.
+    """Answer the open tasks of the queue in order, at most ``limit``; return how many were answered, wrong, skipped ...
 
-    Args:
-        truth: the labels of each item and category; an empty set is answered with the category's none label.
-        errors: the share of answers, 0 to 1, that differ from the truth in one category.
-        seed: determines, with the account and the item, which answers differ and how.
-        limit: the maximum number of items in this session.
-
-    Returns:
-        ``answered``, ``wrong``, ``skipped``, ``twice``, ``outside``.
+    ``truth`` has the labels of each item and category. ``errors`` is the share of answers that differ from it in one
+    category; ``seed`` determines, with the account and the item, which do and how.
     """
     done: Counter[str] = Counter(answered=0, wrong=0, skipped=0, twice=0, outside=0)
     with log_in(url, email=email, password=password) as client:

@@ -68,6 +68,9 @@ def test_only_what_two_differ_in_is_asked() -> None:
     found = open_cases(rows, assigned(1, 2, 3))
     assert [(c.item, c.categories) for c in found] == [((record(2), 0), ("labels",))]
     assert sorted(s["labels"] for s in found[0].sides) == [(HARM,), (HARM, PAST)]
+    rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
+    [three] = open_cases(rows, assigned(1, to=(A, B, C, D)))
+    assert sorted(s["labels"] for s in three.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)], "three against one"
 
 
 def test_what_is_unanswered_is_a_case_with_the_existing_sides() -> None:
@@ -80,12 +83,6 @@ def test_what_is_unanswered_is_a_case_with_the_existing_sides() -> None:
     rows = [row(n, who, outcome="unfit") for n, who in ((1, A), (1, B), (2, A))] + [row(2, B, HARM)]
     [found_unfit] = open_cases(rows, assigned(1, 2))
     assert (found_unfit.item[0], found_unfit.sides) == (record(2), ({"labels": (HARM,)},))
-
-
-def test_three_against_one_is_a_disagreement() -> None:
-    rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
-    (found,) = open_cases(rows, assigned(1, to=(A, B, C, D)))
-    assert sorted(s["labels"] for s in found.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)]
 
 
 def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
@@ -155,9 +152,7 @@ def test_a_review_takes_in_what_annotators_marked_with_the_votes_that_exist() ->
         record(1): [(PAST,), (HARM,)],
         record(3): [(HARM,)],
     }, "2 is not marked, and 4 is in no split under review"
-
-
-def test_gold_has_no_fixed_side_in_a_review() -> None:
+    # gold has no fixed side
     numbers = range(1, 200)
     found, _ = reviewed(numbers, {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")})
     assert 70 < sum(sides[0] == (HARM,) for sides in found.values()) < 130

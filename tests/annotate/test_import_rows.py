@@ -156,7 +156,9 @@ def test_flags_and_times_say_one_thing_or_nothing():
     assert [moment_of(v) for v in ("yesterday", "0001-01-01T00:00:00+14:00", "1999-01-01", "", None)] == [None] * 5
 
 
-def test_every_format_gives_the_same_entries(tmp_path):
+def test_every_format_gives_the_same_entries_and_a_duplicate_column_is_ambiguous(tmp_path):
+    twice = table(tmp_path / "twice.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
+    assert "labels" not in read_file(twice, usual="csv").columns
     rows = [{"Title": "A", "Text": f"Some words {i}", "labels": ["rape_past", "selfharm_past"]} for i in range(3)]
     (tmp_path / "dev.json").write_text(json.dumps(rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dev.parquet")
@@ -196,15 +198,12 @@ def test_rows_of_one_item_are_one_entry_or_none(tmp_path):
     assert [e.parts for e in found.entries] == [{"train_consensus", "train_unanimous"}]
     assert found.repeated == 1
     assert found.bad == {"conflict": [("train.jsonl", 2), ("train_unanimous.jsonl", 2)]}
+    both = ["selfharm_past", "selfharm_ongoing"]
+    broken = gathered(lines(tmp_path / "dev.jsonl", {"text": "Some words", "labels": both}), by=CRADLE)
+    assert broken.rules == {"ongoing_before_past": 1}, "rules that people may break change nothing"
+    assert broken.entries[0].answers == {"labels": frozenset(both)}
     leak = lines(tmp_path / "test.jsonl", same)
     assert gathered(consensus, leak, by=CRADLE).bad == {"conflict": [("test.jsonl", 1), ("train.jsonl", 1)]}
-
-
-def test_rules_that_people_may_break_are_counted_and_change_nothing(tmp_path):
-    both = ["selfharm_past", "selfharm_ongoing"]
-    found = gathered(lines(tmp_path / "dev.jsonl", {"text": "Some words", "labels": both}), by=CRADLE)
-    assert found.rules == {"ongoing_before_past": 1}
-    assert found.entries[0].answers == {"labels": frozenset(both)}
 
 
 def test_a_column_of_a_category_serves_where_there_are_no_flags(tmp_path):
@@ -286,11 +285,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(UnreadableFile, match=name):
         read_file(tmp_path / name, usual="csv")
-
-
-def test_a_duplicate_column_is_ambiguous(tmp_path):
-    path = table(tmp_path / "dev.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
-    assert "labels" not in read_file(path, usual="csv").columns
 
 
 def test_cradles_published_layout_is_read(tmp_path):

@@ -40,21 +40,16 @@ def _words(text: str) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_the_warning_and_the_contacts_stand_above_all_else(form: Form) -> None:
+def test_the_warning_stands_above_all_else_and_words_are_shown_unchanged(form: Form) -> None:
     shown_first = ET.fromstring(config(form)).find("HyperText")
     assert shown_first is not None
     text = _words(shown_first.attrib["value"])
-    assert form.warning in text
-    assert all(contact in text for contact in form.contacts)
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_no_words_of_a_form_are_taken_for_a_variable(form: Form) -> None:
+    assert form.warning in text and all(contact in text for contact in form.contacts)
+    (markdown,) = ET.fromstring(config(form)).findall(".//Collapse/Panel//Markdown")
+    assert html.unescape(markdown.attrib["value"]) == form.guideline, "folded away and complete"
     own = {f"${CONTENT}", f"${SIDES}"}
-    values = [
-        v for e in ET.fromstring(config(form)).iter() for k, v in e.attrib.items() if k != "alias" and v not in own
-    ]
-    assert not [value for value in values if VARIABLE.search(value)]
+    values = [v for e in ET.fromstring(config(form)).iter() for k, v in e.attrib.items() if k != "alias"]
+    assert not [v for v in values if v not in own and VARIABLE.search(v)], "no words are taken for a variable"
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -71,12 +66,6 @@ def test_every_question_is_there_with_its_labels_and_what_they_mean(form: Form) 
         )
     (note,) = root.iter("TextArea")
     assert (note.attrib["name"], note.attrib["required"]) == (NOTE, "true" if form.note_required else "false")
-
-
-def test_the_guideline_is_folded_away_and_complete() -> None:
-    form = FORMS["figsim"]
-    (markdown,) = ET.fromstring(config(form)).findall(".//Collapse/Panel//Markdown")
-    assert html.unescape(markdown.attrib["value"]) == form.guideline
 
 
 def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:

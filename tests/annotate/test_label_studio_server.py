@@ -62,19 +62,23 @@ def test_a_taken_port_is_no_other_port(settings: Settings) -> None:
             start(settings, port=other.getsockname()[1])
 
 
-def test_a_server_that_ends_is_reported_with_its_log(settings: Settings) -> None:
-    _programs(settings, server="echo broken >&2; exit 3")
-    with pytest.raises(ServiceFailed, match="its process ended"):
+@pytest.mark.parametrize(
+    ("programs", "said", "logged"),
+    [
+        ({"server": "echo broken >&2; exit 3"}, "its process ended", "broken"),
+        (
+            {"server": "exit 0", "tables": 'echo no tables >&2; touch "$DATABASE_NAME"; exit 1'},
+            "tables could not be created",
+            "no tables",
+        ),
+    ],
+)
+def test_what_fails_is_reported_with_its_log(settings: Settings, programs: Any, said: str, logged: str) -> None:
+    _programs(settings, **programs)
+    with pytest.raises(ServiceFailed, match=said):
         start(settings, port=free_port())
-    assert "broken" in (settings.home / "logs" / "label-studio.log").read_text()
-
-
-def test_tables_that_cannot_be_created_are_reported_and_none_are_left(settings: Settings) -> None:
-    _programs(settings, server="exit 0", tables='echo no tables >&2; touch "$DATABASE_NAME"; exit 1')
-    with pytest.raises(ServiceFailed, match="tables could not be created"):
-        start(settings, port=free_port())
-    assert "no tables" in (settings.home / "logs" / "label-studio.log").read_text()
-    assert not (settings.label_studio / DATABASE).exists()
+    assert logged in (settings.home / "logs" / "label-studio.log").read_text()
+    assert (settings.label_studio / DATABASE).exists() == ("tables" not in programs), "no half of the tables is left"
 
 
 @pytest.mark.faults
