@@ -11,8 +11,7 @@ rounds; CRADLE's Table 10: rounds 1 to 3). The figures of rounds with one annota
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,8 +44,6 @@ INTERVAL = {"method": "percentile bootstrap", "unit": "near-duplicate group"}
 FILE = "agreement.png"
 COLOUR, GREY = "#0072B2", "#8a8a8a"  # blue of Okabe and Ito's palette for colour-blind readers
 INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
-# Why an item has fewer than two answers to compare, the more serious reasons first.
-LEFT_OUT = ("outside_scheme", "skipped", "single")
 
 
 @dataclass
@@ -68,10 +65,9 @@ class OverlapAnswers:
     def left_out(self) -> dict[str, int]:
         """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``)."""
         less = (self.chosen.keys() | self.skipped | self.outside) - set(self.doubles())
-        reasons = [
-            "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
-        ]
-        return {reason: Counter(reasons)[reason] for reason in LEFT_OUT}
+        outside, skipped = less & self.outside, (less & self.skipped) - self.outside
+        left = len(less) - len(outside) - len(skipped)
+        return {"outside_scheme": len(outside), "skipped": len(skipped), "single": left}
 
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
@@ -118,19 +114,15 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
         if path.exists():
             rounds.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
     schemes = {m.round: load(m.scheme, root=root) for m, _ in rounds if m.scheme != scheme.name}
-    metrics = measure(rounds, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
+    clusters = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
+    groups = {}
+    if clusters.exists():  # else the stage `dedupe` has not run
+        table = tables.read(clusters, name="clusters", columns=["record_id", "image", "cluster"])
+        groups = dict(zip(tables.items_of(table), table["cluster"].to_pylist(), strict=True))
+    metrics = measure(rounds, scheme=scheme, settings=params.agreement, groups=groups, schemes=schemes)
     draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
     write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
     return summary(metrics)
-
-
-def groups_of(root: Path, corpus: str) -> dict[Item, str]:
-    """Return the near-duplicate cluster of each clustered item from the stage ``dedupe``; empty if it has not run."""
-    path = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
-    if not path.exists():
-        return {}
-    clusters = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
-    return dict(zip(tables.items_of(clusters), clusters["cluster"].to_pylist(), strict=True))
 
 
 def measure(
@@ -152,26 +144,20 @@ def measure(
     ``word``, the term of Landis and Koch's scale. A figure that is undefined in some resamples also has ``defined``,
     the share of resamples in which it has a value.
     """
-    known = groups or {}
+    scope = Measurement(settings, groups or {}).scope
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
     published: list[str] = []
     for manifest, table in rounds:
-        rows = list(table)
-        batches = sorted({row["batch"] for row in rows})
-        parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
-        own = (schemes or {}).get(manifest.round, scheme)
-        scope = _scope(rows, scheme=own, settings=settings, groups=known)
+        rows, own = list(table), (schemes or {}).get(manifest.round, scheme)
+        batches = {b: [row for row in rows if row["batch"] == b] for b in sorted({row["batch"] for row in rows})}
         described[manifest.round] = {
-            **scope,
+            **scope(rows, scheme=own),
             "order": len(described),
             "opened": manifest.opened.date().isoformat(),
             "phase": manifest.phase,
             "agreement": manifest.agreement,
-            "batches": {
-                str(b): _scope(part, scheme=own, settings=settings, groups=known, labels=False)
-                for b, part in parts.items()
-            },
+            "batches": {str(b): scope(part, scheme=own, labels=False) for b, part in batches.items()},
         }
         if own is not scheme:
             described[manifest.round]["scheme"] = own.name
@@ -180,7 +166,7 @@ def measure(
             pooled += rows
     if not described:
         return {"rounds": {}}
-    overall = {**_scope(pooled, scheme=scheme, settings=settings, groups=known), "rounds": published}
+    overall = {**scope(pooled, scheme=scheme), "rounds": published}
     interval = {**INTERVAL, "confidence": settings.confidence, "resamples": settings.resamples}
     stated = {"scheme": scheme.name, "enough": settings.enough, "interval": interval}
     return {**stated, "rounds": described, "overall": overall}
@@ -201,82 +187,88 @@ def summary(metrics: Mapping[str, Any]) -> Json:
     return {"rounds": rounds, **({"overall": short(metrics["overall"])} if rounds else {})}
 
 
-def _scope(
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    scheme: Scheme,
-    settings: Agreement,
-    groups: Mapping[Item, str],
-    labels: bool = True,
-) -> Json:
-    answers = gather(rows, scheme=scheme)
-    categories = {
-        key: figures(answers[key], category=category, settings=settings, groups=groups, labels=labels)
-        for key, category in scheme.categories.items()
-    }
-    kappas = [f["kappa"]["value"] for f in categories.values()]
-    defined = [float(c.printed(value)) for value in kappas if isinstance(value, float)]
-    enough = all(value >= settings.enough for value in defined) if defined else None
-    return {"categories": categories, "sufficient": enough}
+@dataclass(frozen=True)
+class Measurement:
+    """The figures of answers by the parameters of the stage and the groups of near-duplicates."""
 
+    settings: Agreement
+    groups: Mapping[Item, str]
 
-def figures(
-    answers: OverlapAnswers, *, category: Category, settings: Agreement, groups: Mapping[Item, str], labels: bool = True
-) -> Json:
-    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
-    places = answers.doubles()
-    names = measured(category)
-    raters = sorted({annotator for place in places for annotator in answers.chosen[place]})
-    sets = np.full((len(places), len(raters), len(names)), c.MISSING, dtype=np.int64)
-    for i, place in enumerate(places):
-        for annotator, chosen in answers.chosen[place].items():
-            sets[i, raters.index(annotator)] = [name in chosen for name in names]
-    digest = hashlib.sha256(f"{settings.seed}/{category.key}".encode()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    clusters = [groups.get((record, image), record) for _, record, image in places]
-    drawn, of_item = np.unique(np.array(clusters, dtype=np.str_), return_inverse=True)
-    # whole groups are drawn, because near-duplicates get similar answers
-    weights = c.draws(len(drawn), resamples=settings.resamples, rng=rng)[:, of_item]
-    by_label: dict[str, c.Floats] = {}
-    if labels or category.kind == "multi":
-        by_label = {name: c.by_label(sets, statistic=name, weights=weights) for name in ("kappa", "ac1")}
-    if category.kind == "multi":
-        values = _multi(sets, by_label=by_label, weights=weights)
-    else:
-        values = _single(sets, category=category, weights=weights)
-    plain: Json = {name: _plain(array, name=name, settings=settings) for name, array in values.items()}
-    plain |= {"items": len(places), "groups": len(drawn), "annotators": len(raters), "left_out": answers.left_out()}
-    plain["distance"] = "masi" if category.kind == "multi" else "ordinal" if category.ordinal else "nominal"
-    if category.kind == "multi":
-        # labels that no annotator used are not part of the mean
-        plain["labels_used"] = {name: int((~np.isnan(array[0])).sum()) for name, array in by_label.items()}
-        plain["labels_offered"] = len(names)
-    if labels:
-        plain["labels"] = {
-            label: {
-                "items": int((sets[:, :, i] == 1).any(axis=1).sum()),
-                **{name: _plain(array[:, i], name=name, settings=settings) for name, array in by_label.items()},
-            }
-            for i, label in enumerate(names)
+    def scope(self, rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, labels: bool = True) -> Json:
+        """Return the figures of each category, and whether every defined kappa suffices."""
+        answers = gather(rows, scheme=scheme)
+        categories = {
+            key: self.figures(answers[key], category=category, labels=labels)
+            for key, category in scheme.categories.items()
         }
-    return plain
+        kappas = [f["kappa"]["value"] for f in categories.values()]
+        defined = [float(c.printed(value)) for value in kappas if isinstance(value, float)]
+        enough = all(value >= self.settings.enough for value in defined) if defined else None
+        return {"categories": categories, "sufficient": enough}
+
+    def figures(self, answers: OverlapAnswers, *, category: Category, labels: bool = True) -> Json:
+        """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
+        places = answers.doubles()
+        names = measured(category)
+        raters = sorted({annotator for place in places for annotator in answers.chosen[place]})
+        sets = np.full((len(places), len(raters), len(names)), c.MISSING, dtype=np.int64)
+        for i, place in enumerate(places):
+            for annotator, chosen in answers.chosen[place].items():
+                sets[i, raters.index(annotator)] = [name in chosen for name in names]
+        digest = hashlib.sha256(f"{self.settings.seed}/{category.key}".encode()).digest()
+        rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+        clusters = [self.groups.get((record, image), record) for _, record, image in places]
+        drawn, of_item = np.unique(np.array(clusters, dtype=np.str_), return_inverse=True)
+        # whole groups are drawn, because near-duplicates get similar answers
+        weights = c.draws(len(drawn), resamples=self.settings.resamples, rng=rng)[:, of_item]
+        multi = category.kind == "multi"
+        by_label: dict[str, c.Floats] = {}
+        if labels or multi:
+            by_label = {name: c.by_label(sets, statistic=name, weights=weights) for name in ("kappa", "ac1")}
+        if multi:
+            values = _multi(sets, by_label=by_label, weights=weights)
+        else:
+            values = _single(sets, category=category, weights=weights)
+        plain: Json = {name: self._plain(array, name=name) for name, array in values.items()}
+        plain |= {"items": len(places), "groups": len(drawn), "annotators": len(raters), "left_out": answers.left_out()}
+        plain["distance"] = "masi" if multi else "ordinal" if category.ordinal else "nominal"
+        if multi:
+            # labels that no annotator used are not part of the mean
+            plain["labels_used"] = {name: int((~np.isnan(array[0])).sum()) for name, array in by_label.items()}
+            plain["labels_offered"] = len(names)
+        if labels:
+            plain["labels"] = {
+                label: {
+                    "items": int((sets[:, :, i] == 1).any(axis=1).sum()),
+                    **{name: self._plain(array[:, i], name=name) for name, array in by_label.items()},
+                }
+                for i, label in enumerate(names)
+            }
+        return plain
+
+    def _plain(self, values: c.Floats, *, name: str) -> Json:
+        estimate = c.estimate(values, confidence=self.settings.confidence)
+        ends = {name: getattr(estimate, name) for name in ("value", "low", "high")}
+        plain: Json = {name: None if end is None else round(end, DIGITS) + 0.0 for name, end in ends.items()}
+        if name in READ and estimate.value is not None:
+            plain["word"] = c.landis_koch(estimate.value)
+        if estimate.value is not None and estimate.defined < 1:
+            plain["defined"] = round(estimate.defined, 3)
+        return plain
 
 
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
-    values = {
-        "observed": c.observed(codes, classes=size, weights=weights),
-        "kappa": c.kappa(codes, classes=size, weights=weights),
-        "ac1": c.ac1(codes, classes=size, weights=weights),
-    }
+    statistics = {"observed": c.observed, "kappa": c.kappa, "ac1": c.ac1}
+    values = {name: statistic(codes, classes=size, weights=weights) for name, statistic in statistics.items()}
     if not category.ordinal:
         return {**values, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
     # the task's classes define the order: FigSIM's attempt and death are one degree (SPEC 1.1)
     merge = category.task_merge
-    merged = [
-        next(iter(category.merge(frozenset({name}), merge=merge))) if merge else name for name in measured(category)
-    ]
+    merged = [*measured(category)]
+    if merge:
+        merged = [next(iter(category.merge(frozenset({name}), merge=merge))) for name in merged]
     degrees = list(dict.fromkeys(merged))
     ranks = np.array([degrees.index(name) for name in merged])
     ordered = np.where(codes == c.MISSING, c.MISSING, ranks[codes])
@@ -295,19 +287,6 @@ def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats
         "ac1": c.defined_mean(by_label["ac1"]),
         "alpha": c.alpha(codes, distance=c.masi(known), weights=weights),
     }
-
-
-def _plain(values: c.Floats, *, name: str, settings: Agreement) -> Json:
-    estimate = c.estimate(values, confidence=settings.confidence)
-    plain: Json = {
-        key: None if value is None else round(value, DIGITS) + 0.0
-        for key, value in (("value", estimate.value), ("low", estimate.low), ("high", estimate.high))
-    }
-    if name in READ and estimate.value is not None:
-        plain["word"] = c.landis_koch(estimate.value)
-    if estimate.value is not None and estimate.defined < 1:
-        plain["defined"] = round(estimate.defined, 3)
-    return plain
 
 
 def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
@@ -330,17 +309,16 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
         for panel, category in zip(panels, shown, strict=True):
             _panel(panel, points=points, category=category)
         # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
-        lows = [_bound(batch[key]["alpha"], key="low") for _, batch in points for key in shown]
+        lows = [low for key in shown for low in _alphas(points, category=key)[1]]
         panels[0].set_yticks([n / 5 for n in range(-5, 6)])
-        panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
+        panels[0].set_ylim(float(np.nanmin([0.0, *lows])) - 0.05, 1.05)
         if points:
             panels[-1].set_xticks(range(len(points)), [name for name, _ in points], rotation=45, ha="right")
             panels[-1].set_xlabel("round, batch (in the order of annotation)")
         else:
             panels[0].set_title("", loc="left")
-            panels[0].text(
-                0.5, 0.5, "no item has two answers yet", ha="center", color=GREY, transform=panels[0].transAxes
-            )
+            middle = {"ha": "center", "transform": panels[0].transAxes}
+            panels[0].text(0.5, 0.5, "no item has two answers yet", color=GREY, **middle)
         figure.supylabel("Krippendorff's α with bootstrap interval", fontsize=10)
         path.mkdir(parents=True, exist_ok=True)
         figure.savefig(path / FILE, dpi=110, metadata={"Software": None})
@@ -359,17 +337,15 @@ def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
-    alphas = [batch[category]["alpha"] for _, batch in points]
-    xs = [x for x, alpha in enumerate(alphas) if alpha["value"] is not None]
-    lows, highs = ([_bound(alphas[x], key=key) for x in xs] for key in ("low", "high"))
+    values, lows, highs = _alphas(points, category=category)
+    xs = np.flatnonzero(~np.isnan(values))
     for end, word in c.READINGS:
         panel.axhline(end, color="#dddddd", linewidth=0.7, zorder=0)
         panel.text(1.005, end - 0.1, word, color=GREY, fontsize=7, va="center", transform=panel.get_yaxis_transform())
-    panel.vlines(xs, lows, highs, color=COLOUR, linewidth=1.4, alpha=0.6)
+    panel.vlines(xs, lows[xs], highs[xs], color=COLOUR, linewidth=1.4, alpha=0.6)
     # an undefined value breaks the line
-    values = [_bound(alpha, key="value") for alpha in alphas]
     panel.plot(range(len(values)), values, color=COLOUR, linewidth=1, marker="o", markersize=4.5)
-    for x in sorted(set(range(len(alphas))) - set(xs)):
+    for x in np.flatnonzero(np.isnan(values)):
         panel.text(x, 0.02, "undefined", color=GREY, fontsize=6, rotation=90, ha="center", va="bottom")
     panel.set_title(category, loc="left", fontsize=10)
     panel.set_xlim(-0.5, max(len(points), 1) - 0.5)
@@ -377,6 +353,8 @@ def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], cate
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _bound(figure: Mapping[str, Any], *, key: str) -> float:
-    value = figure["value"] if figure[key] is None else figure[key]
-    return math.nan if value is None else float(value)
+def _alphas(points: Sequence[tuple[str, Mapping[str, Any]]], *, category: str) -> c.Floats:
+    """Return value, low and high (3, batches) of each batch's alpha, NaN where it is undefined."""
+    alphas = [batch[category]["alpha"] for _, batch in points]
+    rows = [[alpha["value" if alpha[end] is None else end] for alpha in alphas] for end in ("value", "low", "high")]
+    return np.array(rows, dtype=np.float64).reshape(3, len(alphas))

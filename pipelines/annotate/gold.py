@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -86,19 +86,20 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     """
     sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
-    sandbox = settings.sandbox
-    sources = _sources(corpus, params=params, sandbox=sandbox, sample=sample, scheme=scheme, vault=vault, root=root)
+    section, sources = params.gold[corpus], []
+    if section.truth and params.corpora[corpus].content == "images":
+        sources.append(GoldSource("truth", _memes(settings.sandbox, sample, vault=vault)))
+    elif section.truth:
+        asked = asked_of(corpus, sample, params=params, vault=vault, root=root)
+        sources.append(GoldSource("truth", _posts(settings.sandbox, asked, scheme=scheme, vault=vault)))
+    if section.published:
+        sources.append(GoldSource("published", _published(root / section.published, root=root)))
+    counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
+    sources += [_round(manifest, scheme=scheme, root=root) for manifest in counted]
     known, unfit = _merged(sources, sample=sample, scheme=scheme)
     rows = [
-        {
-            "record_id": item[0],
-            "image": item[1],
-            "category": key,
-            "labels": sorted(label.labels),
-            "how": label.how,
-            "round": label.round,
-        }
-        for (item, key), label in known.items()
+        {"record_id": record_id, "image": image, "category": key, **asdict(label), "labels": sorted(label.labels)}
+        for ((record_id, image), key), label in known.items()
     ]
     folder = root / "snapshot" / corpus / "gold"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold.parquet", name="gold")
@@ -158,21 +159,6 @@ def settle(
     return known
 
 
-def _sources(
-    corpus: str, *, params: Params, sandbox: Path, sample: Collection[Item], scheme: Scheme, vault: Vault, root: Path
-) -> list[GoldSource]:
-    section, sources = params.gold[corpus], []
-    if section.truth and params.corpora[corpus].content == "images":
-        sources.append(GoldSource("truth", _memes(sandbox, sample, vault=vault)))
-    elif section.truth:
-        asked = asked_of(corpus, sample, params=params, vault=vault, root=root)
-        sources.append(GoldSource("truth", _posts(sandbox, asked, scheme=scheme, vault=vault)))
-    if section.published:
-        sources.append(GoldSource("published", _published(root / section.published, root=root)))
-    counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
-    return sources + [_round(manifest, scheme=scheme, root=root) for manifest in counted]
-
-
 def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, manifest.corpus, manifest.round)
 
@@ -185,12 +171,9 @@ def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource
     known = settle(
         rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=manifest.round
     )
-    waiting = {
-        item
-        for item in roster(assignments)
-        if manifest.status != "closed" and (item, UNFIT) not in known
-        if any((item, key) not in known for key in scheme.categories)
-    }
+    settled = {item for item, _ in known if all((item, key) in known for key in scheme.categories)}
+    settled |= {item for item, key in known if key == UNFIT}
+    waiting = set() if manifest.status == "closed" else roster(assignments).keys() - settled
     return GoldSource(f"round {manifest.round}", known, round=manifest.round, waiting=waiting)
 
 
@@ -219,18 +202,12 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     where = f"gold.published ({path.name})"
     known: dict[Question, GoldLabel] = {}
     for place, line in read_csv(path, root=root, header=HEADER, where=where):
-        question = _question(line)
-        if question is None or question in known:
+        valid = len(line) == len(HEADER) and line[1].isascii() and line[1].isdigit()
+        if not valid or (question := ((line[0], int(line[1])), line[2])) in known:
             detail = "the line is not four fields (image: a number), or repeats an item and category"
             raise BadParams(where=place, detail=detail)
         known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     return known
-
-
-def _question(line: Sequence[str]) -> Question | None:
-    if len(line) != len(HEADER) or not (line[1].isascii() and line[1].isdigit()):
-        return None
-    return (line[0], int(line[1])), line[2]
 
 
 def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldLabel:
@@ -241,7 +218,7 @@ def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldL
     if checked.violations:
         detail = f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}"
         raise BadParams(where=f"gold ({where})", detail=detail)
-    return GoldLabel(checked.labels, label.how, label.round)
+    return replace(label, labels=checked.labels)
 
 
 def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Vault, root: Path) -> set[Item]:
@@ -256,19 +233,15 @@ def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Va
     asked = {item for item, split in promised.items() if split in within and item in sample}
     sizes = dict(zip(section.ratios, target_sizes(len(sample), ratios=section.ratios), strict=True))
     room = sum(sizes[name] for name in within) - len(asked)
-    for group in _groups(corpus, sample, params=params, root=root):
-        if len(group) <= room and promised.keys().isdisjoint(group):
-            asked.update(group)
-            room -= len(group)
-    return asked
-
-
-def _groups(corpus: str, sample: Collection[Item], *, params: Params, root: Path) -> list[list[Item]]:
     everything = linked_items(corpus, params=params, root=root)
     units = resolve(everything.links, assigned=np.full(len(everything), -1, np.int64))
     groups = defaultdict(list)
     for item, i in everything.at(sample).items():
         groups[units.unit[i]].append(item)
     drawn = list(groups.values())
-    Random(params.split[corpus].seed).shuffle(drawn)  # noqa: S311 (a draw that must repeat, not a secret)
-    return drawn
+    Random(section.seed).shuffle(drawn)  # noqa: S311 (a draw that must repeat, not a secret)
+    for group in drawn:
+        if len(group) <= room and promised.keys().isdisjoint(group):
+            asked.update(group)
+            room -= len(group)
+    return asked

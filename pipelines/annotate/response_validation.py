@@ -7,7 +7,7 @@ total and never per person, so that skipping has no consequences for an annotato
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, cast
@@ -35,7 +35,8 @@ class ReadAnswers:
     ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.store.seal.write_rows`: one for
     each answered category, or, for a skipped or unfit item, one for each category without labels. Only the first row of
     an answer has the note and the seconds, so that sums are correct. ``problems`` counts faults by pseudonym and by
-    name (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
+    name: categories for ``outside_scheme`` and ``against_rules``, items for ``unanswered``, ``answered_twice``,
+    ``incomplete``, ``not_assigned`` and ``other_account``.
     ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
     not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
     """
@@ -76,7 +77,9 @@ def read(
             skipped += answer.skipped
             labels, faults = check(answer, scheme=scheme)
             wrong += faults
-            rows.extend(_rows(answer, labels, assignment=asked[annotator][item], scheme=scheme, manifest=manifest))
+            place = {name: asked[annotator][item][name] for name in ("record_id", "image", "annotator", "batch")}
+            place |= {"round": manifest.round, "guideline": manifest.guideline}
+            rows.extend(_rows(answer, labels, shared=place, keys=scheme.categories))
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
         answered[annotator] = len(own)
@@ -178,30 +181,17 @@ def _own(
 
 
 def _rows(
-    answer: AnnotatorAnswer,
-    labels: Mapping[str, frozenset[str]],
-    *,
-    assignment: Row,
-    scheme: Scheme,
-    manifest: RoundManifest,
+    answer: AnnotatorAnswer, labels: Mapping[str, frozenset[str]], *, shared: Row, keys: Iterable[str]
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
     noted = [AMBIGUOUS] if answer.ambiguous else []
-    for key in [*scheme.categories, *noted]:
+    for key in [*keys, *noted]:
         if outcome == ANSWERED and key not in labels and key != AMBIGUOUS:
             continue
-        rows.append(
-            {
-                **{name: assignment[name] for name in ("record_id", "image", "annotator", "batch")},
-                "category": key,
-                "round": manifest.round,
-                "guideline": manifest.guideline,
-                "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome,
-                "labels": sorted(labels[key]) if key in labels and outcome == ANSWERED else None,
-                "seconds": None if rows else answer.seconds,
-                "answered": answer.answered.astimezone(UTC),
-                "note": None if rows else answer.note.strip() or None,
-            }
-        )
+        row = {**shared, "category": key, "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome, "seconds": None}
+        row["labels"] = sorted(labels[key]) if key in labels and outcome == ANSWERED else None
+        rows.append(row | {"answered": answer.answered.astimezone(UTC), "note": None})
+    if rows:
+        rows[0] |= {"seconds": answer.seconds, "note": answer.note.strip() or None}
     return rows

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +13,9 @@ from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, su
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
+
+if TYPE_CHECKING:
+    from pipelines.annotate.rounds.store import RoundSite
 
 app = typer.Typer()
 
@@ -97,7 +99,7 @@ def open_(
     """Draw the items of an annotation round and fill each annotator's queue; repeat the command if interrupted."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(partial(rounds.open_round, corpus, name, dry_run=dry_run), what="drawing and filling queues")
+    _run_round(lambda site: rounds.open_round(site, corpus, name, dry_run=dry_run), what="drawing and filling queues")
 
 
 @rounds.command("status")
@@ -108,7 +110,7 @@ def status(
     """Show the status of annotation rounds: each annotator's unanswered items and the addresses of the queues."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(partial(rounds.status, corpus, name), what="reading queues")
+    _run_round(lambda site: rounds.status(site, corpus, name), what="reading queues")
 
 
 @rounds.command("pull")
@@ -116,7 +118,7 @@ def pull(corpus: CorpusName, name: Name) -> None:
     """Import the annotators' and the adjudicator's answers of a round, and refill the queues up to the daily cap."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(partial(rounds.pull, corpus, name), what="reading queues")
+    _run_round(lambda site: rounds.pull(site, corpus, name), what="reading queues")
 
 
 @rounds.command("adjudicate")
@@ -125,7 +127,7 @@ def adjudicate(corpus: CorpusName, name: Name) -> None:
     """End the annotation of a round, and queue its undecided items for the adjudicator without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(partial(rounds.adjudicate, corpus, name), what="queueing undecided items")
+    _run_round(lambda site: rounds.adjudicate(site, corpus, name), what="queueing undecided items")
 
 
 @rounds.command("close")
@@ -147,7 +149,7 @@ def close(
     from pipelines.annotate.rounds import round as rounds
 
     _run_round(
-        partial(rounds.close, corpus, name, go_on=gold, reason=reason, abandon=abandon, dry_run=dry_run),
+        lambda site: rounds.close(site, corpus, name, go_on=gold, reason=reason, abandon=abandon, dry_run=dry_run),
         what="importing answers and removing queues",
     )
 
@@ -166,7 +168,7 @@ def describe(
     """Seal descriptions and notes of a pilot's items; a changed text needs a new approval."""
     from pipelines.annotate.rounds import descriptions
 
-    _run_round(partial(descriptions.describe, corpus, name, file=file, by=by), what="sealing descriptions")
+    _run_round(lambda site: descriptions.describe(site, corpus, name, file=file, by=by), what="sealing descriptions")
 
 
 @rounds.command("approve")
@@ -175,7 +177,7 @@ def approve_descriptions(corpus: CorpusName, name: Name, by: By) -> None:
     """Approve, as a second annotator, the descriptions of a pilot that others wrote."""
     from pipelines.annotate.rounds import descriptions
 
-    _run_round(partial(descriptions.approve, corpus, name, by=by), what="approving descriptions")
+    _run_round(lambda site: descriptions.approve(site, corpus, name, by=by), what="approving descriptions")
 
 
 @rounds.command("descriptions")
@@ -187,12 +189,12 @@ def show_descriptions(
     """Write a pilot's items with their descriptions and notes to a private file, to fill in or to review."""
     from pipelines.annotate.rounds import descriptions
 
-    with opened() as (settings, vault), doing("reading descriptions"):
-        result = descriptions.export(corpus, name, to=to, settings=settings, vault=vault)
-    emit(result)
+    _run_round(lambda site: descriptions.export(site, corpus, name, to=to), what="reading descriptions")
 
 
-def _run_round(command: Callable[..., dict[str, Any]], *, what: str) -> None:
+def _run_round(command: Callable[[RoundSite], dict[str, Any]], *, what: str) -> None:
+    from pipelines.annotate.rounds.store import RoundSite
+
     with opened() as (settings, vault), doing(what):
-        result = command(settings=settings, vault=vault, now=now())
+        result = command(RoundSite(settings, vault, now()))
     emit(result)

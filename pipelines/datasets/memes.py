@@ -22,61 +22,54 @@ from pipelines.store.vault.vault import Vault
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
     """Read all memes with gold labels of the task as examples; records that were taken down are only counted."""
-    if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
+    path = root / "snapshot" / corpus / "gold" / "gold.parquet"
+    if not path.is_file():
         raise NoGold(corpus=corpus)
-    placed = _placed(corpus, params=params, root=root)
+    placed = _placed(corpus, params=params, root=root, missing=NoGold(corpus=corpus))
     gold = {
         (str(row["record_id"]), int(row["image"])): task.seen(frozenset(row["labels"]))
-        for row in tables.read(_path(root, corpus, name="gold"), name="gold").to_pylist()
+        for row in tables.read(path, name="gold").to_pylist()
         if row["category"] == task.key
     }
-    content, gone = _live(root / "data" / corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault)
+    content, gone = opened(corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault, root=root)
     return material(task, placed=placed, gold=gold, opened=content, gone=gone)
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
     """Return all memes of train, validation and test, with or without gold, and how many were taken down."""
-    if not _path(root, corpus, name="splits").is_file():
-        raise NoGold("NoSplit", corpus=corpus)
-    placed = _placed(corpus, params=params, root=root)
-    content, gone = _live(root / "data" / corpus, items=placed.keys(), placed=placed, vault=vault)
+    placed = _placed(corpus, params=params, root=root, missing=NoGold("NoSplit", corpus=corpus))
+    content, gone = opened(corpus, items=placed.keys(), vault=vault, root=root)
     live = sorted(item for item in placed if item[0] not in gone)
     examples = tuple(Example(i, placed[i][0], *content[i], labels=None, group=placed[i][1]) for i in live)
     return examples, len(placed) - len(examples)
 
 
-def opened(
-    corpus: str, *, items: Collection[Item], vault: Vault, root: Path = Path()
-) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return the text and picture of some items, and which of their records were taken down."""
-    return _live(root / "data" / corpus, items=items, placed=items, vault=vault)
-
-
-def _path(root: Path, corpus: str, *, name: str) -> Path:
-    return root / "snapshot" / corpus / {"splits": "split", "gold": "gold"}[name] / f"{name}.parquet"
-
-
-def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
-    rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
-    placed = groups_apart(rows, corpus=corpus)
+def _placed(corpus: str, *, params: Params, root: Path, missing: NoGold) -> dict[Item, tuple[str, str]]:
+    path = root / "snapshot" / corpus / "split" / "splits.parquet"
+    if not path.is_file():
+        raise missing
+    placed = groups_apart(tables.read(path, name="splits").to_pylist(), corpus=corpus)
     if {*params.split[corpus].ratios, *(split for split, _ in placed.values())} != set(SPLITS):
         raise BadParams(where=f"split.{corpus}.ratios", detail=f"models need the splits {', '.join(SPLITS)}")
     return placed
 
 
-def _live(
-    folder: Path, *, items: Collection[Item], placed: Collection[Item], vault: Vault
+def opened(
+    corpus: str, *, items: Collection[Item], vault: Vault, root: Path = Path(), placed: Collection[Item] | None = None
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    content = dict(_open(folder, items=items, vault=vault))
+    """Return text and picture of some items, and which records of ``placed`` (default: of these) were taken down."""
+    content = dict(open_images(root / "data" / corpus, items=items, vault=vault))
     # queried after the opening: a record taken down meanwhile opens as empty and must be excluded
-    gone = vault.tombstoned({record_id for record_id, _ in placed})
+    gone = vault.tombstoned({record_id for record_id, _ in placed or items})
     lost = sum(item[0] not in gone and item not in content for item in items)
     if lost:
         raise DataError("SchemaMismatch", table="images", detail=f"{lost} items of the split are missing")
     return content, gone
 
 
-def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
+def open_images(
+    folder: Path, *, items: Collection[Item], vault: Vault
+) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:
     """Yield the text and picture of ``items``; the content of a file with none of them is never loaded."""
     for path in sorted(folder.glob("*/images/*.parquet")):
         wanted = [

@@ -10,7 +10,7 @@ records of dev whose answers are shown in the prompt (CRADLE B) are not used for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
@@ -50,6 +50,14 @@ AGREEMENTS: dict[str, frozenset[str]] = {
 VALIDATIONS = ("dev", VALIDATION)
 
 
+def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield record id, decrypted title and body of those of a corpus's posts in ``ids`` that were not taken down."""
+    wanted = tables.strings(sorted(ids))
+    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
+        table = tables.read(path, name="posts", columns=["record_id", "title", "body"])
+        yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
+
+
 @dataclass(frozen=True)
 class SplitPosts:
     """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels."""
@@ -72,16 +80,10 @@ class SplitPosts:
             raise NoGold(corpus=corpus)
         splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
         split = {row["record_id"]: row["split"] for row in splits}
-        months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-        table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
-        table = table.filter(pa.compute.is_in(table["record_id"], value_set=tables.strings(sorted(split))))
-        posts = {
-            record_id: Post(record_id=record_id, title=title, body=body)
-            for record_id, title, body in open_posts(table, vault=vault)
-        }
+        opened = sorted(opened_posts(corpus, ids=split, vault=vault, root=root))
         gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
         return cls(
-            posts=dict(sorted(posts.items())),
+            posts={post[0]: Post(*post) for post in opened},
             split=split,
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold if row["record_id"] in split},
@@ -152,7 +154,10 @@ def load(
     opened = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     folder = root / "snapshot" / corpus
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
-    name = _validation_name(corpus, params=params, splits={split for split, _ in placed.values()})
+    named = {*params.split[corpus].ratios, *(split for split, _ in placed.values())}
+    if (name := next((name for name in VALIDATIONS if named == {TRAIN, name, TEST}), None)) is None:
+        detail = f"models need the splits {TRAIN}, {VALIDATIONS[0]}, {TEST}"
+        raise BadParams(where=f"split.{corpus}.ratios", detail=detail)
     own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
     inside = {item: (own[split], group) for item, (split, group) in placed.items()}
     labels, shown = _gold(folder, task=task, inside=inside)
@@ -178,14 +183,6 @@ def load(
         values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in loaded.train)
     values["without"] = {**loaded.without, VALIDATION: loaded.without[VALIDATION] - examples}
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
-
-
-def _validation_name(corpus: str, *, params: Params, splits: set[str]) -> str:
-    named = {*params.split[corpus].ratios, *splits}
-    for name in VALIDATIONS:
-        if named == {TRAIN, name, TEST}:
-            return name
-    raise BadParams(where=f"split.{corpus}.ratios", detail=f"models need the splits {TRAIN}, {VALIDATIONS[0]}, {TEST}")
 
 
 def _gold(

@@ -10,7 +10,7 @@ group at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.analysis.small_counts import of_units, shown, shown_table
+from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.core.config.label import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
-from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums, percentile
+from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, TIE, cluster_sums, percentile
 from pipelines.moderation.systems import AuditedItems
 from pipelines.moderation.wires import Verdict
 
@@ -31,7 +31,6 @@ Floats = npt.NDArray[np.float64]
 Json = dict[str, Any]
 DIGITS = 6
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-TIE = 1e-12
 
 
 def rate(flags: Bools, *, groups: Sequence[str]) -> Json:
@@ -168,18 +167,13 @@ class Audit:
         merged = {merge.into for merge in audited.by.merges.values()}
         self.levels = [label.name for label in audited.by.labels if label.name not in merged]
         held = [audited.levels(item) for item in items]
-        self._at: dict[str, Bools] = {
-            name: np.array([name in labels for labels in held], dtype=np.bool_) for name in self.levels
-        }
+        self._at = {name: _bools(name in labels for labels in held) for name in self.levels}
         figurative = [audited.figurative(item) for item in items]
-        self._kinds: dict[str, Bools] = {
-            kind: np.array([each is on for each in figurative], dtype=np.bool_) for kind, on in KINDS.items()
-        }
+        self._kinds = {kind: _bools(each is on for each in figurative) for kind, on in KINDS.items()}
         # the places of a single ordinal label; a category with several labels has no order to test
         self._ordinal = audited.by.ordinal
-        self._place = np.array(
-            [next((i for i, n in enumerate(self.levels) if n in h), 0) for h in held], dtype=np.int64
-        )
+        places = [next((i for i, n in enumerate(self.levels) if n in labels), 0) for labels in held]
+        self._place = np.array(places, dtype=np.int64)
 
     def system(self, verdicts: Sequence[Verdict]) -> Json:
         """Return the figures of one system: ``outcomes``, ``partial``, ``flags``, ``scores`` and ``trend``.
@@ -193,7 +187,8 @@ class Audit:
             difference if the items that it is made of are a hidden cell.
         """
         outcomes = [str(verdict.outcome) for verdict in verdicts]
-        judged, score = voted(verdicts), scores(verdicts)
+        judged = voted(verdicts)
+        score = np.array([np.nan if verdict.score is None else verdict.score for verdict in verdicts], np.float64)
         flags = {name: flagged(verdicts, name=name) for name in FLAGS}
         figures: Json = {
             "outcomes": counted(outcomes),
@@ -218,22 +213,22 @@ class Audit:
         if None in shown(counts, least=self._least).values():
             return dict.fromkeys(("value", "low", "high", "n", "strata"))
         rows = used[0] | used[1]
-        return adjusted(
-            score[rows], treated=used[0][rows], strata=self._place[rows], groups=self.groups[rows].tolist(),
-            **self._drawn,
-        )  # fmt: skip
+        groups = self.groups[rows].tolist()
+        return adjusted(score[rows], treated=used[0][rows], strata=self._place[rows], groups=groups, **self._drawn)
 
     def _unanswered(self, outcomes: Sequence[str], *, judged: Bools) -> Json:
         kinds = sorted({outcome for outcome, ok in zip(outcomes, judged, strict=True) if not ok})
         at = np.array(outcomes)
         counts = [[int((here & (at == kind)).sum()) for kind in kinds] for here in self._at.values()]
-        table = np.array(counts, dtype=np.int64).reshape(len(self._at), len(kinds))
-        table_shown = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
-        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in table_shown.items()}
+        table = self._table(counts, columns=kinds)
+        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in table.items()}
         return {level: each for level, each in missing.items() if each}
 
+    def _members(self, rows: Bools) -> dict[str, Bools]:
+        return {EVERY: rows, **{level: rows & at for level, at in self._at.items()}}
+
     def _by_level(self, judged: Bools, *, values: Bools) -> Json:
-        members = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
+        members = self._members(judged)
         hidden = self._hidden(members)
         rates = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in members.items()}
         return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in rates.items()}
@@ -241,29 +236,28 @@ class Audit:
     def _scores(self, score: Floats) -> Json:
         scored = ~np.isnan(score)
         kinds = {**self._kinds, EVERY: np.ones_like(scored)}
-        members = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
+        members = self._members(scored)
         hidden = self._hidden_scores(members)
-        return {
-            level: {
-                kind: dict.fromkeys(("n", "mean", "low", "high"))
-                if (level, kind) in hidden
-                else self._mean(score, rows=rows & at)
-                for kind, at in kinds.items()
-            }
-            for level, rows in members.items()
-        }
+
+        def cell(level: str, kind: str) -> Json:
+            rows = members[level] & kinds[kind]
+            means = mean(score[rows], groups=self.groups[rows].tolist(), **self._drawn)
+            return dict.fromkeys(means) if (level, kind) in hidden else means
+
+        return {level: {kind: cell(level, kind) for kind in kinds} for level in members}
 
     def _hidden_scores(self, members: Mapping[str, Bools]) -> set[tuple[str, str]]:
         """Return the cells (level, kind) of scores that are hidden: of few groups, or that would give such away."""
-        levels = [level for level in members if level != EVERY]
-        rows = [[self._judged(members[level] & at) for at in self._kinds.values()] for level in levels]
-        table = np.array(rows, dtype=np.int64).reshape(len(levels), len(self._kinds))
-        cells = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
+        rows = [[self._judged(members[level] & at) for at in self._kinds.values()] for level in self._at]
+        cells = self._table(rows, columns=list(self._kinds))
         cells[EVERY] = shown({k: self._judged(members[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
         gone = {(level, kind) for level, each in cells.items() for kind, n in each.items() if n is None}
         # a hidden level has no kind that would show a part of it
-        whole = self._hidden(members)
-        return gone | {(level, kind) for level in whole for kind in (*self._kinds, EVERY)}
+        return gone | {(level, kind) for level in self._hidden(members) for kind in (*self._kinds, EVERY)}
+
+    def _table(self, rows: list[list[int]], *, columns: list[str]) -> dict[str, Counts]:
+        table = np.array(rows, dtype=np.int64).reshape(len(self._at), len(columns))
+        return shown_table(table, rows=list(self._at), columns=columns, least=self._least)
 
     def _hidden(self, members: Mapping[str, Bools]) -> set[str]:
         """Return the levels, or their total, whose cells are hidden; ``members`` has the items of each."""
@@ -275,9 +269,6 @@ class Audit:
     def _judged(self, rows: Bools) -> int:
         units: list[str] = self.groups[rows].tolist()
         return of_units(units, least=self._least)
-
-    def _mean(self, score: Floats, *, rows: Bools) -> Json:
-        return mean(score[rows], groups=self.groups[rows].tolist(), **self._drawn)
 
     def pairs(self, systems: Mapping[str, Sequence[Verdict]]) -> list[Json]:
         """Compare each pair of systems on the items that both judged, for each flag, with Holm's correction over all.
@@ -302,14 +293,13 @@ class Audit:
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
     """Return which items the system judged."""
-    return np.array([verdict.outcome is Outcome.VOTE for verdict in verdicts], dtype=np.bool_)
+    return _bools(verdict.outcome is Outcome.VOTE for verdict in verdicts)
 
 
 def flagged(verdicts: Sequence[Verdict], *, name: str) -> Bools:
     """Return which items the system flags for self-harm (``self_harm``) or for any category (``overall``)."""
-    return np.array([bool(getattr(verdict, name)) for verdict in verdicts], dtype=np.bool_)
+    return _bools(bool(getattr(verdict, name)) for verdict in verdicts)
 
 
-def scores(verdicts: Sequence[Verdict]) -> Floats:
-    """Return the system's scores of self-harm, NaN where there is none."""
-    return np.array([np.nan if verdict.score is None else verdict.score for verdict in verdicts], dtype=np.float64)
+def _bools(values: Iterable[bool]) -> Bools:
+    return np.array(list(values), dtype=np.bool_)

@@ -8,6 +8,7 @@ first looked up in the encrypted store of answers, so a killed stage and a later
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
@@ -63,8 +63,7 @@ def planned(
     items = list(read(corpus, params=params, vault=vault, root=root).items.values())
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
-            system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
-            yield from system.plan(items)
+            yield from System(name, params=params, settings=settings, answers=answers, vault=vault).plan(items)
 
 
 def _judged(
@@ -74,8 +73,7 @@ def _judged(
     judged: dict[str, Judged] = {}
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
-            system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
-            judged[name] = system.judge(items, progress=reporter(name, total=system.wanted(items)))
+            judged[name] = System(name, params=params, settings=settings, answers=answers, vault=vault).judge(items)
     # after all systems, so that the answers of every system are kept if one fails
     for name, judgement in judged.items():
         check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)
@@ -84,19 +82,10 @@ def _judged(
 
 def _rows(name: str, *, judgement: Judged, audited: AuditedItems) -> Iterator[dict[str, Any]]:
     for (record_id, image), verdict in zip(audited.items, judgement.verdicts, strict=True):
-        answered = verdict.outcome is Outcome.VOTE
-        yield {
-            "record_id": record_id,
-            "image": image,
-            "system": name,
-            "outcome": str(verdict.outcome),
-            "reason": verdict.reason,
-            "partial": verdict.partial,
-            "self_harm": verdict.self_harm,
-            "overall": verdict.overall,
-            "score": verdict.score,
-            "categories": list(verdict.categories) if answered else None,
-        }
+        said = asdict(verdict) | {"outcome": str(verdict.outcome)}
+        if verdict.outcome is not Outcome.VOTE:
+            said["categories"] = None
+        yield {"record_id": record_id, "image": image, "system": name} | said
 
 
 def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:

@@ -10,46 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import pyarrow as pa
-
-from pipelines.core.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
 from pipelines.datasets.memes import opened
 from pipelines.datasets.post import BOILERPLATE, Post
+from pipelines.datasets.posts import opened_posts
 from pipelines.llm.asking import Asking, PlannedRequests
-from pipelines.llm.costs import Size, usd
+from pipelines.llm.costs import usd
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
 from pipelines.moderation.moderation_client import ModerationClient
-from pipelines.moderation.wires import (
-    AZURE_CHARACTERS,
-    AzureWire,
-    GuardWire,
-    OpenAIWire,
-    Verdict,
-    Wire,
-    combined,
-    malformed,
-)
+from pipelines.moderation.wires import Verdict, Wire, combined, malformed, wires_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
-from pipelines.store.seal import open_posts
 from pipelines.store.vault.vault import Vault
 
 STEP = "moderation"
 PARTS = {"text": (True, False), "image": (False, True), "both": (True, True)}
-# Ours: the first and last half of so many characters are sent; guards have a context of 8,000 tokens.
-MOST_CHARACTERS = 14_000
 CUT = " [...] "
 FORMS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
@@ -75,40 +63,43 @@ class Channel(Asking):
 
     def reduced(self, item: AuditedItem) -> AuditedItem | None:
         """Return an item with the parts that this request sends, or ``None`` if it has none of them."""
-        most = AZURE_CHARACTERS if isinstance(self._wire, AzureWire) else MOST_CHARACTERS
-        text = _shortened(item.text, most=most) if self._words else ""
+        text = _shortened(item.text, most=self._wire.characters) if self._words else ""
         images = item.images[:1] if self._pictures else ()
         return AuditedItem(item.record_id, title="", body=text, images=images) if text or images else None
 
-    def verdicts(
-        self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] | None = None
-    ) -> tuple[list[Verdict], float]:
+    def fitting(self, items: Sequence[AuditedItem]) -> list[tuple[int, AuditedItem]]:
+        """Return the places of the items about which this request can ask, and their reduced forms."""
+        reduced = ((place, self.reduced(item)) for place, item in enumerate(items))
+        return [(place, item) for place, item in reduced if item is not None]
+
+    def verdicts(self, items: Sequence[AuditedItem], *, progress: Callable[[int], None]) -> tuple[list[Verdict], float]:
         """Return the verdict about each reduced item, and what the answers have cost in US dollars."""
         gathered = self.gather(items, progress=progress)
-        verdicts = [
-            self._judged(stored) if stored else _unanswered(failed)
-            for stored, failed in zip(gathered.answers, gathered.failed, strict=True)
-        ]
-        pairs = zip(items, gathered.answers, strict=True)
-        # equal content of two records was paid for once; count the cost on one of them
-        nanos = sum(answer.cost for item, answer in pairs if answer and answer.record_id == item.record_id)
+        verdicts, nanos = [], 0
+        for item, stored, failed in zip(items, gathered.answers, gathered.failed, strict=True):
+            if stored is None:
+                unanswered = (Outcome.FAILED, failed) if failed else (Outcome.ABSTAINED, "taken_down")
+                verdicts.append(Verdict(*unanswered))
+                continue
+            verdicts.append(self._judged(stored))
+            # equal content of two records was paid for once; count the cost on one of them
+            nanos += stored.cost if stored.record_id == item.record_id else 0
         return verdicts, nanos / NANO
 
     def plan(self, items: Sequence[AuditedItem]) -> dict[str, Any]:
         """Return the estimated units and US dollars of the items without a stored answer; nothing is sent."""
-        sizes = [self._wire.size(self._parts(item)) for item in self._missing(items)]
+        sizes = [self._wire.size(_parts(item)) for item in self._missing(items)]
+        expected = sum(usd(self.price, read=size.read, written=size.written) for size in sizes)
+        most = sum(usd(self.price, read=size.read_at_most, written=size.written_at_most) for size in sizes)
         return {
             "records": len(items),
             "cached": len(items) - len(sizes),
             "to_ask": len(sizes),
             "input_tokens": sum(size.read for size in sizes),
             "output_tokens": sum(size.written_at_most for size in sizes),
-            "usd_expected": round(sum(self._usd(size.read, size.written) for size in sizes), 6),
-            "usd_at_most": round(sum(self._usd(size.read_at_most, size.written_at_most) for size in sizes), 6),
+            "usd_expected": round(expected, 6),
+            "usd_at_most": round(most, 6),
         }
-
-    def _usd(self, read: int, written: int) -> float:
-        return usd(self.price, read=read, written=written)
 
     def _key(self, post: Post) -> str:
         facts = {
@@ -121,22 +112,13 @@ class Channel(Asking):
 
     def _request(self, key: str, post: Post) -> LabelRequest:
         # a picture is scaled after the key was made, so that another version of the library asks nothing again
-        parts = self._parts(replace(post, images=tuple(map(shown, post.images))))
-        measured: Size = self._wire.size(parts)
-        return LabelRequest(key, post.record_id, system="", parts=parts, size=measured, cut=CUT in post.text)
+        parts = _parts(replace(post, images=tuple(map(shown, post.images))))
+        size = self._wire.size(parts)
+        return LabelRequest(key, post.record_id, system="", parts=parts, size=size, cut=CUT in post.text)
 
-    def _parts(self, post: Post) -> list[str | bytes]:
-        return [*([post.text] if post.text else []), *post.images]
-
-    def _client(self) -> ModerationClient:
-        return ModerationClient(
-            self.name,
-            wire=self._wire,
-            provider=self._provider,
-            receiver=self.receiver,
-            endpoint=self._endpoint,
-            consent=self._consent,
-        )
+    def _client(self) -> AbstractAsyncContextManager[ModerationClient]:
+        place = self._provider, self.receiver, self._endpoint, self._consent
+        return ModerationClient(self.name, self._wire, *place).connected()
 
     def _judged(self, stored: StoredAnswer) -> Verdict:
         raw = Raw.from_json(stored.data)
@@ -150,87 +132,12 @@ class Channel(Asking):
             return malformed(UNREADABLE)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A system's verdicts in the order of the items, the number of requests, and their cost in US dollars."""
-
-    verdicts: Sequence[Verdict]
-    requests: int
-    cost: float
+def _added(progress: Callable[[int], None], before: int, done: int) -> None:
+    progress(before + done)
 
 
-@dataclass(frozen=True)
-class System:
-    """A moderation system of ``params.yaml`` with its requests."""
-
-    name: str
-    spec: Moderator
-    channels: tuple[Channel, ...]
-
-    @classmethod
-    def of(cls, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault) -> Self:
-        """Return the system ``name`` of the section ``moderators``."""
-        spec = params.moderators[name]
-        options: dict[str, Any] = {
-            "provider": params.providers[spec.provider],
-            "endpoint": settings.endpoint(spec.provider),
-            "receiver": spec.provider,
-            "budget_usd": params.votes.budget_usd,
-            "answers": answers,
-            "vault": vault,
-            "consent": params.consents.get(spec.provider),
-            "secret": settings.secret(),
-        }
-        return cls(name, spec, tuple(Channel(name, wire=w, part=part, **options) for w, part in _wires(spec)))
-
-    def judge(self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] | None = None) -> Judged:
-        """Return the system's verdict about each item; stored answers are used, and the others requested."""
-        verdicts: list[list[Verdict]] = [[] for _ in items]
-        requests, cost, before = 0, 0.0, 0
-        for channel in self.channels:
-            fitting = _fitting(channel, items)
-            count = _added(progress, before)
-            answered, paid = channel.verdicts([item for _, item in fitting], progress=count)
-            for (place, _), verdict in zip(fitting, answered, strict=True):
-                verdicts[place].append(verdict)
-            requests, cost, before = requests + len(fitting), cost + paid, before + len(fitting)
-        return Judged([combined(each) for each in verdicts], requests, round(cost, 6))
-
-    def wanted(self, items: Sequence[AuditedItem]) -> int:
-        """Return the number of requests about the items, with or without a stored answer."""
-        return sum(len(_fitting(channel, items)) for channel in self.channels)
-
-    def plan(self, items: Sequence[AuditedItem]) -> Iterator[PlannedRequests]:
-        """Yield what would be sent and cost, by kind of request."""
-        for channel in self.channels:
-            fitting = [item for _, item in _fitting(channel, items)]
-            cost, leaves = channel.plan(fitting), channel.leaving(fitting)
-            yield PlannedRequests(STEP, self.name, self.spec.provider, cost=cost, leaves=leaves)
-
-
-def _wires(spec: Moderator) -> Iterator[tuple[Wire, str]]:
-    if isinstance(spec, OpenAIModerator):
-        yield OpenAIWire(spec), spec.input
-    elif isinstance(spec, GuardModerator):
-        yield GuardWire(spec), spec.input
-    elif isinstance(spec, AzureModerator):
-        if spec.input != "image":
-            yield AzureWire(spec, "text"), "text"
-        if spec.input != "text":
-            yield AzureWire(spec, "image"), "image"
-
-
-def _fitting(channel: Channel, items: Sequence[AuditedItem]) -> list[tuple[int, AuditedItem]]:
-    reduced = ((place, channel.reduced(item)) for place, item in enumerate(items))
-    return [(place, item) for place, item in reduced if item is not None]
-
-
-def _unanswered(failed: str | None) -> Verdict:
-    return Verdict(Outcome.FAILED, failed) if failed else Verdict(Outcome.ABSTAINED, "taken_down")
-
-
-def _added(progress: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
-    return None if progress is None else lambda done: progress(before + done)
+def _parts(post: Post) -> list[str | bytes]:
+    return [*filter(None, [post.text]), *post.images]
 
 
 def _shortened(text: str, *, most: int) -> str:
@@ -240,6 +147,55 @@ def _shortened(text: str, *, most: int) -> str:
     kept = most - len(CUT)
     head = (kept + 1) // 2
     return text[:head] + CUT + text[len(text) - (kept - head) :]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A system's verdicts in the order of the items, the number of requests, and their cost in US dollars."""
+
+    verdicts: Sequence[Verdict]
+    requests: int
+    cost: float
+
+
+class System:
+    """A moderation system of the section ``moderators`` of ``params.yaml``, with its requests."""
+
+    def __init__(self, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault) -> None:
+        self.name, self.spec = name, params.moderators[name]
+        provider = self.spec.provider
+        options: dict[str, Any] = {
+            "provider": params.providers[provider],
+            "endpoint": settings.endpoint(provider),
+            "receiver": provider,
+            "budget_usd": params.votes.budget_usd,
+            "answers": answers,
+            "vault": vault,
+            "consent": params.consents.get(provider),
+            "secret": settings.secret(),
+        }
+        self.channels = [Channel(name, wire=wire, part=part, **options) for wire, part in wires_of(self.spec)]
+
+    def judge(self, items: Sequence[AuditedItem]) -> Judged:
+        """Return the system's verdict about each item; stored answers are used, and the others requested."""
+        verdicts: list[list[Verdict]] = [[] for _ in items]
+        asked = [(channel, channel.fitting(items)) for channel in self.channels]
+        progress = reporter(self.name, total=sum(len(fitting) for _, fitting in asked))
+        requests, cost = 0, 0.0
+        for channel, fitting in asked:
+            tell = partial(_added, progress, requests)
+            answered, paid = channel.verdicts([item for _, item in fitting], progress=tell)
+            for (place, _), verdict in zip(fitting, answered, strict=True):
+                verdicts[place].append(verdict)
+            requests, cost = requests + len(fitting), cost + paid
+        return Judged([combined(each) for each in verdicts], requests, round(cost, 6))
+
+    def plan(self, items: Sequence[AuditedItem]) -> Iterator[PlannedRequests]:
+        """Yield what would be sent and cost, by kind of request."""
+        for channel in self.channels:
+            fitting = [item for _, item in channel.fitting(items)]
+            cost, leaves = channel.plan(fitting), channel.leaving(fitting)
+            yield PlannedRequests(STEP, self.name, self.spec.provider, cost=cost, leaves=leaves)
 
 
 @dataclass(frozen=True)
@@ -291,10 +247,19 @@ def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> A
     audited = AuditedItems(scheme, {}, labels, {}, 0)
     labelled = placed.keys() & labels.get(audited.by.key, {}).keys()
     chosen = drawn(labelled, most=params.moderation.items, seed=params.moderation.seed)
-    content = _images if params.corpora[corpus].content == "images" else _texts
-    items = content(corpus, chosen, vault=vault, root=root)
+    given: dict[str, Any] = {"vault": vault, "root": root}
+    if params.corpora[corpus].content == "images":
+        content, gone = opened(corpus, items=set(chosen), **given)
+        items = {
+            item: AuditedItem(item[0], title="", body=text, images=() if picture is None else (picture,))
+            for item, (text, picture) in sorted(content.items())
+            if item[0] not in gone
+        }
+    else:
+        posts = opened_posts(corpus, ids={record_id for record_id, _ in chosen}, **given)
+        items = {(post[0], 0): AuditedItem(*post) for post in sorted(posts)}
     groups = {item: placed[item][1] for item in items}
-    return AuditedItems(scheme, dict(sorted(items.items())), labels, groups, len(chosen) - len(items))
+    return AuditedItems(scheme, items, labels, groups, len(chosen) - len(items))
 
 
 def drawn(items: Collection[Item], *, most: int | None, seed: int) -> list[Item]:
@@ -306,23 +271,3 @@ def drawn(items: Collection[Item], *, most: int | None, seed: int) -> list[Item]
         return hashlib.sha256(f"{seed} {item[0]} {item[1]}".encode()).hexdigest()
 
     return sorted(sorted(items, key=digest)[:most])
-
-
-def _images(corpus: str, items: Collection[Item], *, vault: Vault, root: Path) -> dict[Item, AuditedItem]:
-    content, gone = opened(corpus, items=set(items), vault=vault, root=root)
-    return {
-        item: AuditedItem(item[0], title="", body=text, images=() if picture is None else (picture,))
-        for item, (text, picture) in content.items()
-        if item[0] not in gone
-    }
-
-
-def _texts(corpus: str, items: Collection[Item], *, vault: Vault, root: Path) -> dict[Item, AuditedItem]:
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    wanted = tables.strings(sorted({record_id for record_id, _ in items}))
-    table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
-    table = table.filter(pa.compute.is_in(table["record_id"], value_set=wanted))
-    return {
-        (record_id, 0): AuditedItem(record_id, title=title, body=body)
-        for record_id, title, body in open_posts(table, vault=vault)
-    }

@@ -11,11 +11,11 @@ import base64
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator, Price
+from pipelines.core.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator, Price
 from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
 
@@ -76,6 +76,8 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
 Json = dict[str, Any]
 Parts = Sequence[str | bytes]
 SELF_HARM = ("self-harm", "self-harm/intent", "self-harm/instructions")
+# Ours: the first and last half of so many characters are sent; guards have a context of 8,000 tokens.
+MOST_CHARACTERS = 14_000
 # Azure counts text in records of so many characters (its price list), and takes so many in one request.
 RECORD_CHARACTERS, AZURE_CHARACTERS = 1_000, 10_000
 AZURE = ("Hate", "SelfHarm", "Sexual", "Violence")
@@ -88,26 +90,17 @@ MAGIC = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 class Wire(ABC):
     """One kind of request to a moderation system.
 
-    ``kind`` is part of the keys of stored answers; ``scale`` is the range of the scores, ``None`` without scores.
+    ``kind`` is part of the keys of stored answers; ``scale`` is the range of the scores, ``None`` without scores;
+    ``path`` is below the provider's address; ``settings`` is the request's body without content; ``price`` is that of a
+    million of the units that :meth:`size` counts; a text has at most ``characters``.
     """
 
     kind: ClassVar[str]
     scale: ClassVar[str | None] = None
-
-    @property
-    @abstractmethod
-    def price(self) -> Price:
-        """The price of a million of the units that :meth:`size` counts."""
-
-    @property
-    @abstractmethod
-    def path(self) -> str:
-        """The path below the provider's address."""
-
-    @property
-    @abstractmethod
-    def settings(self) -> Json:
-        """The request's body without content."""
+    characters: ClassVar[int] = MOST_CHARACTERS
+    path: str
+    settings: Json
+    price: Price
 
     @abstractmethod
     def body(self, parts: Parts) -> Json:
@@ -122,35 +115,23 @@ class Wire(ABC):
 
     def size(self, parts: Parts) -> Size:
         """Return the units that a request is charged for, expected and at most: tokens if not stated otherwise."""
-        return size("", parts, schema={}, cap=0)
+        return size("", parts, schema={}, cap=self.settings.get("max_tokens", 0))
 
     def used(self, answer: Mapping[str, Any], *, expected: Size) -> tuple[int, int]:
         """Return the input and output units of an answer, as the provider counts them, else as expected."""
         usage = answer.get("usage")
-        counts = [usage.get(name) for name in TOKENS] if isinstance(usage, Mapping) else []
-        read, written = (n if isinstance(n, int) else 0 for n in counts or (expected.read, 0))
+        counts = [usage.get(name) for name in TOKENS] if isinstance(usage, Mapping) else [expected.read, 0]
+        read, written = (n if isinstance(n, int) else 0 for n in counts)
         return read, written
 
 
-@dataclass(frozen=True)
 class OpenAIWire(Wire):
     """OpenAI's endpoint ``moderations``."""
 
-    spec: OpenAIModerator
-    kind: ClassVar[str] = "openai"
-    scale: ClassVar[str | None] = "0 to 1"
+    kind, scale = "openai", "0 to 1"
 
-    @property
-    def price(self) -> Price:
-        return self.spec.price
-
-    @property
-    def path(self) -> str:
-        return "/moderations"
-
-    @property
-    def settings(self) -> Json:
-        return {"model": self.spec.model}
+    def __init__(self, spec: OpenAIModerator) -> None:
+        self.path, self.settings, self.price = "/moderations", {"model": spec.model}, spec.price
 
     def body(self, parts: Parts) -> Json:
         """Return text and picture as one multi-modal input; one picture is what a request may have."""
@@ -162,37 +143,31 @@ class OpenAIWire(Wire):
         categories, scores = result["categories"], result["category_scores"]
         if any(not isinstance(categories[name], bool) for name in SELF_HARM):
             return malformed("no_self_harm")
+        if not isinstance(flagged := result["flagged"], bool):
+            raise TypeError
         return Verdict(
             Outcome.VOTE,
             self_harm=any(categories[name] for name in SELF_HARM),
-            overall=_boolean(result["flagged"]),
+            overall=flagged,
             score=max(float(scores[name]) for name in SELF_HARM),
-            categories=tuple(sorted(name for name, flagged in categories.items() if flagged is True)),
+            categories=tuple(sorted(name for name, on in categories.items() if on is True)),
         )
 
 
-@dataclass(frozen=True)
 class AzureWire(Wire):
     """Azure AI Content Safety: ``text:analyze`` with eight severities, or ``image:analyze``, which has four of them."""
 
-    spec: AzureModerator
-    part: Literal["text", "image"]
-    kind: ClassVar[str] = "azure"
-    scale: ClassVar[str | None] = "0 to 7"
+    kind, scale, characters = "azure", "0 to 7", AZURE_CHARACTERS
 
-    @property
-    def price(self) -> Price:
-        each = self.spec.usd_per_1000_texts if self.part == "text" else self.spec.usd_per_1000_images
-        return Price(input=each * MILLION / 1000, output=0)
-
-    @property
-    def path(self) -> str:
-        return f"/contentsafety/{self.part}:analyze?api-version={self.spec.api_version}"
-
-    @property
-    def settings(self) -> Json:
-        """The levels of severity; all four categories are analysed by default."""
-        return {"outputType": "EightSeverityLevels" if self.part == "text" else "FourSeverityLevels"}
+    def __init__(self, spec: AzureModerator, part: Literal["text", "image"]) -> None:
+        levels, each = {
+            "text": ("EightSeverityLevels", spec.usd_per_1000_texts),
+            "image": ("FourSeverityLevels", spec.usd_per_1000_images),
+        }[part]
+        self.path = f"/contentsafety/{part}:analyze?api-version={spec.api_version}"
+        # all four categories are analysed by default
+        self.settings, self.price = {"outputType": levels}, Price(input=each * MILLION / 1000, output=0)
+        self._flag_from = spec.flag_from
 
     def body(self, parts: Parts) -> Json:
         """Return the text, or the picture in base64."""
@@ -214,34 +189,21 @@ class AzureWire(Wire):
         severities = {str(entry["category"]): entry["severity"] for entry in answer["categoriesAnalysis"]}
         if any(not isinstance(severities.get(name), int) for name in AZURE):
             return malformed("category_missing")
-        flagged = sorted(name for name in AZURE if severities[name] >= self.spec.flag_from)
+        flagged = tuple(name for name in AZURE if severities[name] >= self._flag_from)
+        score = float(severities["SelfHarm"])
         return Verdict(
-            Outcome.VOTE,
-            self_harm="SelfHarm" in flagged,
-            overall=bool(flagged),
-            score=float(severities["SelfHarm"]),
-            categories=tuple(flagged),
+            Outcome.VOTE, self_harm="SelfHarm" in flagged, overall=bool(flagged), score=score, categories=flagged
         )
 
 
-@dataclass(frozen=True)
 class GuardWire(Wire):
     """A guard model behind ``chat/completions`` of OpenAI's protocol: its server adds the policy to the message."""
 
-    spec: GuardModerator
-    kind: ClassVar[str] = "guard"
+    kind = "guard"
 
-    @property
-    def price(self) -> Price:
-        return self.spec.price
-
-    @property
-    def path(self) -> str:
-        return "/chat/completions"
-
-    @property
-    def settings(self) -> Json:
-        return {"model": self.spec.model, "temperature": 0, "max_tokens": self.spec.max_output_tokens}
+    def __init__(self, spec: GuardModerator) -> None:
+        self._spec, self.path, self.price = spec, "/chat/completions", spec.price
+        self.settings = {"model": spec.model, "temperature": 0, "max_tokens": spec.max_output_tokens}
 
     def body(self, parts: Parts) -> Json:
         """Return one message of the user; a text alone is a plain string, which every chat template accepts."""
@@ -250,31 +212,34 @@ class GuardWire(Wire):
             content = parts[0]
         return self.settings | {"messages": [{"role": "user", "content": content}]}
 
-    def size(self, parts: Parts) -> Size:
-        """Return tokens; the policy of the chat template counts too."""
-        return size("", parts, schema={}, cap=self.spec.max_output_tokens)
-
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
         """Return the verdict of an answer such as "safe", or "unsafe" and a line of codes."""
         [choice] = answer["choices"]
-        message = choice["message"]
-        if message.get("refusal") or choice.get("finish_reason") == "content_filter":
+        message, ended = choice["message"], choice.get("finish_reason")
+        if message.get("refusal") or ended == "content_filter":
             return Verdict(Outcome.REFUSED, "model_refusal")
-        said = str(message["content"] or "")
-        unsafe = bool(re.search(self.spec.unsafe, said))
-        if unsafe == bool(re.search(self.spec.safe, said)):
+        text = str(message["content"] or "")
+        unsafe = bool(re.search(self._spec.unsafe, text))
+        if unsafe == bool(re.search(self._spec.safe, text)):
             return malformed("no_verdict")
-        codes = tuple(sorted({match[0] for match in re.finditer(self.spec.category, said)})) if unsafe else ()
+        codes = {match[0] for match in re.finditer(self._spec.category, text)} if unsafe else set()
         if unsafe and not codes:
             return malformed("no_category")
-        if unsafe and choice.get("finish_reason") == "length" and not {*codes} & {*self.spec.self_harm}:
+        self_harm = not codes.isdisjoint(self._spec.self_harm)
+        if unsafe and ended == "length" and not self_harm:
             return malformed("cut")  # the code of self-harm may be among those that are missing
-        return Verdict(
-            Outcome.VOTE,
-            self_harm=bool({*codes} & {*self.spec.self_harm}),
-            overall=unsafe,
-            categories=codes,
-        )
+        return Verdict(Outcome.VOTE, self_harm=self_harm, overall=unsafe, categories=tuple(sorted(codes)))
+
+
+def wires_of(spec: Moderator) -> Iterator[tuple[Wire, str]]:
+    """Yield the kinds of requests of a system, each with what it sends: ``text``, ``image`` or ``both``."""
+    if isinstance(spec, OpenAIModerator):
+        yield OpenAIWire(spec), spec.input
+    elif isinstance(spec, GuardModerator):
+        yield GuardWire(spec), spec.input
+    else:
+        parts: tuple[Literal["text", "image"], ...] = ("text", "image")
+        yield from ((AzureWire(spec, part), part) for part in parts if spec.input in (part, "both"))
 
 
 def _part(part: str | bytes) -> Json:
@@ -282,9 +247,3 @@ def _part(part: str | bytes) -> Json:
         return {"type": "text", "text": part}
     kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), "image/jpeg")
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{base64.b64encode(part).decode()}"}}
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value

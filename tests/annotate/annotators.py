@@ -1,7 +1,7 @@
 """Answer Label Studio tasks as synthetic annotators, each with its own account, through the HTTP API.
 
 They know the truth and deviate from it in a seeded share of answers, always with an answer that the form allows.
-``Habits`` makes them behave like people: answer twice, leave items, skip, and send labels that the form does not offer.
+``Habits`` makes them behave like people: answer twice, skip, and send labels that the form does not offer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Items per session that are left, skipped, answered twice (wrongly first) or labelled outside the scheme."""
+    """Items per session that are skipped, answered twice (wrongly first) or labelled outside the scheme."""
 
-    leave: int = 0
     skip: int = 0
     twice: int = 0
     outside: int = 0
@@ -62,24 +61,16 @@ def annotate(
     habits: Habits = Habits(),
     limit: int | None = None,
 ) -> dict[str, int]:
-    """Answer the open tasks of the queue in order and return the counts.
+    """Answer the open tasks of the queue in order, at most ``limit``; return how many were answered, wrong, skipped ...
 
-    Args:
-        truth: the labels of each item and category; an empty set is answered with the category's none label.
-        errors: the share of answers, 0 to 1, that differ from the truth in one category.
-        seed: determines, with the account and the item, which answers differ and how.
-        limit: the maximum number of items in this session, not counting those that are left.
-
-    Returns:
-        ``answered``, ``wrong``, ``skipped``, ``twice``, ``outside``, ``left``.
+    ``truth`` has the labels of each item and category. ``errors`` is the share of answers that differ from it in one
+    category; ``seed`` determines, with the account and the item, which do and how.
     """
-    done: Counter[str] = Counter(answered=0, wrong=0, skipped=0, twice=0, outside=0, left=0)
+    done: Counter[str] = Counter(answered=0, wrong=0, skipped=0, twice=0, outside=0)
     with log_in(url, email=email, password=password) as client:
         waiting = [task for task in asked(client, queue_title=queue_title) if not task.done]
         odd = _odd(waiting, habits=habits, chance=seeded(seed, email))
-        kept = [task for task in waiting if odd.get(task.item) != "leave"]
-        done["left"] = len(waiting) - len(kept)
-        for task in kept[:limit]:
+        for task in waiting[:limit]:
             chance = seeded(seed, email, *task.item)
             right = _right(truth[task.item], form=form, scheme=scheme)
             wrong = _missed(right, form=form, scheme=scheme, chance=chance)
@@ -126,7 +117,7 @@ def _odd(waiting: Sequence[ShownTask], *, habits: Habits, chance: Random) -> dic
     """Return the habit that applies to each affected item; at most one per item."""
     items = sorted(task.item for task in waiting)
     chance.shuffle(items)
-    ways = [name for name in ("leave", "skip", "twice", "outside") for _ in range(getattr(habits, name))]
+    ways = [name for name in ("skip", "twice", "outside") for _ in range(getattr(habits, name))]
     return dict(zip(items, ways, strict=False))
 
 

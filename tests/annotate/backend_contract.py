@@ -38,6 +38,12 @@ class Hands(Protocol):
 
 def form(*, content: str = "texts") -> Form:
     """A form with one question of each kind; its words hold what XML, HTML and Markdown would trip over."""
+    kinds = (
+        Choice("Pun/Double meaning", 'Two "ways" to take it.'),
+        Choice("Irony/sarcasm", "The opposite <is> meant & said."),
+        Choice("None", "Nothing of this."),
+    )
+    needs = (Choice("no-context-required", "No."), Choice("context-required", "Yes."))
     return Form(
         title='Contract <b>&</b> "form" $title',
         content="images" if content == "images" else "texts",
@@ -45,24 +51,8 @@ def form(*, content: str = "texts") -> Form:
         contacts=("A <friend> & colleague", "https://example.org/help?a=1&b=2"),
         guideline="# Guideline\n\n- **One** thing & <another>\n- $two ]]>\n",
         questions=(
-            FormQuestion(
-                key="kind",
-                text="Which kinds does it use?",
-                kind="multi",
-                choices=(
-                    Choice("Pun/Double meaning", 'Two "ways" to take it.'),
-                    Choice("Irony/sarcasm", "The opposite <is> meant & said."),
-                    Choice("None", "Nothing of this."),
-                ),
-                required=True,
-            ),
-            FormQuestion(
-                key="context",
-                text="Does one need to know more?",
-                kind="single",
-                choices=(Choice("no-context-required", "No."), Choice("context-required", "Yes.")),
-                required=True,
-            ),
+            FormQuestion("kind", "Which kinds does it use?", "multi", kinds, required=True),
+            FormQuestion("context", "Does one need to know more?", "single", needs, required=True),
         ),
         note="A note (not required)",
         note_required=False,
@@ -216,9 +206,8 @@ def check_adjudication(backend: Backend, *, hands: Hands, name: str) -> None:
         backend.add(queue, tasks=[task])
         hands.answer(queue, ("r000", 0), values={"kind": ("Irony/sarcasm",)}, note="Because & <so>.")
         (found,) = backend.answers(queue)
-        assert (found.item, found.values, found.note) == (
-            ("r000", 0), {"kind": ("Irony/sarcasm",)}, "Because & <so>.",
-        )  # fmt: skip
+        assert (found.item, found.values) == (("r000", 0), {"kind": ("Irony/sarcasm",)})
+        assert found.note == "Because & <so>."
     finally:
         backend.purge([queue])
 

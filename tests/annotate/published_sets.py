@@ -21,20 +21,16 @@ WORDS = ["garden", "river", "window", "morning", "kettle", "bicycle", "market", 
 def figsim(path: Path) -> None:
     """Write FigSIM's shape: a permalink, a split and 21 columns of 0 and 1."""
     expected = mapping.read("figsim").expected
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file)
-        out.writerow(["permalink", "split", *CODES])
-        number = 0
-        for part, split in (("train", "train"), ("validation", "val"), ("test", "test")):
-            counts, items = expected[part].by_label, expected[part].items or 0
-            chosen = [set[str]() for _ in range(items)]
-            for letters, (size, none) in FIGSIM.items():
-                codes = [f"{letters}{i}" for i in range(1, size + 1)]
-                deal(chosen, {code: counts[code] for code in codes}, none=none)
-            for codes_of in chosen:
-                number += 1
-                link = f"/r/SuicideMeme/comments/{100_000 + number}/a_title/"
-                out.writerow([link, split, *(int(code in codes_of) for code in CODES)])
+    rows: list[list[object]] = []
+    for part, split in (("train", "train"), ("validation", "val"), ("test", "test")):
+        counts = expected[part].by_label
+        chosen = [set[str]() for _ in range(expected[part].items or 0)]
+        for letters, (size, none) in FIGSIM.items():
+            deal(chosen, {f"{letters}{i}": counts[f"{letters}{i}"] for i in range(1, size + 1)}, none=none)
+        for own in chosen:
+            link = f"/r/SuicideMeme/comments/{100_001 + len(rows)}/a_title/"
+            rows.append([link, split, *(int(code in own) for code in CODES)])
+    _table(path, ["permalink", "split", *CODES], rows)
 
 
 def deal(chosen: Sequence[set[str]], counts: dict[str, int], *, none: str | None) -> None:
@@ -82,13 +78,10 @@ def jsonl(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 def cssrs(path: Path, *, people: int | None = None) -> None:
     """Write the shape ``User, Post list, Label``: posts in one cell, as Python writes a list."""
-    labels = [x for x, n in mapping.read("cssrs").expected["all"].by_label.items() for _ in range(n)][:people]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file)
-        out.writerow(["User", "Post list", "Label"])
-        for i, label in enumerate(labels):
-            posts = [prose(f"{i} {k}") + ' It\'s "quoted".' for k in range(2)]
-            out.writerow([f"user-{i}", repr(posts), label])
+    labels = _shares("cssrs", share=1)[:people]
+    cells = [repr([prose(f"{i} {k}") + ' It\'s "quoted".' for k in range(2)]) for i in range(len(labels))]
+    rows = [[f"user-{i}", cell, label] for i, (cell, label) in enumerate(zip(cells, labels, strict=True))]
+    _table(path, ["User", "Post list", "Label"], rows)
 
 
 # A spreadsheet cut cells of the published C-SSRS file here.
@@ -100,7 +93,7 @@ def cut_cssrs(path: Path, *, cut: int = 28, people: int | None = None) -> list[l
 
     The cuts fall on letters, quotes, escapes and commas, and once inside the bytes of a character.
     """
-    labels = [x for x, n in mapping.read("cssrs").expected["all"].by_label.items() for _ in range(n)][:people]
+    labels = _shares("cssrs", share=1)[:people]
     complete, rows = [], []
     for i, label in enumerate(labels):
         posts = [odd_prose(f"{i} {k}") for k in range(250 if i < cut else 2)]
@@ -110,8 +103,7 @@ def cut_cssrs(path: Path, *, cut: int = 28, people: int | None = None) -> list[l
         ends = [len(repr(posts[: k + 1])) - 1 for k in range(len(posts))]
         complete.append([post for post, end in zip(posts, ends, strict=True) if end <= len(cell)])
         rows.append([f"user-{i}", cell[:-1] + "\ue000" if i == cut - 1 else cell, label])
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["User", "Post", "Label"], *rows])
+    _table(path, ["User", "Post", "Label"], rows)
     path.write_bytes(path.read_bytes().replace("\ue000".encode(), b"\xf0\x9f"))
     return complete
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from pipelines.annotate.rounds.adjudicate import (
     read_decisions,
     rejected,
     review_cases,
-    unvoted,
 )
 from pipelines.core.taxonomy import load
 from pipelines.store import tables
@@ -48,11 +46,8 @@ def row(number: int, who: str, *labels: str, key: str = "labels", outcome: str =
     }
 
 
-def open_cases(
-    rows: list[dict[str, object]], assignments: list[dict[str, object]], **more: Any
-) -> list[AdjudicationCase]:
-    values = {"scheme": CRADLE, "seed": 5} | more
-    return cases(rows, assignments=assignments, **values)
+def open_cases(rows: Any, assignments: Any, *, scheme: Any = CRADLE, seed: int = 5) -> list[AdjudicationCase]:
+    return cases(rows, assignments=assignments, scheme=scheme, seed=seed)
 
 
 def answer(number: int, *labels: str, at: int = 0, note: str = "because", **more: Any) -> AnnotatorAnswer:
@@ -68,45 +63,33 @@ def decide(answers: list[AnnotatorAnswer], *asked: AdjudicationCase, known: Any 
     return read_decisions(answers, cases=asked, known=known, scheme=scheme, manifest=ROUND)
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        opened.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
-        yield opened
-
-
 def test_only_what_two_differ_in_is_asked() -> None:
     rows = [row(1, A, HARM), row(1, B, HARM), row(2, A, HARM, PAST), row(2, B, HARM), row(3, A, PAST), row(3, B, PAST)]
     found = open_cases(rows, assigned(1, 2, 3))
     assert [(c.item, c.categories) for c in found] == [((record(2), 0), ("labels",))]
     assert sorted(s["labels"] for s in found[0].sides) == [(HARM,), (HARM, PAST)]
+    rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
+    [three] = open_cases(rows, assigned(1, to=(A, B, C, D)))
+    assert sorted(s["labels"] for s in three.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)], "three against one"
 
 
-def test_a_partly_answered_item_is_a_case_with_the_existing_sides() -> None:
+def test_what_is_unanswered_is_a_case_with_the_existing_sides() -> None:
     rows = [row(1, A, HARM), row(1, B, outcome="skipped"), row(2, A, outcome="skipped")]
     found = {c.item[0]: c.sides for c in open_cases(rows, assigned(1, 2))}
     assert found == {record(1): ({"labels": (HARM,)},), record(2): ()}
-
-
-def test_a_round_of_single_annotation_asks_only_for_what_is_unanswered() -> None:
-    rows = [row(1, A, HARM), row(2, A, outcome="skipped")]
-    assert [c.item[0] for c in open_cases(rows, assigned(1, 2, 3, to=(A,)))] == [record(2), record(3)]
-
-
-def test_three_against_one_is_a_disagreement() -> None:
-    rows = [row(1, who, HARM) for who in (A, B, C)] + [row(1, D, PAST)]
-    (found,) = open_cases(rows, assigned(1, to=(A, B, C, D)))
-    assert sorted(s["labels"] for s in found.sides) == [(PAST,), (HARM,), (HARM,), (HARM,)]
+    single = [row(1, A, HARM), row(2, A, outcome="skipped")]
+    assert [c.item[0] for c in open_cases(single, assigned(1, 2, 3, to=(A,)))] == [record(2), record(3)]
+    # of an item that only some find unfit, the others' answers are sides
+    rows = [row(n, who, outcome="unfit") for n, who in ((1, A), (1, B), (2, A))] + [row(2, B, HARM)]
+    [found_unfit] = open_cases(rows, assigned(1, 2))
+    assert (found_unfit.item[0], found_unfit.sides) == (record(2), ({"labels": (HARM,)},))
 
 
 def test_sides_hold_all_categories_and_the_word_for_nothing() -> None:
-    rows = [
-        *(row(1, who, label, key="severity") for who, label in ((A, "Suicide death"), (B, "None"))),
-        *(row(1, who, key="figurative") for who in (A, B)),
-        *(row(1, who, *given, key="related") for who, given in ((A, ()), (B, ("Harmful factors",)))),
-        *(row(1, who, "text", key="modality") for who in (A, B)),
-        *(row(1, who, "context-required", key="context") for who in (A, B)),
-    ]
+    alike = {"figurative": [], "modality": ["text"], "context": ["context-required"]}
+    said = {A: alike | {"severity": ["Suicide death"], "related": []}}
+    said[B] = alike | {"severity": ["None"], "related": ["Harmful factors"]}
+    rows = [row(1, who, *labels, key=key) for who, answers in said.items() for key, labels in answers.items()]
     (found,) = open_cases(rows, assigned(1), scheme=FIGSIM)
     assert found.categories == ("severity", "related")
     assert {(s["severity"], s["related"]) for s in found.sides} == {
@@ -135,45 +118,44 @@ def gold(number: int, *labels: str) -> dict[str, object]:
     return {"record_id": record(number), "image": 0, "category": "labels", "labels": list(labels)}
 
 
+def reviewed(numbers: Any, votes: Any, **more: Any) -> tuple[dict[str, list[Any]], int]:
+    """Return the sides of the cases of a review by gpt and claude, by record, and the number of items without votes.
+
+    Gold of items 1 to 199 is HARM; ``numbers`` are in the splits under review.
+    """
+    splits = {(record(n), 0) for n in numbers}
+    people = [gold(n, HARM) for n in range(1, 200)]
+    found, unvoted = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5, **more)
+    return {case.item[0]: [side["labels"] for side in case.sides] for case in found}, unvoted
+
+
 def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> None:
-    people = [gold(n, HARM) for n in range(1, 8)]
     votes = {
         "gpt": [*(vote(n, PAST) for n in (1, 3, 4, 6, 7)), vote(2, HARM), vote(5, outcome="refused")],
         "claude": [vote(1, PAST), vote(2, PAST), vote(3, ABUSE), vote(5, PAST), vote(6, ABUSE), vote(7, HARM)],
         "gemini": [vote(n, HARM) for n in range(1, 8)],
     }
     # 2 and 7 agree with one model each, and 6 is in no split under review
-    splits = {(record(n), 0): "test" for n in (1, 2, 3, 4, 5, 7)}
-    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5)
-    assert {c.item[0]: sorted(s["labels"] for s in c.sides) for c in found} == {
+    found, unvoted = reviewed((1, 2, 3, 4, 5, 7), votes)
+    assert {r: sorted(sides) for r, sides in found.items()} == {
         record(1): [(PAST,), (HARM,)],
         record(3): [(ABUSE,), (PAST,), (HARM,)],
     }
-    assert unvoted(people, votes, against=["gpt", "claude"], splits=splits) == 2
+    assert unvoted == 2
 
 
 def test_a_review_takes_in_what_annotators_marked_with_the_votes_that_exist() -> None:
-    people = [gold(n, HARM) for n in range(1, 5)]
-    votes = {
-        "gpt": [vote(1, HARM), vote(2, PAST)],
-        "claude": [vote(1, PAST), vote(2, HARM), vote(3, outcome="refused")],
-    }
-    splits = {(record(n), 0): "test" for n in (1, 2, 3)}
-    marked = {(record(n), 0) for n in (1, 3, 4)}
-    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5, marked=marked)
-    assert {c.item[0]: sorted(s["labels"] for s in c.sides) for c in found} == {
+    claude = [vote(1, PAST), vote(2, HARM), vote(3, outcome="refused")]
+    votes = {"gpt": [vote(1, HARM), vote(2, PAST)], "claude": claude}
+    found, _ = reviewed((1, 2, 3), votes, marked={(record(n), 0) for n in (1, 3, 4)})
+    assert {r: sorted(sides) for r, sides in found.items()} == {
         record(1): [(PAST,), (HARM,)],
         record(3): [(HARM,)],
     }, "2 is not marked, and 4 is in no split under review"
-
-
-def test_gold_has_no_fixed_side_in_a_review() -> None:
-    numbers = range(200)
-    votes = {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")}
-    people = [gold(n, HARM) for n in numbers]
-    splits = {(record(n), 0): "test" for n in numbers}
-    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5)
-    assert 70 < sum(c.sides[0]["labels"] == (HARM,) for c in found) < 130
+    # gold has no fixed side
+    numbers = range(1, 200)
+    found, _ = reviewed(numbers, {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")})
+    assert 70 < sum(sides[0] == (HARM,) for sides in found.values()) < 130
 
 
 def test_a_decision_is_a_row_with_its_rationale() -> None:
@@ -212,9 +194,7 @@ def test_of_two_decisions_of_one_moment_the_later_id_counts_and_stays() -> None:
     found = decide(answers, case(1, PAST, HARM))
     assert [r["labels"] for r in found.rows] == [[HARM]]
     assert decide(answers[::-1], known=found.rows) == found
-
-
-def test_a_decision_changed_under_its_old_time_is_said_and_does_not_count() -> None:
+    # one that is changed under its old time is said and does not count
     first = decide([answer(1, PAST)], case(1, PAST, HARM))
     changed = decide([answer(1, HARM)], known=first.rows)
     assert (changed.rows, changed.problems) == (first.rows, {"not_later": 1})
@@ -239,12 +219,6 @@ def test_what_is_no_decision_is_counted_and_breaks_nothing(given: AnnotatorAnswe
 
 def unfit(number: int, *, at: int = 0, note: str = "not a post") -> AnnotatorAnswer:
     return answer(number, at=at, note=note, values={"unfit": ("Unfit",), "labels": (PAST,)})
-
-
-def test_an_item_that_only_some_find_unfit_is_a_case() -> None:
-    rows = [row(n, who, outcome="unfit") for n, who in ((1, A), (1, B), (2, A))] + [row(2, B, HARM)]
-    [found] = open_cases(rows, assigned(1, 2))
-    assert (found.item[0], found.sides) == (record(2), ({"labels": (HARM,)},))
 
 
 def test_the_adjudicator_may_find_an_item_unfit_and_change_that() -> None:
@@ -273,6 +247,7 @@ def test_only_disputed_categories_are_decided() -> None:
 
 
 def test_the_log_survives_its_table_and_its_rationales_are_sealed(tmp_path: Path, vault: Vault) -> None:
+    vault.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
     path, answers = tmp_path / "log.parquet", [answer(1, PAST, note="plainly readable"), answer(2, HARM)]
     asked = [case(1, PAST, HARM), case(2, PAST, HARM)]
     write_rows(decide(answers, *asked).rows, path, name="adjudications", vault=vault)

@@ -20,7 +20,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
 from pipelines.report import agreement_tables
 from tests.annotate.round_manifest import manifest_of
-from tests.small_corpus import write_table
+from tests.small_corpus import full, write_table
 
 ROOT = Path(__file__).parents[2]
 FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
@@ -77,32 +77,30 @@ def read(root: Path, corpus: str = "memes") -> dict[str, Any]:
     return json.loads((root / "metrics" / corpus / "agreement.json").read_text())
 
 
-def test_a_corpus_without_rounds_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
+def test_a_corpus_without_rounds_or_pulls_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
     assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
     assert read(tmp_path) == {"rounds": {}}
     assert (tmp_path / "snapshot/memes/agreement/agreement.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_round_without_a_pull_is_not_listed(tmp_path: Path, params: Params) -> None:
     manifest.write(round_of("pilot-1"), manifest.folder(tmp_path, "memes", "pilot-1") / "manifest.yaml")
     assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
 
 
-def test_kappa_of_a_single_category_is_scikit_learns_with_an_interval_and_its_reading(
-    tmp_path: Path, params: Params
-) -> None:
+def test_kappa_is_scikit_learns_with_an_interval_and_its_reading(tmp_path: Path, params: Params) -> None:
     answers = drawn(60)
     put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(answers), category="severity"))
-
-    agreement.run("memes", params=params, root=tmp_path)
-
-    found = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
+    told = agreement.run("memes", params=params, root=tmp_path)
+    metrics = read(tmp_path)
+    found = metrics["rounds"]["calibration"]["categories"]["severity"]
     expected = cohen_kappa_score([a[0][0] for a in answers], [a[1][0] for a in answers])
     assert found["kappa"]["value"] == pytest.approx(expected, abs=1e-6)
     assert found["kappa"]["low"] < expected < found["kappa"]["high"]
-    assert found["kappa"]["word"] == "moderate"
-    assert found["items"] == 60
-    assert found["distance"] == "ordinal"
+    assert (found["kappa"]["word"], found["items"], found["distance"]) == ("moderate", 60, "ordinal")
+    interval = {"method": "percentile bootstrap", "unit": "near-duplicate group", "confidence": 0.95, "resamples": 60}
+    assert metrics["interval"] == interval
+    assert told["overall"]["alpha"]["severity"] == metrics["overall"]["categories"]["severity"]["alpha"]["value"]
+    text = agreement_tables.summary(tmp_path, "memes", name="calibration")
+    assert "95% interval (percentile bootstrap, by near-duplicate group)" in text
+    assert "| Category | Items | α |" in text
 
 
 def test_attempt_and_death_are_two_answers_but_one_degree() -> None:
@@ -169,9 +167,7 @@ def test_only_items_with_two_answers_count_and_the_others_are_distinguished() ->
 def test_a_round_of_single_annotation_is_listed_without_figures(tmp_path: Path, params: Params) -> None:
     given = {f"r{i}": {f"annotator-{1 + i % 2}": ["text"]} for i in range(6)}
     put(tmp_path, round_of("round-4", counts=False), rows_of("round-4", given, category="modality"))
-
     told = agreement.run("memes", params=params, root=tmp_path)
-
     found = read(tmp_path)["rounds"]["round-4"]
     assert found["categories"]["modality"]["items"] == 0
     assert found["categories"]["modality"]["left_out"]["single"] == 6
@@ -186,9 +182,7 @@ def test_the_published_figures_are_over_the_rounds_that_count(tmp_path: Path, pa
     for day, name in enumerate(("large-scale-a", "large-scale-b"), start=2):
         rows = rows_of(name, pairs(alike, first=day * 100), category="modality")
         put(tmp_path, round_of(name, day=day), rows)
-
     told = agreement.run("memes", params=params, root=tmp_path)
-
     found = read(tmp_path)
     assert found["overall"]["rounds"] == ["large-scale-a", "large-scale-b"]
     assert found["overall"]["categories"]["modality"]["items"] == 20
@@ -201,29 +195,23 @@ def test_batches_have_figures_of_their_own(tmp_path: Path, params: Params) -> No
     good = rows_of("large-scale", pairs([(["text"], ["text"]), (["image"], ["image"])] * 3), category="modality")
     bad = pairs([(["text"], ["image"]), (["image"], ["image"])] * 3, first=50)
     put(tmp_path, round_of("large-scale"), [*good, *rows_of("large-scale", bad, category="modality", batch=1)])
-
     agreement.run("memes", params=params, root=tmp_path)
-
     batches = read(tmp_path)["rounds"]["large-scale"]["batches"]
     assert batches["0"]["categories"]["modality"]["kappa"]["value"] == 1
     assert batches["1"]["categories"]["modality"]["kappa"]["value"] == 0
     assert (batches["0"]["sufficient"], batches["1"]["sufficient"]) == (True, False)
 
 
-@pytest.mark.parametrize(("enough", "sufficient"), [(0.2, True), (0.9, False)])
-def test_enough_is_asked_of_every_defined_kappa(params: Params, enough: float, sufficient: bool) -> None:
+def test_enough_is_asked_of_every_defined_kappa_and_a_batch_has_the_figures_of_its_answers(params: Params) -> None:
     rows = rows_of("round-1", pairs(drawn(60)), category="severity")
     rows += rows_of("round-1", pairs([(["text"], ["text"])] * 5), category="modality")  # undefined: no obstacle
-    settings = params.agreement.model_copy(update={"enough": enough})
-    metrics = agreement.measure([(round_of("round-1"), rows)], scheme=FIGSIM, settings=settings)
-    assert metrics["rounds"]["round-1"]["sufficient"] is sufficient
-
-
-def test_the_same_answers_have_the_same_figures_in_a_batch_a_round_and_overall(params: Params) -> None:
-    rows = rows_of("round-1", pairs(drawn(40)), category="severity")
-    metrics = agreement.measure([(round_of("round-1"), rows)], scheme=FIGSIM, settings=params.agreement)
-    whole = metrics["rounds"]["round-1"]
-    kappas = [scope["categories"]["severity"]["kappa"] for scope in (whole, whole["batches"]["0"], metrics["overall"])]
+    for enough, sufficient in ((0.2, True), (0.9, False)):
+        settings = params.agreement.model_copy(update={"enough": enough})
+        metrics = agreement.measure([(round_of("round-1"), rows)], scheme=FIGSIM, settings=settings)
+        whole = metrics["rounds"]["round-1"]
+        assert whole["sufficient"] is sufficient
+    scopes = (whole, whole["batches"]["0"], metrics["overall"])
+    kappas = [scope["categories"]["severity"]["kappa"] for scope in scopes]
     assert kappas[0] == kappas[1] == kappas[2]
 
 
@@ -239,31 +227,7 @@ def test_the_same_answers_give_the_same_bytes_whatever_their_order(tmp_path: Pat
         shuffled = agreement.measure([(round_of("large-scale"), order)], scheme=FIGSIM, settings=params.agreement)
         assert json.loads(json.dumps(shuffled)) == read(root)
     assert written[0] == written[1]
-
-
-def test_four_annotators_of_a_pilot_are_compared_two_by_two() -> None:
-    rng = random.Random("pilot")
-    given = {
-        f"r{i}": {
-            f"annotator-{a}": [rng.choice(["text", "image"]) if rng.random() < 0.3 else ["text", "image"][i % 2]]
-            for a in range(1, 5)
-        }
-        for i in range(40)
-    }
-    found = figures("modality", given)
-    people = {a: [given[f"r{i}"][a][0] for i in range(40)] for a in given["r0"]}  # type: ignore[index]
-    names = sorted(people)
-    expected = [cohen_kappa_score(people[a], people[b]) for a in names for b in names if a < b]
-    assert found["annotators"] == 4
-    assert found["kappa"]["value"] == pytest.approx(sum(expected) / 6, abs=1e-6)
-
-
-def test_the_metrics_name_no_record_and_no_annotator(tmp_path: Path, params: Params) -> None:
-    put(tmp_path, round_of("large-scale"), rows_of("large-scale", pairs(drawn(10)), category="severity"))
-    agreement.run("memes", params=params, root=tmp_path)
-    text = (tmp_path / "metrics/memes/agreement.json").read_text()
-    assert "r001" not in text
-    assert "annotator-1" not in text
+    assert b"r001" not in written[0][0] and b"annotator-1" not in written[0][0], "no record and no annotator"
 
 
 def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tmp_path: Path, params: Params) -> None:
@@ -274,36 +238,13 @@ def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tm
     widths = []
     for known in (False, True):
         if known:
-            clusters = [
-                {"record_id": r, "image": 0, "cluster": r[:4], "keeper": r[-1] == "0", "hamming": 0,
-                 "word_difference": 0} for r in copied
-            ]  # fmt: skip
-            path = tmp_path / "snapshot/memes/dedupe/clusters.parquet"
-            write_table(path, clusters, name="clusters")
+            clusters = [full("clusters", record_id=r, image=0, cluster=r[:4], keeper=r[-1] == "0") for r in copied]
+            write_table(tmp_path / "snapshot/memes/dedupe/clusters.parquet", clusters, name="clusters")
         agreement.run("memes", params=params, root=tmp_path)
         figures = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
         assert (figures["items"], figures["groups"]) == (120, 30 if known else 120)
         widths.append(figures["alpha"]["high"] - figures["alpha"]["low"])
     assert widths[1] > 1.5 * widths[0], "four copies say no more than one item"
-
-
-def test_the_metrics_name_the_kind_of_interval_and_the_summary_begins_with_alpha(
-    tmp_path: Path, params: Params
-) -> None:
-    put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(drawn(30)), category="severity"))
-    told = agreement.run("memes", params=params, root=tmp_path)
-    found = read(tmp_path)
-    assert found["interval"] == {
-        "method": "percentile bootstrap",
-        "unit": "near-duplicate group",
-        "confidence": 0.95,
-        "resamples": 60,
-    }
-    alpha = found["overall"]["categories"]["severity"]["alpha"]["value"]
-    assert told["overall"]["alpha"]["severity"] == alpha
-    text = agreement_tables.summary(tmp_path, "memes", name="calibration")
-    assert "95% interval (percentile bootstrap, by near-duplicate group)" in text
-    assert "| Category | Items | α |" in text
 
 
 def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, params: Params) -> None:
@@ -321,16 +262,8 @@ def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, param
                     if gave:
                         said[who][i].add(category.spellings[normal(label)])
         held = round_of(name, day=day, corpus="posts").model_copy(update={"scheme": scheme})
-        folder = manifest.folder(tmp_path, "posts", name)
-        manifest.write(held, folder / manifest.FILE)
-        rows = [
-            {"record_id": f"{i:032x}", "image": 0, "annotator": who, "category": "labels", "round": name, "batch": 0}
-            | {"guideline": "0" * 16, "outcome": "answered", "labels": sorted(labels), "seconds": None, "note": None}
-            | {"answered": datetime(2023, 3, day, tzinfo=UTC)}
-            for who, sets in said.items()
-            for i, labels in enumerate(sets)
-        ]
-        write_table(folder / "annotations.parquet", rows, name="annotations")
+        given = {f"{i:032x}": {who: sorted(sets[i]) for who, sets in said.items()} for i in range(60)}
+        put(tmp_path, held, rows_of(name, given, category="labels"))
     agreement.run("posts", params=params, root=tmp_path)
     found = json.loads((tmp_path / "metrics" / "posts" / "agreement.json").read_text())
     for name, scheme in names.items():

@@ -11,6 +11,7 @@ import pytest
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.scheme import normal
+from pipelines.metrics.agreement_coefficients import landis_koch
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables as report
 from pipelines.report.agreement_tables import paper_tables, published
@@ -46,14 +47,9 @@ def metrics(scheme: str, *, kappa: float | None = 0.7, names: tuple[str, ...] = 
     return {"scheme": scheme, "rounds": rounds, "overall": {**scope, "rounds": list(rounds)}}
 
 
-@pytest.mark.parametrize(
-    ("table", "printed", "again"), [("FigSIM Table 6", "0.56", "0.567 ≈"), ("FigSIM Table 7", "0.63", "0.634")]
-)
-def test_the_mean_of_label_wise_kappas_is_recomputed(table: str, printed: str, again: str) -> None:
-    assert row(sheet(table), "Mean")[1:3] == (printed, again)
-
-
-def test_table_1_has_the_recomputed_means_of_its_multi_label_categories_only() -> None:
+def test_the_means_of_label_wise_kappas_are_recomputed_for_multi_label_categories_only() -> None:
+    assert row(sheet("FigSIM Table 6"), "Mean")[1:3] == ("0.56", "0.567 ≈")
+    assert row(sheet("FigSIM Table 7"), "Mean")[1:3] == ("0.63", "0.634")
     found = {cells[0]: cells[2:4] for cells in sheet("FigSIM Table 1").rows}
     assert found == {
         "Suicide Severity Scale": ("0.65", "–"),
@@ -65,8 +61,6 @@ def test_table_1_has_the_recomputed_means_of_its_multi_label_categories_only() -
 
 
 def test_the_papers_own_readings_are_ours() -> None:
-    from pipelines.metrics.agreement_coefficients import landis_koch
-
     paper = published()["figsim"]
     rows = [*paper["table_1"].values(), *paper["table_6"]["labels"].values(), *paper["table_7"]["labels"].values()]
     assert len(rows) == 13
@@ -88,19 +82,15 @@ def test_table_10_is_recomputed_to_the_last_digit(name: str, kappa: str, ac1: st
     assert not any("≠" in cell or "≈" in cell for cells in found.rows for cell in cells)
 
 
-def test_table_10_is_the_known_answers() -> None:
-    table = published()["cradle"]["table_10"]
-    assert {name.replace("-", "_"): found["labels"] for name, found in table.items()} == {
-        name: found["rows"] for name, found in KNOWN.items()
-    }
-
-
-def test_every_label_of_the_papers_is_one_of_the_schemes() -> None:
+def test_table_10_is_the_known_answers_and_every_label_of_the_papers_is_one_of_the_schemes() -> None:
+    table_10 = published()["cradle"]["table_10"]
+    known = {name: found["rows"] for name, found in KNOWN.items()}
+    assert {name.replace("-", "_"): found["labels"] for name, found in table_10.items()} == known
     figsim, cradle = load("figsim"), load("cradle").category()
     for number in (6, 7):
         table = published()["figsim"][f"table_{number}"]
         assert set(table["labels"]) <= {x.name for x in figsim.category(table["category"]).labels}
-    labels = {cradle.spellings[normal(label)] for label in published()["cradle"]["table_10"]["round-3"]["labels"]}
+    labels = {cradle.spellings[normal(label)] for label in table_10["round-3"]["labels"]}
     assert labels == set(cradle.names)
 
 
@@ -110,6 +100,8 @@ def test_our_figures_stand_beside_the_papers_with_interval_items_and_reading() -
     assert row(sheet("FigSIM Table 5", ours=ours), "Modality")[-2:] == ("0.70 [0.65, 0.75]", "900")
     assert row(sheet("FigSIM Table 6", ours=ours), "Metaphor")[-3:] == ("0.70 [0.65, 0.75]", "7", "substantial")
     assert row(sheet("FigSIM Table 6", ours=ours), "Mean")[-3:] == ("0.70 [0.65, 0.75]", "900", "substantial")
+    undefined = sheet("FigSIM Table 1", ours=metrics("figsim", kappa=None))
+    assert row(undefined, "Modality")[-3:] == ("–", "900", "–")
 
 
 def test_cradles_rounds_stand_beside_the_rounds_of_the_same_name() -> None:
@@ -126,11 +118,6 @@ def test_cradles_rounds_stand_beside_the_rounds_of_the_same_name() -> None:
         assert {len(cells) for cells in found.rows} == {len(found.columns)}
 
 
-def test_undefined_is_a_dash_and_never_a_number() -> None:
-    found = sheet("FigSIM Table 1", ours=metrics("figsim", kappa=None))
-    assert row(found, "Modality")[-3:] == ("–", "900", "–")
-
-
 @pytest.mark.parametrize("scheme", ["figsim", "cradle"])
 def test_every_table_has_as_many_cells_as_columns(scheme: str) -> None:
     for ours in (None, {"rounds": {}}, metrics(scheme, names=("round-1", "round-2"))):
@@ -138,56 +125,39 @@ def test_every_table_has_as_many_cells_as_columns(scheme: str) -> None:
         assert all(len(cells) == len(found.columns) for found in tables for cells in found.rows)
 
 
-def test_a_corpus_has_the_tables_of_its_own_paper_only() -> None:
-    ours = metrics("figsim")
-    titles = " ".join(found.title for found in [*paper_tables("figsim", ours=ours), *report.own_tables(ours)])
-    assert "FigSIM Table 7" in titles
-    assert "CRADLE" not in titles
-    assert "Ours over time" in titles
+def test_a_corpus_has_the_tables_of_its_own_paper_only(tmp_path: Path) -> None:
+    def titles(scheme: str, ours: dict[str, Any]) -> list[str]:
+        return [found.title for found in [*paper_tables(scheme, ours=ours), *report.own_tables(ours)]]
+
+    own = " ".join(titles("figsim", metrics("figsim")))
+    assert "FigSIM Table 7" in own and "Ours over time" in own and "CRADLE" not in own
+    unannotated = titles("cradle", report.gather(tmp_path, "posts"))
+    assert any(title.startswith("CRADLE Table 10: round-3") for title in unannotated)
+    assert not any("Ours" in title for title in unannotated)
+    papers = [sheet.title for sheet in paper_tables()]
+    assert papers[0].startswith("FigSIM Table 1")
+    assert any(title.startswith("CRADLE Table 10: round-1") for title in papers)
 
 
-def test_without_annotations_there_are_the_papers_tables_only(tmp_path: Path) -> None:
-    found = report.gather(tmp_path, "posts")
-    titles = [one.title for one in [*paper_tables("cradle", ours=found), *report.own_tables(found)]]
-    assert any(title.startswith("CRADLE Table 10: round-3") for title in titles)
-    assert not any("Ours" in title for title in titles)
-
-
-class TestSummary:
-    """What the person sees who decides whether a round goes on."""
-
-    def put(self, root: Path, **more: Any) -> None:
-        left = {"outside_scheme": 0, "single": 1, "skipped": 2}
-        found = metrics("figsim", names=("calibration",))
-        for figures in found["rounds"]["calibration"]["categories"].values():
-            figures |= {"left_out": left, **more}
-        path = root / "metrics" / "memes" / "agreement.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({**found, "enough": 0.41}))
-
-    def test_every_category_has_its_kappa_interval_and_reading(self, tmp_path: Path) -> None:
-        self.put(tmp_path)
-        text = report.summary(tmp_path, "memes", name="calibration")
+@pytest.mark.parametrize("more", [{}, {"items": 0}])
+def test_who_decides_whether_a_round_goes_on_sees_kappas_intervals_and_readings(tmp_path: Path, more: Any) -> None:
+    found = metrics("figsim", names=("calibration",))
+    for figures in found["rounds"]["calibration"]["categories"].values():
+        figures |= {"left_out": {"outside_scheme": 0, "single": 1, "skipped": 2}, **more}
+    path = tmp_path / "metrics" / "memes" / "agreement.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({**found, "enough": 0.41}))
+    text = report.summary(tmp_path, "memes", name="calibration")
+    assert ("nothing to compare" in text) == bool(more)
+    for corpus, name in (("memes", "pilot-1"), ("posts", "round-1")):
+        assert "nothing to compare" in report.summary(tmp_path, corpus, name=name)
+    if not more:
         assert text.count("0.70 [0.65, 0.75]") >= 5
-        assert "| severity | 900 |" in text
-        assert "substantial" in text
-        assert "Every defined κ is 0.41 or more." in text
-        assert "up to 3 items" in text
-
-    def test_a_round_without_doubles_says_so(self, tmp_path: Path) -> None:
-        self.put(tmp_path, items=0)
-        assert "nothing to compare" in report.summary(tmp_path, "memes", name="calibration")
-        assert "nothing to compare" in report.summary(tmp_path, "memes", name="pilot-1")
-        assert "nothing to compare" in report.summary(tmp_path, "posts", name="round-1")
+        assert "| severity | 900 |" in text and "substantial" in text
+        assert "Every defined κ is 0.41 or more." in text and "up to 3 items" in text
 
 
 def test_without_a_corpus_it_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     with refused("NoCorpus", match="corpus init"):
         report.of_corpus(Settings.from_env(), corpus="memes")
-
-
-def test_the_papers_have_tables_without_any_corpus() -> None:
-    titles = [sheet.title for sheet in paper_tables()]
-    assert titles[0].startswith("FigSIM Table 1")
-    assert any(title.startswith("CRADLE Table 10: round-1") for title in titles)

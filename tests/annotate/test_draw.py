@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.rounds.opening import Assignment, assign, draw
+from pipelines.annotate.response_validation import item_of
+from pipelines.annotate.rounds.opening import assign, draw
 from pipelines.core.errors import BadParams
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))
@@ -38,18 +40,15 @@ def test_new_candidates_leave_the_order_of_the_others(candidates: set[Item], mor
     assert [item for item in after if item in candidates] == before
 
 
-def test_a_larger_round_begins_with_a_smaller_one() -> None:
+def test_a_larger_round_begins_with_a_smaller_one_and_another_seed_draws_others() -> None:
     assert draw(items(30), taken=(), size=20, seed=5)[:8] == draw(items(30), taken=(), size=8, seed=5)
-
-
-def test_another_seed_draws_others() -> None:
     assert set(draw(items(100), taken=(), size=50, seed=1)) != set(draw(items(100), taken=(), size=50, seed=2))
 
 
-def by_item(given_out: list[Assignment]) -> dict[Item, set[str]]:
+def by_item(given_out: list[dict[str, Any]]) -> dict[Item, set[str]]:
     found: dict[Item, set[str]] = defaultdict(set)
     for one in given_out:
-        found[one.item].add(one.annotator)
+        found[item_of(one)].add(one["annotator"])
     return found
 
 
@@ -70,35 +69,29 @@ def test_each_item_goes_to_as_many_as_asked_and_the_work_is_shared(
     found = by_item(out)
     assert all(len(found[item]) == overlap for item in items(count))
     loads = Counter(dict.fromkeys(NAMES[:people], 0))
-    loads.update(one.annotator for one in out)
+    loads.update(one["annotator"] for one in out)
     assert max(loads.values()) - min(loads.values()) <= 1
     for name in NAMES[:people]:
-        mine = [one for one in out if one.annotator == name]
-        assert [one.position for one in mine] == list(range(len(mine)))
-        assert all(one.batch <= other.batch for one, other in pairwise(mine))
+        mine = [one for one in out if one["annotator"] == name]
+        assert [one["position"] for one in mine] == list(range(len(mine)))
+        assert all(one["batch"] <= other["batch"] for one, other in pairwise(mine))
 
 
 def test_a_batch_is_the_same_for_all_and_its_order_is_not() -> None:
     out = assign(items(40), annotators=NAMES[:2], overlap=2, batch_size=20, seed=1)
-    assert all(one.batch == items(40).index(one.item) // 20 for one in out)
-    ada, ben = ([one.item for one in out if one.annotator == name and one.batch == 0] for name in NAMES[:2])
+    assert all(one["batch"] == items(40).index(item_of(one)) // 20 for one in out)
+    ada, ben = ([item_of(one) for one in out if one["annotator"] == name and one["batch"] == 0] for name in NAMES[:2])
     assert sorted(ada) == sorted(ben)
     assert ada != ben
     assert ada != items(20)
 
 
-def test_everybody_meets_everybody() -> None:
+def test_everybody_meets_everybody_and_the_seed_decides() -> None:
     found = by_item(assign(items(60), annotators=NAMES, overlap=2, batch_size=60, seed=1))
     assert len({frozenset(pair) for pair in found.values()}) == 6
-
-
-def test_the_same_seed_assigns_alike_and_another_one_does_not() -> None:
     one, again, other = (assign(items(20), annotators=NAMES, overlap=1, batch_size=20, seed=s) for s in (1, 1, 2))
     assert one == again != other
-
-
-def test_a_review_is_assigned_to_no_annotator() -> None:
-    assert assign(items(5), annotators=(), overlap=0, batch_size=5, seed=1) == []
+    assert assign(items(5), annotators=(), overlap=0, batch_size=5, seed=1) == [], "a review is of no annotator"
 
 
 @pytest.mark.parametrize(("names", "overlap"), [(["ada"], 2), (["ada", "ada"], 2), (["ada", "ada"], 1), ([], 1)])

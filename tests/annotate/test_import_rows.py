@@ -106,10 +106,18 @@ def test_a_list_that_was_cut_anywhere_keeps_its_complete_posts(written):
 
 
 def test_nothing_else_is_taken_for_a_cut_list():
-    texts = [
-        *("['a']", "['a' * 10", "['a'] and", "[1, 2", "[__import__('os')", "['a' 'b", "[['a', 'b", "{'a"),
-        *("words", ""),
-    ]
+    texts = (
+        "['a']",
+        "['a' * 10",
+        "['a'] and",
+        "[1, 2",
+        "[__import__('os')",
+        "['a' 'b",
+        "[['a', 'b",
+        "{'a",
+        "words",
+        "",
+    )
     assert [cell for cell in (*texts, None, 7) if complete_posts(cell) is not None] == []
 
 
@@ -148,7 +156,9 @@ def test_flags_and_times_say_one_thing_or_nothing():
     assert [moment_of(v) for v in ("yesterday", "0001-01-01T00:00:00+14:00", "1999-01-01", "", None)] == [None] * 5
 
 
-def test_every_format_gives_the_same_entries(tmp_path):
+def test_every_format_gives_the_same_entries_and_a_duplicate_column_is_ambiguous(tmp_path):
+    twice = table(tmp_path / "twice.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
+    assert "labels" not in read_file(twice, usual="csv").columns
     rows = [{"Title": "A", "Text": f"Some words {i}", "labels": ["rape_past", "selfharm_past"]} for i in range(3)]
     (tmp_path / "dev.json").write_text(json.dumps(rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dev.parquet")
@@ -163,33 +173,21 @@ def test_every_format_gives_the_same_entries(tmp_path):
 
 def test_a_row_that_does_not_hold_is_left_out_with_its_reason_and_line(tmp_path):
     good = {"text": "Some words", "labels": ["no_crisis"], "split": "dev", "agreement": ""}
-    path = lines(
-        tmp_path / "all.jsonl",
-        good,
-        good | {"text": " "},
-        good | {"text": "b", "labels": ["sadness", "grief"]},
-        good | {"text": "c", "labels": ["no_crisis", "rape_past"]},
-        good | {"text": "d", "labels": []},
-        good | {"text": "e", "labels": {"a": 1}},
-        good | {"text": "f", "labels": None},
-        good | {"text": "g", "split": "holdout"},
-        good | {"text": "h", "agreement": "unanimous"},
-    )
+    bad = [
+        ("no_text", {"text": " "}),
+        ("labels: unknown_label", {"text": "b", "labels": ["sadness", "grief"]}),
+        ("labels: against_rules", {"text": "c", "labels": ["no_crisis", "rape_past"]}),
+        ("labels: against_rules", {"text": "d", "labels": []}),
+        ("labels: not_a_list", {"text": "e", "labels": {"a": 1}}),
+        ("labels: empty", {"text": "f", "labels": None}),
+        ("no_part", {"text": "g", "split": "holdout"}),
+        ("two_splits", {"text": "h", "agreement": "unanimous"}),
+    ]
+    path = lines(tmp_path / "all.jsonl", good, *(good | change for _, change in bad))
     path.write_text(path.read_text() + '{"text": "half a li')
     found = gathered(path, by=CRADLE)
-    assert len(found.entries) == 1
-    assert found.unknown == 2
-    assert reasons(found) == {
-        2: "no_text",
-        3: "labels: unknown_label",
-        4: "labels: against_rules",
-        5: "labels: against_rules",
-        6: "labels: not_a_list",
-        7: "labels: empty",
-        8: "no_part",
-        9: "two_splits",
-        10: "not_json",
-    }
+    assert (len(found.entries), found.unknown) == (1, 2)
+    assert reasons(found) == dict(enumerate([*(reason for reason, _ in bad), "not_json"], start=2))
 
 
 def test_rows_of_one_item_are_one_entry_or_none(tmp_path):
@@ -200,15 +198,12 @@ def test_rows_of_one_item_are_one_entry_or_none(tmp_path):
     assert [e.parts for e in found.entries] == [{"train_consensus", "train_unanimous"}]
     assert found.repeated == 1
     assert found.bad == {"conflict": [("train.jsonl", 2), ("train_unanimous.jsonl", 2)]}
+    both = ["selfharm_past", "selfharm_ongoing"]
+    broken = gathered(lines(tmp_path / "dev.jsonl", {"text": "Some words", "labels": both}), by=CRADLE)
+    assert broken.rules == {"ongoing_before_past": 1}, "rules that people may break change nothing"
+    assert broken.entries[0].answers == {"labels": frozenset(both)}
     leak = lines(tmp_path / "test.jsonl", same)
     assert gathered(consensus, leak, by=CRADLE).bad == {"conflict": [("test.jsonl", 1), ("train.jsonl", 1)]}
-
-
-def test_rules_that_people_may_break_are_counted_and_change_nothing(tmp_path):
-    both = ["selfharm_past", "selfharm_ongoing"]
-    found = gathered(lines(tmp_path / "dev.jsonl", {"text": "Some words", "labels": both}), by=CRADLE)
-    assert found.rules == {"ongoing_before_past": 1}
-    assert found.entries[0].answers == {"labels": frozenset(both)}
 
 
 def test_a_column_of_a_category_serves_where_there_are_no_flags(tmp_path):
@@ -258,32 +253,27 @@ def test_a_persons_posts_become_one_text(tmp_path):
     assert reasons(found) == {3: "not_a_list", 4: "no_id"}
 
 
+def posts(path: Path, *, by: mapping.Mapping = CRADLE, **columns: list[object]) -> GatheredEntries:
+    """Return the entries of posts whose texts are their numbers, with further columns of these names."""
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    written = lines(path / "dev.jsonl", *({"text": f"{i}", "labels": ["no_crisis"]} | r for i, r in enumerate(rows)))
+    named = by.columns.model_copy(update={name: (name,) for name in columns})
+    return gathered(written, by=by.model_copy(update={"columns": named}))
+
+
 def test_a_persons_own_page_is_no_subreddit(tmp_path):
-    cells = ("lonely", "r/lonely", "u_somebody", "r/U_somebody", "some words of a post", "")
-    rows = [{"text": f"Some words {i}", "labels": ["no_crisis"], "subreddit": x} for i, x in enumerate(cells)]
-    found = gathered(lines(tmp_path / "dev.jsonl", *rows), by=CRADLE)
-    said = {e.text.body[-1]: e.text.subreddit for e in found.entries if e.text}
+    found = posts(tmp_path, subreddit=["lonely", "r/lonely", "u_somebody", "r/U_somebody", "some words of a post", ""])
+    said = {e.text.body: e.text.subreddit for e in found.entries if e.text}
     assert said == {"0": "lonely", "1": "lonely"} | dict.fromkeys("2345", "cradle")
 
 
-def test_an_image_is_a_small_number(tmp_path):
-    columns = CRADLE.columns.model_copy(update={"image": ("image",)})
-    rows = [{"text": f"{i}", "labels": ["no_crisis"], "image": x} for i, x in enumerate(("2", "9" * 5000, "40000"))]
-    found = gathered(lines(tmp_path / "dev.jsonl", *rows), by=CRADLE.model_copy(update={"columns": columns}))
+def test_an_image_is_a_small_number_and_a_date_column_gives_the_month(tmp_path):
+    found = posts(tmp_path, image=["2", "9" * 5000, "40000"])
     assert [e.image for e in found.entries] == [2]
     assert found.bad == {"image": [("dev.jsonl", 2), ("dev.jsonl", 3)]}
-
-
-def test_a_date_column_gives_the_month(tmp_path):
-    columns = CRADLE.columns.model_copy(update={"created": ("created_utc",)})
-    by = CRADLE.model_copy(update={"columns": columns})
-    row = {"text": "Some words", "labels": ["no_crisis"]}
-    rows = [row | {"created_utc": 1669894200}, row | {"text": "b", "created_utc": "some day"}, row | {"text": "c"}]
-    found = gathered(lines(tmp_path / "dev.jsonl", *rows), by=by)
-    assert sorted(e.text.created for e in found.entries if e.text) == [
-        datetime(2017, 12, 1, tzinfo=UTC),
-        datetime(2022, 12, 1, 11, 30, tzinfo=UTC),
-    ]
+    found = posts(tmp_path, created=[1669894200, "some day", None])
+    moments = [datetime(2017, 12, 1, tzinfo=UTC), datetime(2022, 12, 1, 11, 30, tzinfo=UTC)]
+    assert sorted(e.text.created for e in found.entries if e.text) == moments
     assert found.bad == {"created": [("dev.jsonl", 2)]}
 
 
@@ -295,11 +285,6 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(UnreadableFile, match=name):
         read_file(tmp_path / name, usual="csv")
-
-
-def test_a_duplicate_column_is_ambiguous(tmp_path):
-    path = table(tmp_path / "dev.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
-    assert "labels" not in read_file(path, usual="csv").columns
 
 
 def test_cradles_published_layout_is_read(tmp_path):

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import yaml
 from rich.console import Console
@@ -23,7 +22,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.curate.items import published_split
 from pipelines.store import tables
-from pipelines.store.seal import open_column, write_rows
+from pipelines.store.seal import open_column
 from pipelines.store.tracked import read_tracked
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
@@ -73,19 +72,26 @@ class Imports:
     def __init__(self, params: Params, settings: Settings, vault: Vault) -> None:
         self.params, self.settings, self.vault = params, settings, vault
 
-    def __call__(self, corpus, name, *files, dry_run=False, allow_bad=imports.MAX_BAD, console=None):
+    def __call__(self, corpus, name, *files, **options):
         own = {"params": self.params, "settings": self.settings, "vault": self.vault}
-        options = {"dry_run": dry_run, "allow_bad": allow_bad, "console": console}
         return imports.run(corpus, files=files, mapping=name, now=NOW, **own, **options)
 
+    def git(self, *argv: str) -> str:
+        return git("--git-dir", self.settings.repo, *argv)
+
     def show(self, path: str) -> str:
-        return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
+        return self.git("show", f"corpus:{path}")
 
     def names(self) -> list[str]:
-        return git("--git-dir", self.settings.repo, "ls-tree", "-r", "--name-only", "corpus").splitlines()
+        return self.git("ls-tree", "-r", "--name-only", "corpus").splitlines()
 
     def head(self) -> str:
-        return git("--git-dir", self.settings.repo, "rev-parse", "corpus")
+        return self.git("rev-parse", "corpus")
+
+    def figsim(self, folder: Path) -> dict[str, object]:
+        """Write and import the memes of FigSIM."""
+        sets.figsim(folder / "figsim.csv")
+        return self("memes", "figsim", folder / "figsim.csv")
 
     def read(self, path: str) -> str:
         """Return a file that DVC tracks at the tip."""
@@ -121,15 +127,10 @@ def alter(path: Path, *, line: int, column: str, value: str) -> None:
         csv.writer(file).writerows(rows)
 
 
-def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_committed(
-    run, tmp_path, params, settings, vault
-):
-    sets.figsim(tmp_path / "figsim.csv")
-    report = run("memes", "figsim", tmp_path / "figsim.csv")
+def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, tmp_path, params, settings, vault):
+    report = run.figsim(tmp_path)
     assert (report["rows"], report["items"], report["reddit"], report["bad"]) == (1049, 1049, 1049, {})
-    assert report["differences"] == []
-    assert report["matches"] is True
-    assert len(report["table"]) == 3 * 22
+    assert (report["differences"], report["matches"], len(report["table"])) == ([], True, 3 * 22)
     assert report["parts"]["test"]["labels"]["related"]["None"] == 82
     assert (report["gold"], report["silver"], report["splits"]) == (1049, 0, 1049)
 
@@ -138,45 +139,35 @@ def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_commi
     assert found["severity", "Suicide attempts"] == 167 and found["severity", "Suicide death"] == 30
     assert found["related", "Third-person description"] == 21
     assert found["figurative", ""] == 146, "nothing figurative is the empty set"
-    [first] = [
-        row for row in labelled if row["record_id"] == vault.record_id("t3_100001") and row["category"] == "context"
-    ]
+    own = [row for row in labelled if row["record_id"] == vault.record_id("t3_100001")]
+    [first] = [row for row in own if row["category"] == "context"]
     assert (first["image"], first["labels"]) == ("0", "no-context-required")
     assert not [name for name in run.names() if name.startswith("data/") and name.endswith(".dvc")]
+
+    record = json.loads(run.show("annotations/memes/figsim/import.json"))
+    assert record["items"] == 1049 and record["matches"] is True and record["pointers"] == {}
+    assert set(record["digests"]) == {"figsim.csv"}, "counts and digests only"
 
     section = params.split["memes"].model_copy(update={"published": "annotations/memes/figsim/splits.csv"})
     with workspace(settings) as clone:
         found = published_split(section, root=clone.path)
     assert Counter(found.values()) == {"train": 633, "validation": 208, "test": 208}
-    history = git("--git-dir", settings.repo, "log", "-p", "corpus")
-    assert first["record_id"] not in history, "a takedown could not take an id out of git's history"
+    assert first["record_id"] not in run.git("log", "-p", "corpus"), "a takedown cannot rewrite git's history"
 
-
-def test_a_stage_reads_a_split_behind_its_pointer(run, tmp_path, settings):
-    """DVC holds locks while it runs a stage, and the stage asks it for the file."""
-    sets.figsim(tmp_path / "figsim.csv")
-    run("memes", "figsim", tmp_path / "figsim.csv")
-    imports = "from pathlib import Path; from pipelines.store.tracked import read_tracked"
-    reads = "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd())"
-    code = f"{imports}; Path('read').write_text({reads})"
+    # DVC holds locks while it runs a stage, and the stage asks it for the file
+    code = "from pathlib import Path; from pipelines.store.tracked import read_tracked; Path('read').write_text("
+    code += "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd()))"
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}
     with workspace(settings) as clone:
         (clone.path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"reads": stage}}))
         assert rerun(clone, "reads") == ["reads"]
         assert len((clone.path / "read").read_text().splitlines()) == 1 + 1049
 
-
-def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings, vault):
-    sets.figsim(tmp_path / "figsim.csv")
-    run("memes", "figsim", tmp_path / "figsim.csv")
     (tmp_path / "gold.csv").write_text(run.read("annotations/memes/figsim/gold.csv"))
-    ids = sorted({row["record_id"] for row in run.rows("annotations/memes/figsim/splits.csv")})
-    path = tmp_path / "snapshot" / "memes" / "sample" / "sample.parquet"
-    tables.write(
-        pa.table({"record_id": ids, "image": [0] * len(ids)}, schema=tables.SCHEMAS["sample"]), path, name="sample"
-    )
-    section = params.gold["memes"].model_copy(update={"published": "gold.csv"})
-    params = params.model_copy(update={"gold": {**params.gold, "memes": section}})
+    sampled = [{"record_id": record_id, "image": 0} for record_id in {row["record_id"] for row in labelled}]
+    small_corpus.write_table(tmp_path / "snapshot/memes/sample/sample.parquet", sampled, name="sample")
+    taking = params.gold["memes"].model_copy(update={"published": "gold.csv"})
+    params = params.model_copy(update={"gold": {**params.gold, "memes": taking}})
     metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)
     assert (metrics["records"], metrics["without"]) == (1049, 0)
 
@@ -189,24 +180,20 @@ def test_a_label_that_differs_from_the_paper_is_named_and_stops_nothing(run, tmp
     seen = StringIO()
     report = run("memes", "figsim", path, console=Console(file=seen, width=120))
     assert report["differences"] == ["train, C1: 552 found, 553 expected", "train, C2: 81 found, 80 expected"]
-    assert report["matches"] is False
-    assert report["changed"] is True
+    assert (report["matches"], report["changed"]) == (False, True)
     assert "differs by -1" in seen.getvalue()
 
 
 def test_cradles_counts_are_those_of_its_tables_and_only_people_give_gold(run, tmp_path):
-    files = [
-        sets.jsonl(tmp_path / f"{name}.jsonl", sets.cradle(part))
-        for name, part in {"dev": "dev", "test": "test", "train_unanimous": "train_unanimous"}.items()
-    ]
+    names = ("dev", "test", "train_unanimous")
+    files = [sets.jsonl(tmp_path / f"{name}.jsonl", sets.cradle(name)) for name in names]
     before = run.head()
     report = run("posts", "cradle", *files, dry_run=True)
     differing = {line["part"] for line in report["table"] if not line["matches"]}
     assert differing == {"train_consensus"}, "the unanimous set alone is a share of the consensus set"
     consensus = sets.jsonl(tmp_path / "train.jsonl", sets.cradle("train_consensus"))
     report = run("posts", "cradle", *files[:2], consensus, dry_run=True)
-    assert report["matches"] is True
-    assert report["absent"] == ["train_unanimous"]
+    assert (report["matches"], report["absent"]) == (True, ["train_unanimous"])
     lines = {line["what"] for line in report["table"]}
     assert lines >= {"items with 2 labels", "labels of Rape", "labels with time past"}
     assert report["items"] == 420 + 600 + 4181
@@ -276,18 +263,6 @@ def test_cells_that_a_spreadsheet_cut_keep_their_complete_posts_and_are_counted(
     assert "some.csv:" not in json.dumps(record), "no line of a person"
 
 
-def test_a_larger_share_of_bad_rows_is_accepted_on_request_and_recorded(run, tmp_path):
-    rows = sets.cradle("dev")[:100]
-    for row in rows[:6]:
-        row["labels"] = ["heartbreak"]
-    path = sets.jsonl(tmp_path / "dev.jsonl", rows)
-    with refused("BadImport", match=r"more than the share of 0\.05 that --allow-bad permits"):
-        run("posts", "cradle", path, allow_bad=0.05)
-    report = run("posts", "cradle", path, allow_bad=0.06)
-    assert (report["items"], report["refused"], report["bad"]["labels: unknown_label"]["rows"]) == (94, None, 6)
-    assert json.loads(run.show("annotations/posts/cradle/import.json"))["left_out"] == 6
-
-
 def test_posts_with_a_person_and_a_time_each(run, tmp_path, vault):
     sets.rsd15k(tmp_path / "rsd_15k.csv")
     report = run("graded", "rsd15k", tmp_path / "rsd_15k.csv", dry_run=True)
@@ -306,11 +281,9 @@ def test_posts_with_a_person_and_a_time_each(run, tmp_path, vault):
 def test_labels_that_are_subreddits_are_no_gold(run, tmp_path, vault):
     files = sets.swmh(tmp_path)
     report = run("places", "swmh", *files, dry_run=True)
-    assert {part: found["items"] for part, found in report["parts"].items()} == {
-        "all": 133, "train": 67, "validation": 33, "test": 33,
-    }  # fmt: skip
-    assert report["parts"]["all"]["labels"]["community"]["bipolar"] == 19
-    assert report["bad"] == {}
+    parts = {part: found["items"] for part, found in report["parts"].items()}
+    assert parts == {"all": 133, "train": 67, "validation": 33, "test": 33}
+    assert (report["parts"]["all"]["labels"]["community"]["bipolar"], report["bad"]) == (19, {})
 
     assert run("places", "sdcnl", *sets.sdcnl(tmp_path, empty=7), dry_run=True)["items"] == 20
     report = run("places", "sdcnl", *sets.sdcnl(tmp_path))
@@ -321,9 +294,8 @@ def test_labels_that_are_subreddits_are_no_gold(run, tmp_path, vault):
     assert splits == {"train": 16, "test": 4}
     silver = {row["record_id"]: row["labels"] for row in run.rows("annotations/places/sdcnl/silver.csv")}
     assert silver[vault.record_id(f"t3_{100_003}")] == "SuicideWatch"
-    assert {post["author_id"] for post in run.posts("places").values()} <= {
-        vault.author_id(f"writer_{i}") for i in range(9)
-    }
+    writers = {vault.author_id(f"writer_{i}") for i in range(9)}
+    assert {post["author_id"] for post in run.posts("places").values()} <= writers
 
 
 def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_words(run, tmp_path):
@@ -342,12 +314,16 @@ def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_wor
         run("posts", "cradle", path)
     assert "heartbreak" not in str(caught.value) and "walked" not in str(caught.value)
     assert run.head() == head
-    dry = run("posts", "cradle", path, dry_run=True)
-    assert "2 of 100" in str(dry["refused"])
+    assert "2 of 100" in str(run("posts", "cradle", path, dry_run=True)["refused"])
+    with refused("BadImport", match=r"more than the share of 0\.015 that --allow-bad permits"):
+        run("posts", "cradle", path, allow_bad=0.015)
+    report = run("posts", "cradle", path, allow_bad=0.02)
+    assert (report["items"], report["refused"]) == (98, None)
+    assert json.loads(run.show("annotations/posts/cradle/import.json"))["left_out"] == 2
 
 
-def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path, params, settings, vault):
-    collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2022-12")
+def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path, settings, vault):
+    collect_one(settings, vault=vault, fullname="t3_abcdef", month="2022-12")
     rows = sets.cradle("dev")[:10]
     for i, row in enumerate(rows):
         row["post_id"] = f"abcde{'fghijklmno'[i]}"
@@ -358,41 +334,28 @@ def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path
     assert len(run.posts("posts")) == 10
 
 
-def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, params, settings, vault):
-    collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2017-12")
+def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, settings, vault):
+    collect_one(settings, vault=vault, fullname="t3_abcdef", month="2017-12")
     path = sets.jsonl(tmp_path / "dev.jsonl", sets.cradle("dev")[:10])
     with refused("BadImport", match="2017-12 of corpus posts has posts from another source"):
         run("posts", "cradle", path)
 
 
-def collect_one(settings: Settings, *, vault: Vault, params: Params, fullname: str, month: str) -> None:
+def collect_one(settings: Settings, *, vault: Vault, fullname: str, month: str) -> None:
     """Commit a month with one post, as the collecting Dag does."""
-    record_id = vault.record_id(fullname)
-    vault.admit([(record_id, fullname)], corpus="posts", month=month, now=NOW)
-    row = {
-        **{"record_id": record_id, "author_id": vault.author_id("somebody"), "subreddit": "lonely", "kind": "text"},
-        **{"created": datetime(2022, 12, 1, tzinfo=UTC), "title": "A title", "body": "A body that was collected."},
-        **{"media": "[]", "nsfw": False, "spoiler": False, "source": "dump", "source_digest": "0", "scrubbed": "{}"},
-    }
+    row = {"record_id": vault.record_id(fullname), "title": "A title", "body": "A body that was collected."}
+    vault.admit([(row["record_id"], fullname)], corpus="posts", month=month, now=NOW)
     with workspace(settings) as clone:
-        path = clone.path / "data" / "posts" / month / "posts.parquet"
-        write_rows([row], path, name="posts", vault=vault)
+        path = small_corpus.write_posts(clone.path, [row], corpus="posts", month=month, vault=vault)
         pointers = clone.add([path])
     publish_partition(settings, corpus="posts", month=month, pointers=pointers, leave_out=lambda *_: 0)
 
 
-@pytest.mark.parametrize(
-    ("corpus", "name", "says"),
-    [
-        ("nowhere", "figsim", "define it"),
-        ("posts", "figsim", "label scheme cradle"),
-        ("memes", "cradle", "label scheme figsim"),
-    ],
-)
-def test_a_corpus_that_does_not_fit_is_refused(run, tmp_path, corpus, name, says):
-    sets.figsim(tmp_path / "figsim.csv")
-    with pytest.raises(BadParams, match=says):
-        run(corpus, name, tmp_path / "figsim.csv")
+def test_a_corpus_that_does_not_fit_is_refused(run, tmp_path):
+    cases = {("nowhere", "figsim"): "define it", ("posts", "figsim"): "label scheme cradle"}
+    for (corpus, name), says in (cases | {("memes", "cradle"): "label scheme figsim"}).items():
+        with pytest.raises(BadParams, match=says):
+            run(corpus, name, tmp_path / "figsim.csv")
 
 
 def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
@@ -415,14 +378,5 @@ def test_a_round_of_the_same_name_is_never_written_into(run, tmp_path, settings)
         path.parent.mkdir(parents=True)
         path.write_text("round: figsim\n")
         clone.commit("round")
-    sets.figsim(tmp_path / "figsim.csv")
     with refused("BadImport", match="round has this name"):
-        run("memes", "figsim", tmp_path / "figsim.csv")
-
-
-def test_the_record_of_an_import_holds_counts_and_digests_only(run, tmp_path):
-    sets.figsim(tmp_path / "figsim.csv")
-    run("memes", "figsim", tmp_path / "figsim.csv")
-    record = json.loads(run.show("annotations/memes/figsim/import.json"))
-    assert record["items"] == 1049 and record["matches"] is True and record["pointers"] == {}
-    assert set(record["digests"]) == {"figsim.csv"}
+        run.figsim(tmp_path)

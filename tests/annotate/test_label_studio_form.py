@@ -19,11 +19,9 @@ VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for 
 FORMS = {
     "hostile": contract.form(),
     "third": contract.adjudication(),
-    **{
-        name: build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
-        for name, content in (("figsim", "images"), ("cradle", "texts"))
-    },
 }
+for name, content in (("figsim", "images"), ("cradle", "texts")):
+    FORMS[name] = build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
 
 
 def _tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
@@ -42,21 +40,16 @@ def _words(text: str) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_the_warning_and_the_contacts_stand_above_all_else(form: Form) -> None:
+def test_the_warning_stands_above_all_else_and_words_are_shown_unchanged(form: Form) -> None:
     shown_first = ET.fromstring(config(form)).find("HyperText")
     assert shown_first is not None
     text = _words(shown_first.attrib["value"])
-    assert form.warning in text
-    assert all(contact in text for contact in form.contacts)
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_no_words_of_a_form_are_taken_for_a_variable(form: Form) -> None:
+    assert form.warning in text and all(contact in text for contact in form.contacts)
+    (markdown,) = ET.fromstring(config(form)).findall(".//Collapse/Panel//Markdown")
+    assert html.unescape(markdown.attrib["value"]) == form.guideline, "folded away and complete"
     own = {f"${CONTENT}", f"${SIDES}"}
-    values = [
-        v for e in ET.fromstring(config(form)).iter() for k, v in e.attrib.items() if k != "alias" and v not in own
-    ]
-    assert not [value for value in values if VARIABLE.search(value)]
+    values = [v for e in ET.fromstring(config(form)).iter() for k, v in e.attrib.items() if k != "alias"]
+    assert not [v for v in values if v not in own and VARIABLE.search(v)], "no words are taken for a variable"
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -75,12 +68,6 @@ def test_every_question_is_there_with_its_labels_and_what_they_mean(form: Form) 
     assert (note.attrib["name"], note.attrib["required"]) == (NOTE, "true" if form.note_required else "false")
 
 
-def test_the_guideline_is_folded_away_and_complete() -> None:
-    form = FORMS["figsim"]
-    (markdown,) = ET.fromstring(config(form)).findall(".//Collapse/Panel//Markdown")
-    assert html.unescape(markdown.attrib["value"]) == form.guideline
-
-
 def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:
     content = shown(contract.images(1)[0])[CONTENT]
     tags = _tags(content)
@@ -92,11 +79,8 @@ def test_a_picture_is_blurred_until_its_own_box_is_checked() -> None:
     assert not any(tag == "img" for tag, _ in tags)
     style = ET.fromstring(config(FORMS["figsim"])).findtext("Style") or ""
     assert ".crisis-veil input:checked ~ .crisis-picture { filter: none !important; }" in style
-
-
-def test_two_tasks_with_the_same_picture_differ_so_that_the_blur_comes_back() -> None:
     same = [AnnotationTask(("m0", n), n, image=contract.picture(), media_type="image/png") for n in range(2)]
-    assert len({shown(task)[CONTENT] for task in same}) == 2
+    assert len({shown(task)[CONTENT] for task in same}) == 2, "so that the blur comes back"
 
 
 def test_a_hostile_post_is_shown_unchanged() -> None:
@@ -120,8 +104,5 @@ def test_an_adjudicator_sees_nameless_sides_and_what_to_decide() -> None:
     assert text.startswith("To decide: severity, related")
     assert text.index("A") < text.index("None") < text.index("B") < text.index("Suicide death")
     assert "<b>" in text
-
-
-def test_an_unanswered_case_has_no_sides_and_is_still_a_case() -> None:
     data = shown(AnnotationTask(("m0", 0), 0, text={"body": "x"}, disputed=("severity",)))
-    assert "severity" in _words(data[SIDES])
+    assert "severity" in _words(data[SIDES]), "an unanswered case has no sides and is still a case"

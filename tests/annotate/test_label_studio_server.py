@@ -16,6 +16,7 @@ from pipelines.annotate.backends.label_studio import LONGEST_TITLE, open_label_s
 from pipelines.annotate.backends.label_studio_server import DATABASE, address, environment, start
 from pipelines.core.components import ServiceFailed, down
 from pipelines.core.config.settings import Settings
+from tests.ports import free_port
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,15 +47,9 @@ def _programs(settings: Settings, *, server: str, tables: str = 'touch "$DATABAS
         program.chmod(0o755)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_without_its_environment_the_remedy_says_how_to_install_it(settings: Settings) -> None:
     with pytest.raises(ServiceFailed) as failed:
-        start(settings, port=_free_port())
+        start(settings, port=free_port())
     assert "make annotate" in failed.value.remedy
 
 
@@ -67,26 +62,30 @@ def test_a_taken_port_is_no_other_port(settings: Settings) -> None:
             start(settings, port=other.getsockname()[1])
 
 
-def test_a_server_that_ends_is_reported_with_its_log(settings: Settings) -> None:
-    _programs(settings, server="echo broken >&2; exit 3")
-    with pytest.raises(ServiceFailed, match="its process ended"):
-        start(settings, port=_free_port())
-    assert "broken" in (settings.home / "logs" / "label-studio.log").read_text()
-
-
-def test_tables_that_cannot_be_created_are_reported_and_none_are_left(settings: Settings) -> None:
-    _programs(settings, server="exit 0", tables='echo no tables >&2; touch "$DATABASE_NAME"; exit 1')
-    with pytest.raises(ServiceFailed, match="tables could not be created"):
-        start(settings, port=_free_port())
-    assert "no tables" in (settings.home / "logs" / "label-studio.log").read_text()
-    assert not (settings.label_studio / DATABASE).exists()
+@pytest.mark.parametrize(
+    ("programs", "said", "logged"),
+    [
+        ({"server": "echo broken >&2; exit 3"}, "its process ended", "broken"),
+        (
+            {"server": "exit 0", "tables": 'echo no tables >&2; touch "$DATABASE_NAME"; exit 1'},
+            "tables could not be created",
+            "no tables",
+        ),
+    ],
+)
+def test_what_fails_is_reported_with_its_log(settings: Settings, programs: Any, said: str, logged: str) -> None:
+    _programs(settings, **programs)
+    with pytest.raises(ServiceFailed, match=said):
+        start(settings, port=free_port())
+    assert logged in (settings.home / "logs" / "label-studio.log").read_text()
+    assert (settings.label_studio / DATABASE).exists() == ("tables" not in programs), "no half of the tables is left"
 
 
 @pytest.mark.faults
 def test_the_tables_are_those_of_its_migrations(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_LABEL_STUDIO_ENV", str(ROOT / ".label-studio"))
     settings = Settings.from_env()
-    start(settings, port=_free_port())
+    start(settings, port=free_port())
     down(settings)
     migrated = settings.home / "migrated.sqlite3"
     program = settings.label_studio_env / "bin" / "label-studio"
@@ -112,24 +111,18 @@ def _tables(path: Path) -> dict[str, Any]:
         return {
             name: (
                 sorted(row[1:] for row in rows("table_info", name)),
-                sorted(
-                    (row[2], [column for _, _, column in rows("index_info", row[1])])
-                    for row in rows("index_list", name)
-                ),
+                sorted(map(covered, rows("index_list", name))),
                 sorted(row[2:] for row in rows("foreign_key_list", name)),
             )
             for name in names
         }
 
 
-def test_without_a_server_the_backend_is_unavailable(settings: Settings) -> None:
+def test_without_a_server_or_its_key_it_is_unavailable(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("BackendUnavailable", match="does not run"):
         address(settings)
     with refused("BackendUnavailable", match="does not run"):
         open_label_studio(settings, pseudonyms=["a1"])
-
-
-def test_an_outside_server_needs_its_key(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_LABEL_STUDIO_URL", "https://annotate.example.org/")
     outside = Settings.from_env()
     assert address(outside) == "https://annotate.example.org"

@@ -42,6 +42,8 @@ def test_deleted_rows_are_gone_and_others_stay(tmp_path: Path, journal: str) -> 
 
 
 def test_exports_and_uploads_go_and_other_files_stay(tmp_path: Path) -> None:
+    clean(tmp_path)
+    assert not list(tmp_path.iterdir()), "no database is nothing to clean"
     kept = tmp_path / "media" / "avatars" / "face.png"
     for path in (kept, *(tmp_path / name / "deep" / "file.json" for name in FOLDERS)):
         path.parent.mkdir(parents=True)
@@ -51,19 +53,21 @@ def test_exports_and_uploads_go_and_other_files_stay(tmp_path: Path) -> None:
     assert all((tmp_path / name).is_dir() for name in FOLDERS)
 
 
-def test_a_busy_database_is_reported_and_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
-    with contextlib.closing(_database(tmp_path, journal="DELETE")) as server:
-        server.execute("BEGIN IMMEDIATE")
-        with refused("BackendUnavailable", match="busy"):
-            clean(tmp_path)
 
 
-def test_a_reader_that_keeps_the_old_pages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
-    with contextlib.closing(_database(tmp_path, journal="WAL")) as server:
-        server.execute("BEGIN")
-        server.execute("SELECT count(*) FROM task").fetchone()
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("journal", "statements"),
+    [("DELETE", ["BEGIN IMMEDIATE"]), ("WAL", ["BEGIN", "SELECT count(*) FROM task"])],
+    ids=["a busy database", "a reader that keeps the old pages"],
+)
+def test_what_is_not_clean_is_reported(tmp_path: Path, journal: str, statements: list[str]) -> None:
+    with contextlib.closing(_database(tmp_path, journal=journal)) as server:
+        for statement in statements:
+            server.execute(statement).fetchall()
         with refused("BackendUnavailable", match="busy"):
             clean(tmp_path)
         server.execute("COMMIT")
@@ -84,8 +88,8 @@ class Service:
         self.connection.execute("BEGIN IMMEDIATE")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_removal_that_was_cut_short_is_ended_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
     queue = Queue("memes/calibration", "a1")
     with contextlib.closing(_database(tmp_path, journal="DELETE")) as server:
         service = Service(server)
@@ -101,8 +105,3 @@ def test_a_removal_that_was_cut_short_is_ended_later(tmp_path: Path, monkeypatch
         assert backend.present(queue) == {}
         assert _holding(tmp_path) == set()
         assert [path.name for path in tmp_path.iterdir()] == ["label_studio.sqlite3"]
-
-
-def test_no_database_is_nothing_to_clean(tmp_path: Path) -> None:
-    clean(tmp_path)
-    assert not list(tmp_path.iterdir())

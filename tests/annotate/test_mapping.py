@@ -77,12 +77,9 @@ def test_a_mapping_that_contradicts_itself_is_refused(tmp_path, change, says):
         mapping.read(changed(tmp_path, change))
 
 
-def test_a_code_must_name_one_label_only(tmp_path):
+def test_a_code_must_name_one_label_only_and_an_unknown_mapping_names_those_that_are_there(tmp_path):
     test = {"source": "x", "by_label": {"None": 29}}
     with refused("BadMapping", match="one label None"):
         mapping.read(changed(tmp_path, {"expected": {"test": test}}, name="figsim"))
-
-
-def test_one_that_is_not_there_names_those_that_are():
     with refused("BadMapping", match="cradle, cssrs, figsim, rsd15k, sdcnl, swmh"):
         mapping.read("nothing")

@@ -41,6 +41,7 @@ from tests.stages import reproduce
 
 DAY = timedelta(days=1)
 ONE, TWO = "annotator-1", "annotator-2"
+ROUND = "calibration"
 
 
 @dataclass
@@ -52,22 +53,27 @@ class Lab:
     now: datetime = NOW
     kind: type[Files] = Files
 
+    def do(self, command: Callable[..., dict[str, Any]], name: str = ROUND, corpus: str = "memes", **more: Any) -> Any:
+        return command(self.site, corpus, name, **more)
+
     @property
-    def backend(self) -> Files:
-        return self.kind(self.settings.annotation_files, clock=lambda: self.now)
+    def site(self) -> store.RoundSite:
+        backend = self.kind(self.settings.annotation_files, clock=lambda: self.now)
+        return store.RoundSite(self.settings, self.vault, self.now, backend)
 
-    def do(
-        self, command: Callable[..., dict[str, Any]], name: str, corpus: str = "memes", **more: Any
-    ) -> dict[str, Any]:
-        return command(
-            corpus, name, settings=self.settings, vault=self.vault, now=self.now, **more,
-            **({} if command.__module__ == descriptions.__name__ else {"backend": self.backend}),
-        )  # fmt: skip
+    def opened(self, *people: str, count: int | None = None) -> tuple[list[small.Item], small.Truth]:
+        """Open the calibration; return its items, and their truth, which these people answer for the first items."""
+        self.do(rounds.open_round)
+        asked = items(self.folder(ONE))
+        right = truth(asked)
+        for person in people:
+            answer(self.folder(person), [(i, right[i]) for i in asked[:count]])
+        return asked, right
 
-    def folder(self, person: str, *, name: str = "calibration", corpus: str = "memes") -> Path:
+    def folder(self, person: str, *, name: str = ROUND, corpus: str = "memes") -> Path:
         return self.settings.annotation_files / corpus / name / person
 
-    def adjudication(self, *, name: str = "calibration", corpus: str = "memes") -> Path:
+    def adjudication(self, *, name: str = ROUND, corpus: str = "memes") -> Path:
         return self.folder("adjudication", name=name, corpus=corpus) / "adjudicator-1"
 
     def head(self) -> str:
@@ -76,10 +82,10 @@ class Lab:
     def shown(self, path: str) -> str:
         return git("--git-dir", self.settings.repo, "show", f"corpus:{path}")
 
-    def manifest(self, name: str = "calibration", corpus: str = "memes") -> dict[str, Any]:
+    def manifest(self, name: str = ROUND, corpus: str = "memes") -> dict[str, Any]:
         return yaml.safe_load(self.shown(f"annotations/{corpus}/{name}/manifest.yaml"))
 
-    def rows(self, table: str, *, name: str = "calibration", corpus: str = "memes") -> list[dict[str, Any]]:
+    def rows(self, table: str, *, name: str = ROUND, corpus: str = "memes") -> list[dict[str, Any]]:
         with workspace(self.settings) as clone:
             found = store.read(clone, corpus=corpus, name=name, vault=self.vault)
             assert found.folder.is_dir()
@@ -138,13 +144,13 @@ def test_a_team_s_scheme_is_read_from_the_corpus_branch(lab: Lab) -> None:
         values["corpora"]["memes"]["scheme"] = own_scheme(clone.path, like="figsim")
         (clone.path / "params.yaml").write_text(yaml.safe_dump(values))
         clone.commit("a scheme of our own")
-    lab.do(rounds.open_round, "calibration")
+    lab.do(rounds.open_round)
     assert lab.manifest()["scheme"] == "own"
-    assert lab.do(rounds.pull, "calibration")["status"] == "open"
+    assert lab.do(rounds.pull)["status"] == "open"
 
 
 def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
-    opened = lab.do(rounds.open_round, "calibration")
+    opened = lab.do(rounds.open_round)
     assert (opened["status"], opened["size"], opened["planned"]) == ("open", 50, 50)
     assert opened["released"] == {ONE: 50, TWO: 50}
     assert "round(memes): calibration opened" in git(
@@ -153,7 +159,7 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
     asked = items(lab.folder(ONE))
     assert sorted(asked) == sorted(items(lab.folder(TWO)))
     assert asked != items(lab.folder(TWO)), "two annotators do not tire over the same items"
-    again = lab.do(rounds.open_round, "calibration")
+    again = lab.do(rounds.open_round)
     assert (again["commit"], again["changed"], again["released"]) == (opened["commit"], False, {})
 
     # one is always right; two errs, answers twice, leaves much, skips, and says what the scheme does not know
@@ -164,36 +170,33 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
     answer(lab.folder(TWO), [(twice, other(right[twice], key="severity")), (twice, right[twice])])
     answer(lab.folder(TWO), [(outside, right[outside] | {"severity": ["sad"]}), (skipped, None)])
     answer(lab.folder(TWO), [(i, right[i]) for i in asked if i not in {*wrong, twice, outside, skipped, *left}])
-    pulled = lab.do(rounds.pull, "calibration")
+    pulled = lab.do(rounds.pull)
     assert pulled["answered"] == {ONE: 50, TWO: 29}
     assert pulled["skipped"] == 1
     assert pulled["problems"] == {TWO: {"answered_twice": 1, "outside_scheme": 1, "unanswered": 21}}
     assert pulled["changed"]
     before = lab.shown("annotations/memes/calibration/annotations.parquet.dvc")
-    again = lab.do(rounds.pull, "calibration")
+    again = lab.do(rounds.pull)
     assert (again["commit"], again["changed"], again["problems"]) == (pulled["commit"], False, pulled["problems"])
     assert lab.shown("annotations/memes/calibration/annotations.parquet.dvc") == before
 
-    begun = lab.do(rounds.adjudicate, "calibration")
+    begun = lab.do(rounds.adjudicate)
     disputed = {*wrong, outside, skipped, *left}
-    assert (begun["status"], begun["cases"], begun["released"]) == (
-        "adjudicating",
-        len(disputed),
-        {"adjudicator-1": 29},
-    )
-    assert lab.do(rounds.adjudicate, "calibration")["changed"] is False
+    assert (begun["status"], begun["cases"], begun["released"]) == ("adjudicating", 29, {"adjudicator-1": 29})
+    assert len(disputed) == 29
+    assert lab.do(rounds.adjudicate)["changed"] is False
     shown = tasks(lab.adjudication())
     assert {small.item(str(t["item"])) for t in shown} == disputed
     assert not any(person in json.dumps(shown) for person in (ONE, TWO)), "sides have no names"
     assert set(items(lab.folder(TWO))).isdisjoint(left), "closed items are in no queue"
     with refused("RoundState", match="29 items wait"):
-        lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
+        lab.do(rounds.close, go_on=True, reason="agreement-sufficient")
 
     decisions = [
         (small.item(str(t["item"])), {k: right[small.item(str(t["item"]))][k] for k in t["disputed"]}) for t in shown
     ]
     answer(lab.adjudication(), decisions, note="the guideline says so")
-    closed = lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
+    closed = lab.do(rounds.close, go_on=True, reason="agreement-sufficient")
     assert (closed["status"], closed["cases"], closed["problems"]) == ("closed", 0, {})
     decision = lab.manifest()["decision"]
     assert (decision["go_on"], decision["reason"]) == (True, "agreement-sufficient")
@@ -209,13 +212,13 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
 
     # closed is closed; repeating it purges whatever came back
     lab.folder(ONE).mkdir(parents=True)
-    assert lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")["changed"] is False
+    assert lab.do(rounds.close, go_on=True, reason="agreement-sufficient")["changed"] is False
     assert not list(lab.settings.annotation_files.rglob("*"))
     for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
         with refused("RoundState", match="is closed"):
             lab.do(command, "calibration")
     with refused("RoundState", match="opposite of this"):
-        lab.do(rounds.close, "calibration", go_on=False, reason="guideline-changes")
+        lab.do(rounds.close, go_on=False, reason="guideline-changes")
 
 
 def holds(home: Path, *words: str) -> list[Path]:
@@ -225,9 +228,8 @@ def holds(home: Path, *words: str) -> list[Path]:
 
 def test_a_pilot_is_described_and_a_second_annotator_approves(lab: Lab, tmp_path: Path) -> None:
     lab.do(rounds.open_round, "pilot-2")
-    given: dict[str, Any] = {"settings": lab.settings, "vault": lab.vault}
     file = tmp_path / "described.csv"
-    assert descriptions.export("memes", "pilot-2", to=file, **given)["described"] == 0
+    assert lab.do(descriptions.export, "pilot-2", to=file)["described"] == 0
     assert file.stat().st_mode & 0o077 == 0
     lines = list(csv.DictReader(file.open()))
     assert len(lines) == 50
@@ -239,8 +241,11 @@ def test_a_pilot_is_described_and_a_second_annotator_approves(lab: Lab, tmp_path
             table.writerows([line["item"], "a plain field of one colour", note] for line in rows)
         return file
 
-    with refused("RoundState", match="50 items have no description"):
+    def close() -> None:
         lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+
+    with refused("RoundState", match="50 items have no description"):
+        close()
     with refused("BadDescriptions", match="takes no part"):
         lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by="annotator-9")
     said = lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by=ONE)
@@ -252,10 +257,10 @@ def test_a_pilot_is_described_and_a_second_annotator_approves(lab: Lab, tmp_path
     changed = lab.do(descriptions.describe, "pilot-2", file=write("read as sad", rows=lines[:3]), by=TWO)
     assert (changed["described"], changed["approved"], changed["changed_items"]) == (50, 47, 3)
     with refused("RoundState", match="3 items have no description"):
-        lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+        close()
     lab.do(descriptions.approve, "pilot-2", by=ONE)
     with refused("RoundState", match="items wait for the adjudicator"):
-        lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+        close()
     bad = write("x", rows=[{"item": "r/0"}])
     with refused("BadDescriptions", match="line 2 is of no item"):
         lab.do(descriptions.describe, "pilot-2", file=bad, by=ONE)
@@ -280,7 +285,7 @@ def test_rounds_never_draw_the_same_item_and_take_what_there_is(lab: Lab) -> Non
 
 
 def test_a_day_has_a_cap_over_all_rounds(lab: Lab) -> None:
-    assert lab.do(rounds.open_round, "calibration")["released"] == {ONE: 50, TWO: 50}
+    assert lab.do(rounds.open_round)["released"] == {ONE: 50, TWO: 50}
     first = lab.do(rounds.open_round, "pilot-1")["released"]
     assert first == {ONE: 10, TWO: 10, "annotator-3": 50, "annotator-4": 50}, "sixty a day, wherever they come from"
     assert lab.do(rounds.pull, "pilot-1")["released"] == {ONE: 0, TWO: 0}, "pulling again is no way around it"
@@ -298,23 +303,20 @@ def test_a_day_has_a_cap_over_all_rounds(lab: Lab) -> None:
 
 
 def test_a_takedown_reaches_an_open_round(lab: Lab) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    right = truth(asked)
-    answer(lab.folder(ONE), [(i, right[i]) for i in asked])
+    asked, right = lab.opened(ONE)
     answer(lab.folder(TWO), [(i, other(right[i], key="severity")) for i in asked])
-    lab.do(rounds.pull, "calibration")
+    lab.do(rounds.pull)
     lab.vault.destroy([asked[0][0]], reason="request-1", now=lab.now)
-    pulled = lab.do(rounds.pull, "calibration")
+    pulled = lab.do(rounds.pull)
     assert (pulled["removed"], pulled["changed"], pulled["answered"]) == (2, True, {ONE: 49, TWO: 49})
     assert pulled["problems"] == {}
     assert asked[0] not in items(lab.folder(ONE))
     assert not holds(lab.settings.annotation_files, asked[0][0]), "neither task nor answer nor picture is left"
 
-    lab.do(rounds.adjudicate, "calibration")
+    lab.do(rounds.adjudicate)
     answer(lab.adjudication(), [(asked[1], right[asked[1]])], note="so")
     lab.vault.destroy([asked[1][0]], reason="request-2", now=lab.now)
-    pulled = lab.do(rounds.pull, "calibration")
+    pulled = lab.do(rounds.pull)
     assert (pulled["removed"], pulled["cases"], pulled["decided"]) == (3, 48, 0)
     assert not holds(lab.settings.annotation_files, asked[1][0])
     assert {r["record_id"] for r in lab.rows("annotations")} == {record for record, _ in asked[2:]}
@@ -330,31 +332,29 @@ class Dying(Files):
 def test_what_dies_after_the_commit_is_made_good(lab: Lab) -> None:
     lab.kind = Dying
     with refused("BackendUnavailable"):
-        lab.do(rounds.open_round, "calibration")
+        lab.do(rounds.open_round)
     committed, manifest = lab.head(), lab.manifest()
     assert not items(lab.folder(ONE))
     lab.kind, lab.now = Files, lab.now + DAY
-    again = lab.do(rounds.open_round, "calibration")
+    again = lab.do(rounds.open_round)
     assert (again["released"], again["changed"], lab.head()) == ({ONE: 50, TWO: 50}, False, committed)
     assert lab.manifest() == manifest
 
     lab.kind = Dying
     with refused("BackendUnavailable"):
-        lab.do(rounds.adjudicate, "calibration")
+        lab.do(rounds.adjudicate)
     assert lab.manifest()["status"] == "adjudicating"
     lab.kind = Files
-    assert lab.do(rounds.pull, "calibration")["released"] == {"adjudicator-1": 50}
+    assert lab.do(rounds.pull)["released"] == {"adjudicator-1": 50}
 
 
 def test_a_backend_that_lost_its_data_takes_no_answer_away(lab: Lab) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked[:20]])
-    pulled = lab.do(rounds.pull, "calibration")
+    asked, _ = lab.opened(ONE, count=20)
+    pulled = lab.do(rounds.pull)
     rows = lab.rows("annotations")
     shutil.rmtree(lab.settings.annotation_files)
     lab.now += DAY
-    again = lab.do(rounds.pull, "calibration")
+    again = lab.do(rounds.pull)
     assert again["changed"] is False
     assert again["answered"] == pulled["answered"]
     assert lab.rows("annotations") == rows
@@ -362,29 +362,22 @@ def test_a_backend_that_lost_its_data_takes_no_answer_away(lab: Lab) -> None:
 
 
 def test_answers_that_come_after_the_sides_were_shown_change_nothing(lab: Lab) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    right = truth(asked)
-    for person in (ONE, TWO):
-        answer(lab.folder(person), [(i, right[i]) for i in asked[:49]])
-    lab.do(rounds.adjudicate, "calibration")
+    asked, right = lab.opened(ONE, TWO, count=49)
+    lab.do(rounds.adjudicate)
     answer(lab.folder(TWO), [(asked[0], other(right[asked[0]], key="severity"))], at=NOW + DAY)
-    pulled = lab.do(rounds.pull, "calibration")
+    pulled = lab.do(rounds.pull)
     assert (pulled["cases"], pulled["changed"]) == (1, False)
     with refused("RoundState", match="1 items wait"):
-        lab.do(rounds.close, "calibration", go_on=True, reason="discussed")
-    assert lab.do(rounds.close, "calibration", go_on=True, reason="discussed", dry_run=True)["cases"] == 1
+        lab.do(rounds.close, go_on=True, reason="discussed")
+    assert lab.do(rounds.close, go_on=True, reason="discussed", dry_run=True)["cases"] == 1
     assert lab.manifest()["status"] == "adjudicating"
-    assert lab.do(rounds.close, "calibration", go_on=True, reason="discussed", abandon=True)["cases"] == 1
+    assert lab.do(rounds.close, go_on=True, reason="discussed", abandon=True)["cases"] == 1
     assert {(r, i) for r, i, _ in gold_of(lab)} == set(asked[:49])
 
 
 def test_a_round_that_ends_without_gold_needs_no_adjudicator(lab: Lab) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    for person in (ONE, TWO):
-        answer(lab.folder(person), [(i, truth(asked)[i]) for i in asked])
-    lab.do(rounds.close, "calibration", go_on=False, reason="guideline-changes")
+    lab.opened(ONE, TWO)
+    lab.do(rounds.close, go_on=False, reason="guideline-changes")
     assert len({(r["record_id"], r["image"]) for r in lab.rows("annotations")}) == 50, "what was answered is kept"
     assert gold_of(lab) == {}
     assert not list(lab.settings.annotation_files.rglob("*"))
@@ -419,29 +412,28 @@ class Knocking(Files):
 
 def test_commands_wait_for_each_other(lab: Lab) -> None:
     """A pull that read an open round must not fill queues that a close has emptied meanwhile."""
-    lab.do(rounds.open_round, "calibration")
+    lab.do(rounds.open_round)
     lab.kind, Knocking.settings = Knocking, lab.settings
-    lab.do(rounds.pull, "calibration")
+    lab.do(rounds.pull)
     assert Knocking.shut
 
 
 def test_a_lost_race_is_run_again(lab: Lab) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked])
+    asked, right = lab.opened(ONE)
     lab.kind, Racing.settings, Racing.times = Racing, lab.settings, 1
-    assert lab.do(rounds.pull, "calibration")["commit"] == lab.head()
+    assert lab.do(rounds.pull)["commit"] == lab.head()
     assert lab.rows("annotations")
-    answer(lab.folder(ONE), [(asked[0], other(truth(asked)[asked[0]], key="severity"))], at=NOW + DAY)
+    answer(lab.folder(ONE), [(asked[0], other(right[asked[0]], key="severity"))], at=NOW + DAY)
     Racing.times = 10**6
     with pytest.raises(CommitLost):
-        lab.do(rounds.pull, "calibration")
+        lab.do(rounds.pull)
 
 
 def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
-    opened = lab.do(rounds.open_round, "review", corpus="posts")
+    review = {"name": "review", "corpus": "posts"}
+    opened = lab.do(rounds.open_round, **review)
     assert (opened["status"], opened["size"], opened["released"]) == ("adjudicating", 3, {"adjudicator-1": 3})
-    folder = lab.adjudication(name="review", corpus="posts")
+    folder = lab.adjudication(**review)
     shown = tasks(folder)
     assert {small.item(str(t["item"])) for t in shown} == set(small.posts(lab.vault)[:3])
     assert all(t["text"]["title"].startswith("Title ") for t in shown)  # type: ignore[index]
@@ -454,32 +446,28 @@ def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
         reproduce(clone, "gold@posts")
         clone.commit("gold follows", paths=["made", "dvc.lock"])
     answer(folder, [(small.item(str(t["item"])), {"labels": ["selfharm_past"]}) for t in shown], note="so")
-    pulled = lab.do(rounds.pull, "review", corpus="posts")
+    pulled = lab.do(rounds.pull, **review)
     assert (pulled["decided"], pulled["cases"], pulled["problems"]) == (3, 0, {})
-    assert lab.do(rounds.pull, "review", corpus="posts")["changed"] is False
-    log = lab.rows("adjudications", name="review", corpus="posts")
+    assert lab.do(rounds.pull, **review)["changed"] is False
+    log = lab.rows("adjudications", **review)
     answer(folder, [(small.item(str(shown[0]["item"])), {"labels": ["no_crisis"]})], at=NOW + DAY, note="I erred")
-    lab.do(rounds.close, "review", corpus="posts", go_on=True, reason="reviewed")
-    after = lab.rows("adjudications", name="review", corpus="posts")
+    lab.do(rounds.close, **review, go_on=True, reason="reviewed")
+    after = lab.rows("adjudications", **review)
     assert [row for row in after if row in log] == log, "the log only grows"
     assert len(after) == 4
 
 
 def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.do(rounds.open_round, "calibration")
+    lab.do(rounds.open_round)
     planned = protocol.load("figsim")
     moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
     monkeypatch.setattr(protocol, "load", lambda _: planned.model_copy(update={"rounds": moved}))
     with refused("RoundState", match="another protocol or seed"):
-        lab.do(rounds.open_round, "calibration")
+        lab.do(rounds.open_round)
 
 
-def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked])
+def test_another_guideline_reads_no_answer(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.opened(ONE)
     before = lab.head()
     with monkeypatch.context() as later:
         later.setattr(desk, "guideline", lambda *_, **__: "another")
@@ -487,7 +475,7 @@ def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
             with refused("RoundState", match="guideline changed"):
                 lab.do(command, "calibration")
         assert lab.head() == before, "nothing was committed on the way"
-    assert lab.do(rounds.pull, "calibration")["answered"] == {ONE: 50, TWO: 0}
+    assert lab.do(rounds.pull)["answered"] == {ONE: 50, TWO: 0}
 
 
 def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
@@ -495,20 +483,18 @@ def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
         (clone.path / "dvc.lock").unlink()
         clone.commit("no stage ever ran")
     with refused("NotMade", match="stage split@memes"):
-        lab.do(rounds.open_round, "calibration")
+        lab.do(rounds.open_round)
 
 
 def test_status_says_where_people_go_and_changes_nothing(lab: Lab) -> None:
-    assert rounds.status("memes", None, settings=lab.settings, vault=lab.vault, now=NOW)["rounds"] == []
-    lab.do(rounds.open_round, "calibration")
-    asked = items(lab.folder(ONE))
-    answer(lab.folder(ONE), [(i, truth(asked)[i]) for i in asked[:5]])
+    assert rounds.status(lab.site, "memes", None)["rounds"] == []
+    lab.opened(ONE, count=5)
     before = lab.head()
-    found = lab.do(rounds.status, "calibration")
+    found = lab.do(rounds.status)
     assert found["assigned"] == found["given"] == {ONE: 50, TWO: 50}
     assert (found["answered"], found["problems"][ONE]) == ({ONE: 5, TWO: 0}, {"unanswered": 45})
     assert found["address"][ONE] == str(lab.folder(ONE))
-    everything = rounds.status("memes", None, settings=lab.settings, vault=lab.vault, now=NOW)
+    everything = rounds.status(lab.site, "memes", None)
     assert [(r["round"], r["status"]) for r in everything["rounds"]] == [("calibration", "open")]  # type: ignore[attr-defined]
     assert everything["planned"] == ["pilot-1", "pilot-2", "large-scale"]
     assert lab.head() == before

@@ -62,8 +62,8 @@ class Audit:
 
 
 @contextmanager
-def audit(folder: Path, url: str, patch: pytest.MonkeyPatch, *, sizes: dict[str, int] | None = None) -> Iterator[Audit]:
-    """Yield an audit of memes below ``folder`` with the systems that the sandbox serves at ``url``."""
+def opened(folder: Path, url: str, patch: pytest.MonkeyPatch) -> Iterator[tuple[Params, Vault]]:
+    """Yield parameters and a vault for audits below ``folder`` with the systems that the sandbox serves at ``url``."""
     patch.setenv("CORPUS_HOME", str(folder))
     patch.setenv("CORPUS_SECRET", SECRET.hex())
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -73,7 +73,14 @@ def audit(folder: Path, url: str, patch: pytest.MonkeyPatch, *, sizes: dict[str,
     params = load(small.REPO, profile="sandbox")
     params = params.model_copy(update={"moderation": params.moderation.model_copy(update={"items": None})})
     with Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault:
-        yield Audit(small.write(folder, vault=vault, sizes=sizes or SIZES), params, Settings.from_env())
+        yield params, vault
+
+
+@contextmanager
+def audit(folder: Path, url: str, patch: pytest.MonkeyPatch) -> Iterator[Audit]:
+    """Yield an audit of memes."""
+    with opened(folder, url, patch) as (params, vault):
+        yield Audit(small.write(folder, vault=vault, sizes=SIZES), params, Settings.from_env())
 
 
 def asked(host: VendorHost, vendor: str) -> list[str]:

@@ -53,12 +53,8 @@ def paper() -> tuple[AuditedItems, dict[str, list[Verdict]]]:
     for system, (self_harm, overall) in COUNTS.items():
         told[system] = []
         for total, n, harm, every in zip(TOTALS, JUDGED[system], self_harm, overall, strict=True):
-            told[system] += [
-                Verdict(Outcome.VOTE, self_harm=i < harm, overall=i < every)
-                if i < n
-                else Verdict(Outcome.REFUSED, "no")
-                for i in range(total)
-            ]
+            told[system] += [Verdict(Outcome.VOTE, self_harm=i < harm, overall=i < every) for i in range(n)]
+            told[system] += [Verdict(Outcome.REFUSED, "no")] * (total - n)
     return items(list(chain.from_iterable([name] * n for name, n in zip(LEVELS, TOTALS, strict=True)))), told
 
 
@@ -67,14 +63,8 @@ def metrics() -> dict[str, object]:
     audit = Audit(found, params=PARAMS, least=LEAST)
     shared = {"model": "m", "input": "both", "scale": None, "requests": 1049, "cost": 0.0}
     systems = {name: {"kind": name, **shared, **audit.system(verdicts)} for name, verdicts in told.items()}
-    return {
-        "by": "severity",
-        "levels": audit.levels,
-        "items": 1049,
-        "groups": 1049,
-        "systems": systems,
-        "pairs": audit.pairs(told),
-    }
+    counts = {"by": "severity", "levels": audit.levels, "items": 1049, "groups": 1049}
+    return {**counts, "systems": systems, "pairs": audit.pairs(told)}
 
 
 def test_the_papers_counts_print_table_2_as_printed() -> None:
@@ -92,17 +82,14 @@ def test_the_papers_counts_print_table_2_as_printed() -> None:
     assert moderation_tables.sections({"items": 0, "systems": {}, "pairs": []}, scheme="figsim") == []
 
 
-@pytest.mark.parametrize("system", COUNTS)
-def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table(system: str) -> None:
+def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table_and_refused_items_are_in_no_rate() -> None:
     found, told = paper()
-    trends = Audit(found, params=PARAMS, least=LEAST).system(told[system])["trend"]["self_harm"]
-    assert trends["z"] == pytest.approx(Z[system], abs=0.006)
-    assert trends["p"] < 0.002
-
-
-def test_refused_items_are_in_no_rate() -> None:
-    found, told = paper()
-    azure = Audit(found, params=PARAMS, least=LEAST).system(told["azure"])
+    audit = Audit(found, params=PARAMS, least=LEAST)
+    figures = {system: audit.system(verdicts) for system, verdicts in told.items()}
+    for system, z in Z.items():
+        assert figures[system]["trend"]["self_harm"]["z"] == pytest.approx(z, abs=0.006)
+        assert figures[system]["trend"]["self_harm"]["p"] < 0.002
+    azure = figures["azure"]
     assert azure["outcomes"] == {"refused": 10, "vote": 1039}
     assert azure["unanswered"]["Suicide planning"] == {"refused": None}, "hidden, as every count of fewer than five"
     assert azure["flags"]["self_harm"]["all"]["n"] == 1039
@@ -146,10 +133,8 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     drawing = moderation_tables.scores("azure", found, levels=LEVELS)
     cells = {row[0]: row[1:] for row in drawing.rows}
     assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, figurative" in drawing.svg
-    sheet = moderation_tables.rates(
-        {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}},
-        flag="self_harm", title="t", paper={},
-    )  # fmt: skip
+    metrics = {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}}
+    sheet = moderation_tables.rates(metrics, flag="self_harm", title="t", paper={})
     assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
 
 
@@ -162,20 +147,16 @@ def test_the_difference_of_few_literal_items_is_hidden() -> None:
     assert "is hidden, because one kind is of few authors" in words
     enough = told(sizes | {("Suicide ideation", False): 6})["figurative"]
     assert (enough["n"], enough["strata"], enough["value"]) == (49, 2, 0)
-    assert told({("None", True): 20, ("Suicide ideation", False): 20})["figurative"]["value"] is None, (
-        "no level has both"
-    )
+    apart = told({("None", True): 20, ("Suicide ideation", False): 20})
+    assert apart["figurative"]["value"] is None, "no level has both"
     many = told({("None", True): 40, ("None", False): 40}, groups=4)
     assert many["figurative"]["n"] is None, "80 items of four authors"
 
 
-def test_many_items_of_few_authors_are_a_small_cell() -> None:
+def test_many_items_of_few_authors_are_a_small_cell_and_a_hidden_kind_of_a_shown_level_hides_the_other_kind() -> None:
     sizes = {("None", True): 20, ("Suicide ideation", True): 20}
     assert told(sizes)["flags"]["overall"]["None"]["n"] == 20
     assert told(sizes, groups=4)["flags"]["overall"]["all"]["n"] is None
-
-
-def test_a_hidden_kind_of_a_shown_level_hides_the_other_kind() -> None:
     sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20, ("Suicide ideation", False): 20}
     scores = told(sizes)["scores"]
     assert scores["None"]["all"]["n"] == 23
@@ -219,13 +200,9 @@ def test_means_and_differences_have_intervals_over_groups() -> None:
     assert mean(values[:2], groups=["a", "a"], resamples=10, seed=1)["low"] is None
     strata, treated = np.repeat([0, 1], 100), rng.random(200) < 0.5
     shifted = values + 5 * strata - 0.8 * treated
-    apart = adjusted(
-        shifted, treated=treated, strata=strata, groups=[str(i) for i in range(200)], resamples=500, seed=1
-    )
+    single = [str(i) for i in range(200)]
+    apart = adjusted(shifted, treated=treated, strata=strata, groups=single, resamples=500, seed=1)
     assert apart["low"] < -0.8 < apart["high"] and apart["strata"] == 2
-
-
-def test_the_trend_of_no_order_is_undefined() -> None:
     level = np.array([0, 1, 2])
     assert trend(np.ones(3, bool), level=level) == {"z": None, "p": None}
     assert trend(np.array([True, False, True]), level=np.zeros(3, int)) == {"z": None, "p": None}
@@ -235,11 +212,8 @@ def test_pairs_use_the_items_that_both_judged() -> None:
     found = items(["None"] * 6)
 
     def said(words: str) -> list[Verdict]:
-        kinds = {"+": True, "-": False}
-        return [
-            Verdict(Outcome.VOTE, self_harm=kinds[w], overall=kinds[w]) if w in kinds else Verdict(Outcome.FAILED, "x")
-            for w in words
-        ]
+        kinds = {on: Verdict(Outcome.VOTE, self_harm=on == "+", overall=on == "+") for on in "+-"}
+        return [kinds.get(word, Verdict(Outcome.FAILED, "x")) for word in words]
 
     [self_harm, overall] = Audit(found, params=PARAMS, least=LEAST).pairs({"a": said("+++-?+"), "b": said("--+-+?")})
     assert (self_harm["n"], self_harm["a_only"], self_harm["b_only"]) == (4, 2, 0)

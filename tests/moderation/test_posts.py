@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.moderation import moderation, systems
+from pipelines.moderation.wires import Wire
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
-from pipelines.store.vault.vault import Vault
 from tests.label.conftest import VendorHost
-from tests.moderation.small_audit import SECRET
+from tests.moderation.small_audit import opened
 from tests.train import small_posts as small
 
 SIZES = {"train": 4, "dev": 8, "test": 8}
@@ -24,14 +23,7 @@ SIZES = {"train": 4, "dev": 8, "test": 8}
 def test_posts_with_gold_are_audited_by_label(
     tmp_path: Path, vendors: VendorHost, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
-    monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
-    monkeypatch.setenv("CORPUS_OPENAI_URL", f"{vendors.server.address}/openai/v1")
-    monkeypatch.setenv("CORPUS_GUARD_URL", f"{vendors.server.address}/guard/v1")
-    monkeypatch.setattr(systems, "MOST_CHARACTERS", 120)
-    params = load(small.REPO, profile="sandbox")
-    section = params.moderation.model_copy(update={"systems": {"posts": ("openai", "llama-guard-3")}, "items": None})
-    params = params.model_copy(update={"moderation": section})
+    monkeypatch.setattr(Wire, "characters", 120)
     sent: list[Any] = []
     serve = vendors.vendors.serve
 
@@ -40,7 +32,9 @@ def test_posts_with_gold_are_audited_by_label(
         serve(request, body=body, **given)
 
     monkeypatch.setattr(vendors.vendors, "serve", seen)
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=SECRET) as vault:
+    with opened(tmp_path, vendors.server.address, monkeypatch) as (usual, vault):
+        section = usual.moderation.model_copy(update={"systems": {"posts": ("openai", "llama-guard-3")}})
+        params = usual.model_copy(update={"moderation": section})
         corpus = small.write(tmp_path, vault=vault, sizes=SIZES)
         labelled = [post for post in corpus.posts.values() if post.split != "train"]
         given: dict[str, Any] = {"params": params, "settings": Settings.from_env(), "vault": vault, "root": tmp_path}

@@ -57,7 +57,10 @@ def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, part
     assert verdict.score == max(scores.self_harm, scores.self_harm_intent, scores.self_harm_instructions)
 
 
-def test_azure_analyses_text_and_picture_with_its_own_header(vendors: VendorHost) -> None:
+def test_azure_analyses_and_charges_for_text_and_picture_apart(vendors: VendorHost) -> None:
+    assert TEXT.size(["x" * 2_500]).read == 3
+    assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
+    assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)
     text, image = (post(vendors, "/azure", wire, [part]) for wire, part in ((TEXT, WORDS), (IMAGE, picture())))
     for answer, levels in ((text, range(8)), (image, (0, 2, 4, 6))):
         analysis = answer.json()["categoriesAnalysis"]
@@ -68,21 +71,12 @@ def test_azure_analyses_text_and_picture_with_its_own_header(vendors: VendorHost
     assert TEXT.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
 
 
-@pytest.mark.parametrize(
-    ("wire", "part", "code"),
-    [
-        (TEXT, "x" * 10_001, "InvalidRequestBody"),
-        (IMAGE, picture(49), "InvalidImageSize"),
-        (IMAGE, b"no picture", "InvalidImageFormat"),
-    ],
-)
-def test_azures_limits_are_errors_in_its_format(vendors: VendorHost, wire: Wire, part: Any, code: str) -> None:
-    answer = post(vendors, "/azure", wire, [part])
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == code
-
-
-def test_azure_rejects_a_wrong_key_and_a_missing_version(vendors: VendorHost) -> None:
+def test_azures_limits_a_wrong_key_and_a_missing_version_are_errors_in_its_format(vendors: VendorHost) -> None:
+    cases: list[tuple[Wire, str | bytes, str]] = [(TEXT, "x" * 10_001, "InvalidRequestBody")]
+    cases += [(IMAGE, picture(49), "InvalidImageSize"), (IMAGE, b"no picture", "InvalidImageFormat")]
+    for wire, part, code in cases:
+        answer = post(vendors, "/azure", wire, [part])
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
     wrong = post(vendors, "/azure", TEXT, [WORDS], **{"Ocp-Apim-Subscription-Key": "wrong"})
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (401, "401")
     address = f"{vendors.server.address}/azure/contentsafety/text:analyze"
@@ -105,37 +99,22 @@ def guarded(content: str | None, **more: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "stop", **more}]}
 
 
-@pytest.mark.parametrize(
-    ("content", "overall", "self_harm", "codes"),
-    [
-        ("safe", False, False, ()),
-        ("\n\nsafe", False, False, ()),
-        ("unsafe\nS11", True, True, ("S11",)),
-        ("\n\nunsafe\nS1,S11", True, True, ("S1", "S11")),
-        ("unsafe\nS1", True, False, ("S1",)),
-    ],
-)
-def test_llama_guards_answers(content: str, overall: bool, self_harm: bool, codes: tuple[str, ...]) -> None:
-    verdict = GUARD.verdict(guarded(content))
-    assert (verdict.outcome, verdict.overall, verdict.self_harm) == (Outcome.VOTE, overall, self_harm)
-    assert verdict.categories == codes
-    assert verdict.score is None
-
-
-@pytest.mark.parametrize("content", ["", None, "I cannot say.", "unsafe", "It is unsafe.", "un", "S11"])
-def test_another_answer_of_a_guard_is_malformed(content: str | None) -> None:
-    assert GUARD.verdict(guarded(content)).outcome is Outcome.MALFORMED
+def test_llama_guards_answers() -> None:
+    texts = {"safe": (), "\n\nsafe": (), "unsafe\nS11": ("S11",), "\n\nunsafe\nS1,S11": ("S1", "S11")}
+    for content, codes in (texts | {"unsafe\nS1": ("S1",)}).items():
+        verdict = GUARD.verdict(guarded(content))
+        assert (verdict.outcome, verdict.overall, verdict.self_harm) == (Outcome.VOTE, bool(codes), "S11" in codes)
+        assert (verdict.categories, verdict.score) == (codes, None)
+    for other in ("", None, "I cannot say.", "unsafe", "It is unsafe.", "un", "S11"):
+        assert GUARD.verdict(guarded(other)).outcome is Outcome.MALFORMED
+    for refusal in (guarded(None, finish_reason="content_filter"), guarded(None, message={"refusal": "no"})):
+        assert GUARD.verdict(refusal).outcome is Outcome.REFUSED
 
 
 def test_a_list_of_codes_that_is_cut_off_says_nothing_about_self_harm() -> None:
     assert GUARD.verdict(guarded("unsafe\nS1,S2,S3,S4,S5,S6,S", finish_reason="length")).outcome is Outcome.MALFORMED
     assert GUARD.verdict(guarded("unsafe\nS1,S11,S12,S", finish_reason="length")).self_harm is True
     assert GUARD.verdict(guarded("unsafe\nS1,S2", finish_reason="stop")).self_harm is False
-
-
-def test_a_refusal_of_a_guard_is_no_verdict() -> None:
-    for answer in (guarded(None, finish_reason="content_filter"), guarded(None, message={"refusal": "no"})):
-        assert GUARD.verdict(answer).outcome is Outcome.REFUSED
 
 
 def test_another_guard_has_its_own_words() -> None:
@@ -164,12 +143,6 @@ def test_an_analysis_without_a_category_is_malformed(lost: str) -> None:
 def test_openais_partial_answers_have_no_verdict(answer: dict[str, Any]) -> None:
     with pytest.raises((KeyError, ValueError)):
         OPENAI.verdict(json.loads(json.dumps(answer)))
-
-
-def test_azure_is_charged_by_record_and_picture() -> None:
-    assert TEXT.size(["x" * 2_500]).read == 3
-    assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
-    assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)
 
 
 def test_a_provider_may_name_seconds_or_a_date() -> None:

@@ -10,17 +10,18 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, item_of
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
+
+from pipelines.annotate.backends.backend import AnnotatorAnswer, Item, item_of
 from pipelines.core.errors import DataError
 
 _JOIN = "|"
 _FIELDS = ("note", "seconds", "answered", "skipped", "by")
-_TRUE = {"true", "1", "yes"}
-_FALSE = {"", "false", "0", "no"}
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
@@ -78,95 +79,76 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
 
 
 def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[str, object]]]:
-    rows = _csv_rows(path)
-    _, header = next(rows, (1, []))
-    if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
-        known = ", ".join(["item", *keys, *_FIELDS])
-        raise _AnswerFault(f"the header must have `item` and only columns of {known}, each once", line=1)
-    for line, cells in rows:
-        if not cells:
-            continue
-        if len(cells) != len(header):
-            raise _AnswerFault(f"{len(cells)} cells under {len(header)} columns", line=line)
-        row = dict(zip(header, cells, strict=True))
-        values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
-        yield line, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise _AnswerFault("the line is not UTF-8", line=line) from None
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error:
-            raise _AnswerFault("the file is not valid CSV", line=reader.line_num) from None
-        if row is None:
-            return
-        yield reader.line_num, row
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = rows.fieldnames or []
+        if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
+            known = ", ".join(["item", *keys, *_FIELDS])
+            raise _AnswerFault(f"the header must have `item` and only columns of {known}, each once", line=1)
+        for row in rows:
+            if None in row or None in row.values():
+                raise _AnswerFault(f"the row has not {len(header)} cells", line=rows.line_num)
+            values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
+            yield rows.line_num, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
+    except csv.Error:
+        raise _AnswerFault("the file is not valid CSV", line=rows.reader.line_num) from None
+
+
+def _moment(value: object) -> datetime:
+    moment = datetime.fromisoformat(str(value))
+    if moment.tzinfo is None:
+        raise ValueError("no time zone")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("no moment of UTC") from None
+
+
+# A cell may hold one label without a list around it.
+Labels = Annotated[tuple[Annotated[str, Strict()], ...], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
+
+
+class AnswerLine(BaseModel):
+    """An answer of a file; an empty field counts as absent."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True, str_strip_whitespace=True)
+
+    item: Annotated[Item, BeforeValidator(lambda name: item_of(str(name)))]
+    by: str
+    id: str
+    answered: Annotated[datetime, PlainValidator(_moment)]
+    values: dict[str, Labels] = Field(default_factory=dict)
+    note: str = ""
+    seconds: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None
+    skipped: bool = False
+
+
+# The fault of a field, in words that quote none of its content.
+_FAULTS = {
+    "item": "'item' must be record_id/image, as in tasks.jsonl",
+    "answered": "'answered' must be a date and time with a time zone (ISO 8601)",
+    "values": "the labels of a category must be a list of strings",
+    "seconds": "'seconds' must be a number of at least 0",
+    "skipped": "'skipped' must be true or false",
+}
 
 
 def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str, line: int) -> AnnotatorAnswer:
+    filled = {name: value for name, value in row.items() if value not in (None, "")}
+    absent = {"item": "", "answered": "", "by": annotator, "id": f"{line:09d}"}
     try:
-        item = item_of(str(row.get("item", "")))
-    except ValueError:
-        raise _AnswerFault("'item' must be record_id/image, as in tasks.jsonl") from None
-    return AnnotatorAnswer(
-        item=item,
-        by=str(row.get("by") or annotator),
-        id=str(row.get("id") or f"{line:09d}"),
-        answered=_time(row.get("answered")),
-        values=_values(row.get("values") or {}, keys=keys),
-        note=str(row.get("note") or ""),
-        seconds=_seconds(row.get("seconds")),
-        skipped=_flag(row.get("skipped")),
-    )
-
-
-def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
-    if not isinstance(values, Mapping) or set(values) - set(keys):
+        answer = AnswerLine.model_validate(absent | filled)
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        raise _AnswerFault(_FAULTS.get(name, f"'{name}' must be a text")) from None
+    if answer.values.keys() - set(keys):
         raise _AnswerFault("'values' has other categories than the form")
-    parsed = {}
-    for key, labels in values.items():
-        chosen: Sequence[object] = (
-            [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else [None]
-        )
-        if not all(isinstance(label, str) for label in chosen):
-            raise _AnswerFault("the labels of a category must be a list of strings")
-        parsed[str(key)] = tuple(str(label).strip() for label in chosen)
-    return parsed
-
-
-def _time(value: object) -> datetime:
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-        if moment is not None and moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise _AnswerFault("'answered' must be a date and time with a time zone (ISO 8601)")
-
-
-def _seconds(value: object) -> float | None:
-    if value is None or value == "":
-        return None
-    try:
-        seconds = float(str(value))
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise _AnswerFault("'seconds' must be a number of at least 0")
-    return seconds
-
-
-def _flag(value: object) -> bool:
-    word = "" if value is None else str(value).strip().lower()
-    if word not in _TRUE | _FALSE:
-        raise _AnswerFault("'skipped' must be true or false")
-    return word in _TRUE
+    return AnnotatorAnswer(**dict(answer))
 
 
 def _rest_of_jsonl(content: bytes, *, items: Collection[str]) -> bytes:

@@ -105,18 +105,6 @@ class Backend(Protocol):
         """Return the URL or file path where the annotator works on the queue."""
 
 
-PROBLEMS = (
-    "unanswered",
-    "answered_twice",
-    "outside_scheme",
-    "against_rules",
-    "incomplete",
-    "not_assigned",
-    "other_account",
-)
-"""Possible problems of an annotator's queue; they are only counted, by pseudonym."""
-
-
 def name_of(item: Item) -> str:
     """Return the name of an item in task and answer files: ``record_id/image``."""
     return f"{item[0]}/{item[1]}"

@@ -43,7 +43,10 @@ class Files:
         with _usable():
             if (folder / "form.json").exists():
                 return
-            self._make(folder / "images")
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            images = (folder / "images").relative_to(self._root)
+            for part in reversed([images, *images.parents][:-1]):
+                (self._root / part).mkdir(mode=0o700, exist_ok=True)
             _write(folder / "README.txt", _readme(form).encode())
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
@@ -53,19 +56,17 @@ class Files:
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Append tasks to the queue's ``tasks.jsonl``; pictures first, so that every listed task is complete."""
-        folder = self._folder(queue)
-        held = self.present(queue)
-        fresh = {task.item: task for task in tasks if task.item not in held}
+        folder, rows = self._folder(queue), [row for row, _ in self._tasks(self._folder(queue))]
+        held = {row["item"] for row in rows}
+        fresh = {task.item: task for task in tasks if name_of(task.item) not in held}
         with _usable():
             if not (folder / "form.json").exists():
                 raise _unavailable(f"the queue {queue.title} was not prepared")
-            if not fresh:
-                return
             added = self._clock().isoformat()
-            rows = [row for row, _ in self._tasks(folder)]
             for task in sorted(fresh.values(), key=lambda task: task.position):
                 rows.append(_row(task, folder=folder) | {"added": added})
-            _write_rows(folder / "tasks.jsonl", rows)
+            if fresh:
+                _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers that the annotation team's own tool wrote to the queue's folder."""
@@ -118,11 +119,6 @@ class Files:
             raise _unavailable(f"the queue {queue.title} is not usable as a folder name")
         return self._root.joinpath(*parts)
 
-    def _make(self, folder: Path) -> None:
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for above in reversed([folder, *folder.relative_to(self._root).parents][:-1]):
-            (self._root / above).mkdir(mode=0o700, exist_ok=True)
-
     def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
         path = folder / "tasks.jsonl"
         with _usable():
@@ -150,15 +146,10 @@ def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
         name = f"images/{_UNSAFE.sub('-', task.item[0])}-{task.item[1]}.{suffix}"
         _write(folder / name, task.image)
-    return {
-        "item": name_of(task.item),
-        "position": task.position,
-        "text": dict(task.text),
-        "image": name,
-        "media_type": task.media_type,
-        "sides": [{category: list(labels) for category, labels in side.items()} for side in task.sides],
-        "disputed": list(task.disputed),
-    }
+    shown = {"text": dict(task.text), "image": name, "media_type": task.media_type}
+    sides = [{category: list(labels) for category, labels in side.items()} for side in task.sides]
+    place = {"item": name_of(task.item), "position": task.position}
+    return {**place, **shown, "sides": sides, "disputed": list(task.disputed)}
 
 
 def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:

@@ -15,12 +15,19 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks, name_of
+from pipelines.annotate.backends.backend import (
+    AnnotationTask,
+    AnnotatorAnswer,
+    Item,
+    Queue,
+    in_chunks,
+    item_of,
+    name_of,
+)
 from pipelines.annotate.backends.label_studio_server import address, ensure_accounts
 from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
@@ -95,20 +102,18 @@ class LabelStudio:
         with _errors():
             project = self._project(queue)
             if project is None:
-                raise AnnotationError("BackendUnavailable", backend="label_studio", detail="the queue was not prepared")
+                raise _unavailable("the queue was not prepared")
             for chunk in in_chunks(_rows(new), size=CHUNK_BYTES):
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
-        answers: list[AnnotatorAnswer] = []
         with _errors():
-            rows = list(self._rows(queue, fields="all", include=ANSWER))
-            users = self._client(queue).users.list() if any(row["annotations"] for _, row in rows) else ()
-            emails = {user.id: user.email for user in users}
-            for item, row in rows:
-                answers += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
+            tasks = self._rows(queue, fields="all", include=ANSWER)
+            rows = [(item, row) for item, task in tasks for row in task["annotations"]]
+            emails = {user.id: user.email for user in self._client(queue).users.list()} if rows else {}
+        answers = [_answer(row, item=item, emails=emails) for item, row in rows]
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
@@ -167,8 +172,11 @@ class LabelStudio:
         pages = self._client(queue).tasks.list(project=project, fields=fields, include=include, page_size=PAGE)
         for task in pages:
             row = json.loads(task.json())
-            if (item := _item(row)) is not None:
-                yield item, row
+            try:
+                item = item_of(str((row["meta"] or {}).get("item", "")))
+            except ValueError:
+                continue
+            yield item, row
 
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
@@ -176,8 +184,7 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
     url = address(settings)
     if settings.label_studio_url:
         if not (key := settings.label_studio_key.get_secret_value()):
-            detail = "CORPUS_LABEL_STUDIO_KEY is not set"
-            raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail)
+            raise _unavailable("CORPUS_LABEL_STUDIO_KEY is not set")
         return LabelStudio(url, keys=lambda _: key, folder=None, accounts={})
     accounts = ensure_accounts(settings, pseudonyms=pseudonyms)
 
@@ -197,7 +204,7 @@ def title(queue: Queue) -> str:
     return f"{queue.title[: LONGEST_TITLE - 10]}… {mark}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _errors() -> Iterator[None]:
     """Convert the SDK's errors to ours; its messages contain response bodies and are not passed on."""
     import httpx
@@ -206,10 +213,13 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        detail = f"the server answered with HTTP status {error.status_code}"
-        raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail) from None
+        raise _unavailable(f"the server answered with HTTP status {error.status_code}") from None
     except httpx.HTTPError as error:
-        raise AnnotationError("BackendUnavailable", backend="label_studio", detail=type(error).__name__) from None
+        raise _unavailable(type(error).__name__) from None
+
+
+def _unavailable(detail: str) -> AnnotationError:
+    return AnnotationError("BackendUnavailable", backend="label_studio", detail=detail)
 
 
 def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
@@ -219,18 +229,20 @@ def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], 
         yield {"data": data, "meta": meta}, sum(map(len, data.values()))
 
 
-def _item(row: Mapping[str, Any]) -> Item | None:
-    record, _, image = str((row["meta"] or {}).get("item", "")).rpartition("/")
-    return (record, int(image)) if record and image.isdecimal() else None
-
-
 def _moment(text: object) -> datetime:
     moment = datetime.fromisoformat(str(text))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) -> AnnotatorAnswer:
-    values, note = _values(row["result"] or [])
+    values: dict[str, tuple[str, ...]] = {}
+    note = ""
+    for part in row["result"] or []:
+        name, value = str(part["from_name"]), part["value"]
+        if name == NOTE:
+            note = "\n".join(value.get("text", []))
+        elif "choices" in value:
+            values[name] = tuple(map(str, value["choices"]))
     by, seconds = row["completed_by"], row["lead_time"]
     return AnnotatorAnswer(
         item=item,
@@ -242,18 +254,6 @@ def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) ->
         seconds=float(seconds) if isinstance(seconds, int | float) else None,
         skipped=bool(row["was_cancelled"]),
     )
-
-
-def _values(result: Sequence[Mapping[str, Any]]) -> tuple[dict[str, tuple[str, ...]], str]:
-    values: dict[str, tuple[str, ...]] = {}
-    note = ""
-    for part in result:
-        name, value = str(part["from_name"]), part["value"]
-        if name == NOTE:
-            note = "\n".join(value.get("text", []))
-        elif "choices" in value:
-            values[name] = tuple(str(choice) for choice in value["choices"])
-    return values, note
 
 
 def clean(folder: Path) -> None:
@@ -280,4 +280,4 @@ def clean(folder: Path) -> None:
     except sqlite3.OperationalError:
         blocked = True
     if blocked:
-        raise AnnotationError("BackendUnavailable", backend="label_studio", detail="its database is busy")
+        raise _unavailable("its database is busy")

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -47,9 +48,9 @@ Accounts = dict[str, Account]
 
 def start(settings: Settings, *, port: int) -> psutil.Process:
     """Start the embedded Label Studio if it does not run, wait until it responds, and return its process."""
-    note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
+    note, log = _note(settings), _log(settings)
     if (process := running(note)) is None:
-        program = _program(settings, name="label-studio", log=log)
+        program = _program(settings, name="label-studio")
         if free_port(port) != port:  # Label Studio would silently take the next one
             raise ServiceFailed(name=NAME, detail=f"port {port} is taken", log=log)
         for folder in (settings.label_studio, note.parent, log.parent):
@@ -74,21 +75,25 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
     database = settings.label_studio / DATABASE
     if database.exists():
         return
-    python, partial = _program(settings, name="python", log=log), database.with_suffix(".partial")
+    partial = database.with_suffix(".partial")
     partial.unlink(missing_ok=True)
-    # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
-    argv = [str(python), "-P", str(SCRIPT), "tables"]
-    variables = environment(settings) | {"DATABASE_NAME": str(partial)}
     try:
         with log.open("ab") as out:
-            subprocess.run(
-                argv, cwd=settings.label_studio, env=variables, stdout=out, stderr=out, timeout=ACCOUNTS_SECONDS,
-                check=True, umask=0o077,
-            )  # fmt: skip
+            _run(settings, "tables", database=partial, stdout=out, stderr=out, umask=0o077)
     except (OSError, subprocess.SubprocessError) as error:
         detail = f"its tables could not be created ({type(error).__name__})"
         raise ServiceFailed(name=NAME, detail=detail, log=log) from None
     partial.replace(database)
+
+
+def _run(settings: Settings, action: str, *, database: Path | None = None, **options: Any) -> Any:
+    """Run the script in Label Studio's own interpreter, which imports Django's settings from its own layout."""
+    program = _program(settings, name="python")
+    variables = environment(settings) | ({"DATABASE_NAME": str(database)} if database else {})
+    # -P keeps our modules off its path
+    argv = [str(program), "-P", str(SCRIPT), action]
+    options |= {"cwd": settings.label_studio, "env": variables, "timeout": ACCOUNTS_SECONDS}
+    return subprocess.run(argv, check=True, **options)
 
 
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
@@ -155,33 +160,29 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
 
 def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
-    python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
-    argv = [str(python), "-P", str(SCRIPT), "accounts"]
     asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
     try:
-        done = subprocess.run(
-            argv, cwd=settings.label_studio, env=environment(settings), input=json.dumps(asked), text=True,
-            capture_output=True, timeout=ACCOUNTS_SECONDS, check=True,
-        )  # fmt: skip
+        done = _run(settings, "accounts", input=json.dumps(asked), text=True, capture_output=True)
         made = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         detail = f"accounts could not be created ({type(error).__name__})"
         raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail) from None
-    return {
-        name: Account(email=made[name]["email"], password=password, token=made[name]["token"])
-        for name, password in asked.items()
-    }
+    return {name: Account(password=password, **made[name]) for name, password in asked.items()}
 
 
-def _program(settings: Settings, *, name: str, log: Path) -> Path:
+def _program(settings: Settings, *, name: str) -> Path:
     program = settings.label_studio_env / "bin" / name
     if not program.exists():
-        raise ServiceFailed("EnvironmentMissing", name=NAME, detail=str(program), log=log)
+        raise ServiceFailed("EnvironmentMissing", name=NAME, detail=str(program), log=_log(settings))
     return program
 
 
 def _note(settings: Settings) -> Path:
     return settings.home / "run" / f"{NAME}.pid"
+
+
+def _log(settings: Settings) -> Path:
+    return settings.home / "logs" / f"{NAME}.log"
 
 
 def _own_address(settings: Settings) -> str:

@@ -57,7 +57,9 @@ def config(form: Form) -> str:
     """Return Label Studio's labelling configuration (XML) of a form."""
     root = ET.Element("View")
     ET.SubElement(root, "Style").text = STYLE
-    _hypertext(root, name="_warning", value=_warning(form))
+    contacts = "".join(f"<li>{_html(contact)}</li>" for contact in form.contacts)
+    warning = f'<div class="crisis-warning"><p><strong>{_html(form.warning)}</strong></p><ul>{contacts}</ul></div>'
+    _hypertext(root, name="_warning", value=warning)
     folded = ET.SubElement(ET.SubElement(root, "Collapse"), "Panel", value="Guideline")
     # A Panel cannot hold Markdown, but a View inside it can.
     ET.SubElement(ET.SubElement(folded, "View", className="crisis-guideline"), "Markdown", value=_html(form.guideline))
@@ -75,7 +77,8 @@ def config(form: Form) -> str:
 
 def shown(task: AnnotationTask) -> dict[str, str]:
     """Return the data of an annotation task as HTML by element name."""
-    passages = [_passage(name, text) for name, text in task.text.items() if text]
+    tags = {name: "h3" if name == "title" else "div" for name in task.text}
+    passages = [f'<{tags[k]} class="crisis-text">{_html(text)}</{tags[k]}>' for k, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
     # The position makes the HTML of equal pictures differ, so that a checked box is not carried over to the next task.
@@ -121,16 +124,6 @@ def _note(parent: ET.Element, form: Form) -> None:
         required="true" if form.note_required else "false",
         requiredMessage=_plain(f"Please fill in: {form.note}"),
     )
-
-
-def _warning(form: Form) -> str:
-    contacts = "".join(f"<li>{_html(contact)}</li>" for contact in form.contacts)
-    return f'<div class="crisis-warning"><p><strong>{_html(form.warning)}</strong></p><ul>{contacts}</ul></div>'
-
-
-def _passage(name: str, text: str) -> str:
-    tag = "h3" if name == "title" else "div"
-    return f'<{tag} class="crisis-text">{_html(text)}</{tag}>'
 
 
 def _picture(image: bytes, *, media_type: str) -> str:

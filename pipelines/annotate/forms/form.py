@@ -68,16 +68,11 @@ def build_form(
     adjudication: bool = False,
 ) -> Form:
     """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator."""
-    questions = tuple(
-        FormQuestion(
-            key=category.key,
-            text=f"{category.task} {how_many(category)}",
-            kind=category.kind,
-            choices=tuple(Choice(value=label.name, hint=label.definition) for label in offered(category)),
-            required=not adjudication,
-        )
-        for category in scheme.categories.values()
-    )
+    questions = []
+    for category in scheme.categories.values():
+        text = f"{category.task} {how_many(category)}"
+        choices = tuple(Choice(label.name, label.definition) for label in offered(category))
+        questions.append(FormQuestion(category.key, text, category.kind, choices, required=not adjudication))
     doubtful = () if adjudication else (Choice(DOUBTFUL, DOUBTFUL_HINT),)
     fit = (Choice(FIT, "Can be labelled."), *doubtful, Choice(REJECTED, UNFIT_HINT))
     return Form(
@@ -112,7 +107,7 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
 
 
 def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | None:
-    """Return which problem (a name in ``backend.PROBLEMS``) makes an answer invalid, or ``None`` if it is valid."""
+    """Return which problem makes an answer invalid, or ``None`` if it is valid."""
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None

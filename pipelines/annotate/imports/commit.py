@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping as Map
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,38 +33,117 @@ from pipelines.workspace.git import git
 STEP = "import"
 # Ours: another publisher may push first now and then, hardly three times in a row.
 ATTEMPTS = 3
-Items = Map[tuple[str, int], ImportEntry]
+HEADERS = {
+    "gold": ["record_id", "image", "category", "labels"],
+    "silver": ["record_id", "image", "category", "labels"],
+    "splits": ["record_id", "image", "split"],
+}
 
 
-def publish(
-    corpus: str,
-    *,
-    entries: Items,
-    mapping: Mapping,
-    record: Map[str, object],
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    now: datetime,
-) -> dict[str, object]:
-    """Commit labels, splits and texts of ``entries``, keyed by (record id, image); a repeated import makes no commit.
+@dataclass(frozen=True)
+class Import:
+    """An import of a dataset's ``entries``, keyed by (record id, image), into a corpus."""
 
-    ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc`` files.
-    """
+    corpus: str
+    entries: Map[tuple[str, int], ImportEntry]
+    mapping: Mapping
+    params: Params
+    settings: Settings
+    vault: Vault
+    now: datetime
 
-    def attempt() -> dict[str, object]:
-        with workspace(settings) as clone:
-            where = _DatasetFiles(clone, corpus=corpus, dataset=mapping.dataset)
-            text_counts = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
-            written = {**_labels(where, entries=entries, mapping=mapping), "texts": text_counts}
+    def publish(self, record: Map[str, object]) -> dict[str, object]:
+        """Commit labels, splits and texts; a repeated import makes no commit.
+
+        ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc``
+        files.
+        """
+        for _ in range(ATTEMPTS - 1):
+            with suppress(CommitLost):
+                return self._attempt(record)
+        return self._attempt(record)
+
+    def _attempt(self, record: Map[str, object]) -> dict[str, object]:
+        with workspace(self.settings) as clone:
+            where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
+            texts_written = self._texts(where)
+            written = {**self._labels(where), "texts": texts_written}
             write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
-            commit = clone.commit(f"import({corpus}): {mapping.dataset}", paths=["data", "annotations"])
+            commit = clone.commit(f"import({self.corpus}): {self.mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
-    for _ in range(ATTEMPTS - 1):
-        with suppress(CommitLost):
-            return attempt()
-    return attempt()
+    def _texts(self, where: _DatasetFiles) -> dict[str, object]:
+        with_text = {record_id: entry for (record_id, _), entry in self.entries.items() if entry.text is not None}
+        here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
+        months: dict[str, dict[str, Submission]] = defaultdict(dict)
+        for record_id, entry in with_text.items():
+            if record_id not in here and entry.text is not None:
+                post = self._submission(entry, text=entry.text, record_id=record_id)
+                months[f"{post.created:%Y-%m}"][record_id] = post
+        for month in sorted(months):
+            where.require_own(month)
+        done = [self._month(where.clone.path, posts, month=month) for month, posts in sorted(months.items())]
+        where.replace(sorted(months))
+        dropped = Counter({"collected": len(with_text.keys() & here)})
+        for counted in done:
+            dropped.update(counted["dropped"])
+        return {"kept": sum(n["items"] for n in done), "dropped": {why: n for why, n in sorted(dropped.items()) if n}}
+
+    def _month(self, root: Path, posts: Map[str, Submission], *, month: str) -> dict[str, Any]:
+        corpus, vault, params, window = self.corpus, self.vault, self.params, Window.from_key(month)
+        if self.mapping.lengths is not None:
+            lengths = params.texts.model_copy(update=self.mapping.lengths.model_dump())
+            params = params.model_copy(update={"texts": lengths})
+        names = [(record_id, post.fullname) for record_id, post in posts.items()]
+        admitted = vault.admit(names, corpus=corpus, month=month, now=self.now)
+        kinds = params.collect.scrub
+        rows = [
+            admission.row(post, record_id=r, vault=vault, kinds=kinds) for r, post in posts.items() if r in admitted
+        ]
+        out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
+        folder = collect.work(root, corpus=corpus, month=month)
+        written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+        write_exclusions({(r, WHOLE): why for r, why in out.items()}, folder / "drops.parquet", step=STEP)
+        for shard in range(max(1, -(-written // params.collect.shard_size))):
+            texts.run(corpus, window=window, shard=shard, params=params, vault=vault, root=root)
+        return partition.run(corpus, window=window, params=params, vault=vault, root=root)
+
+    def _submission(self, entry: ImportEntry, *, text: Text, record_id: str) -> Submission:
+        """Return the entry as a submission. A post without an author gets one of its own, linked to no other post."""
+        author, dataset = text.author, self.mapping.dataset
+        if author is None or self.mapping.level == "user":
+            # No Reddit name contains a slash, so the dataset's own names cannot collide with Reddit's.
+            author = f"{dataset}/{author or record_id}"
+        return Submission(
+            fullname=entry.name,
+            author=author,
+            subreddit=text.subreddit,
+            created=text.created,
+            kind="text",
+            title=text.title,
+            body=text.body,
+            media=(),
+            nsfw=False,
+            spoiler=False,
+            source=f"import/{dataset}",
+            source_digest=entry.digest,
+        )
+
+    def _labels(self, where: _DatasetFiles) -> dict[str, int]:
+        """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``, omitting empty files; return the number of items.
+
+        They hold ids, so git has only pointers to them: a takedown cannot rewrite git's history.
+        """
+        models = {name for name, part in self.mapping.parts.items() if not part.human}
+        files: dict[str, list[list[str]]] = {"gold": [], "silver": [], "splits": []}
+        for (record_id, image), entry in sorted(self.entries.items()):
+            rows = files["silver" if entry.parts & models else "gold"]
+            for category, chosen in sorted(entry.answers.items()):
+                rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
+            if entry.split is not None:
+                files["splits"].append([record_id, str(image), entry.split])
+        where.replace_labels({name: [HEADERS[name], *rows] for name, rows in files.items() if rows})
+        return {name: len({(row[0], row[1]) for row in rows}) for name, rows in files.items()}
 
 
 class _DatasetFiles:
@@ -110,95 +190,15 @@ class _DatasetFiles:
         self.clone.place(pointers)
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
-    def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
+    def replace_labels(self, files: Map[str, Sequence[Sequence[str]]]) -> None:
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv.dvc", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path, rows in files.items():
+        paths = [self.folder / f"{name}.csv" for name in files]
+        for path in paths:
             with path.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows(rows)
-        self.clone.check_remote(self.clone.add(list(files)))
+                csv.writer(file, lineterminator="\n").writerows(files[path.stem])
+        self.clone.check_remote(self.clone.add(paths))
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _texts(
-    where: _DatasetFiles, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
-) -> dict[str, object]:
-    with_text = {record_id: entry for (record_id, _), entry in entries.items() if entry.text is not None}
-    here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
-    months: dict[str, dict[str, Submission]] = {}
-    for record_id, entry in with_text.items():
-        if record_id not in here and entry.text is not None:
-            post = _submission(entry, text=entry.text, mapping=mapping, record_id=record_id)
-            months.setdefault(f"{post.created:%Y-%m}", {})[record_id] = post
-    for month in sorted(months):
-        where.require_own(month)
-    if mapping.lengths is not None:
-        params = params.model_copy(update={"texts": params.texts.model_copy(update=mapping.lengths.model_dump())})
-    done = [_month(where, posts, month=m, params=params, vault=vault, now=now) for m, posts in sorted(months.items())]
-    where.replace(sorted(months))
-    dropped = Counter({"collected": len(with_text.keys() & here)})
-    for counted in done:
-        dropped.update(counted["dropped"])
-    return {"kept": sum(n["items"] for n in done), "dropped": {why: n for why, n in sorted(dropped.items()) if n}}
-
-
-def _month(
-    where: _DatasetFiles, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
-) -> dict[str, Any]:
-    corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
-    admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
-    kinds = params.collect.scrub
-    rows = [admission.row(post, record_id=r, vault=vault, kinds=kinds) for r, post in posts.items() if r in admitted]
-    out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
-    folder = collect.work(root, corpus=corpus, month=month)
-    written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    write_exclusions({(r, WHOLE): why for r, why in out.items()}, folder / "drops.parquet", step=STEP)
-    for shard in range(max(1, -(-written // params.collect.shard_size))):
-        texts.run(corpus, window=window, shard=shard, params=params, vault=vault, root=root)
-    return partition.run(corpus, window=window, params=params, vault=vault, root=root)
-
-
-def _submission(entry: ImportEntry, *, text: Text, mapping: Mapping, record_id: str) -> Submission:
-    """Return the entry as a submission. A post without an author gets an author of its own, linked to no other post."""
-    author = text.author
-    if author is None or mapping.level == "user":
-        # No Reddit name contains a slash, so the dataset's own names cannot collide with Reddit's.
-        author = f"{mapping.dataset}/{author or record_id}"
-    return Submission(
-        fullname=entry.name,
-        author=author,
-        subreddit=text.subreddit,
-        created=text.created,
-        kind="text",
-        title=text.title,
-        body=text.body,
-        media=(),
-        nsfw=False,
-        spoiler=False,
-        source=f"import/{mapping.dataset}",
-        source_digest=entry.digest,
-    )
-
-
-def _labels(where: _DatasetFiles, *, entries: Items, mapping: Mapping) -> dict[str, int]:
-    """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``, omitting empty files; return the number of items in each.
-
-    They hold ids, so git has only pointers to them: a takedown cannot rewrite git's history.
-    """
-    models = {name for name, part in mapping.parts.items() if not part.human}
-    labels: dict[str, list[list[str]]] = {"gold": [], "silver": []}
-    splits: list[list[str]] = []
-    for (record_id, image), entry in sorted(entries.items()):
-        rows = labels["silver" if entry.parts & models else "gold"]
-        for category, chosen in sorted(entry.answers.items()):
-            rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
-        if entry.split is not None:
-            splits.append([record_id, str(image), entry.split])
-    files = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
-    files[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
-    where.replace_labels({path: rows for path, rows in files.items() if rows[1:]})
-    items = {name: len({(r[0], r[1]) for r in rows}) for name, rows in labels.items()}
-    return {**items, "splits": len(splits)}

@@ -86,10 +86,8 @@ def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str,
 def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) -> Iterator[tuple[str, int, int]]:
     if expected.items is not None:
         yield "items", expected.items, len(items)
-    counts, chosen = (
-        _by_label(items, scheme=scheme),
-        Counter((key, label) for answers in items for key, labels in answers.items() for label in labels),
-    )
+    counts = _by_label(items, scheme=scheme)
+    chosen = Counter((key, label) for answers in items for key, labels in answers.items() for label in labels)
     if expected.labels is not None:
         yield "labels", expected.labels, chosen.total()
     for name, value in expected.by_label.items():
@@ -102,12 +100,9 @@ def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) 
         yield f"labels of {row}", value, sum(n for (_, label), n in chosen.items() if label in scheme.display[row])
     for attribute, values in expected.by_attribute.items():
         for wanted, value in values.items():
-            matching = (
-                n
-                for (key, label), n in chosen.items()
-                if scheme.categories[key].attributes[label].get(attribute) == wanted
-            )
-            yield f"labels with {attribute} {wanted}", value, sum(matching)
+            of = {pair: scheme.categories[pair[0]].attributes[pair[1]].get(attribute) for pair in chosen}
+            matching = sum(n for pair, n in chosen.items() if of[pair] == wanted)
+            yield f"labels with {attribute} {wanted}", value, matching
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:

@@ -10,17 +10,17 @@ A count that differs from the paper's is reported and does not stop the import.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.annotate.imports import counts
-from pipelines.annotate.imports.commit import publish
+from pipelines.annotate.imports.commit import Import
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, ImportEntry, gather, missing_columns
+from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
@@ -35,21 +35,21 @@ MAX_BAD = 0.01
 # Ours: lines shown per reason, enough to find the fault.
 SHOWN = 20
 Report = dict[str, object]
+Parts = dict[str, list[counts.Answers]]
 
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """The content of a published dataset's files; ``lines`` compare its counts with those that its paper states."""
+    """The content of a published dataset's files; ``lines`` compare its counts with those that its paper states.
 
-    files: tuple[File, ...]
+    ``parts`` has the answers of the items of each part.
+    """
+
+    files: list[File]
     gathered: GatheredEntries
-    lines: tuple[counts.CountComparison, ...]
+    parts: Parts
+    lines: list[counts.CountComparison]
     refusal: str | None
-
-    @property
-    def entries(self) -> list[ImportEntry]:
-        """The valid items, sorted by name."""
-        return self.gathered.entries
 
 
 def run(
@@ -78,7 +78,9 @@ def run(
     show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
         raise DataError("BadImport", file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
-    ids = [record_id(entry, vault=vault) for entry in read.entries]
+    # an entry with a Reddit id gets the record id of the collected post
+    entries = read.gathered.entries
+    ids = [vault.record_id(e.name, domain="post" if e.reddit else "import") for e in entries]
     gone = vault.tombstoned(sorted(set(ids)))
     report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
@@ -87,32 +89,31 @@ def run(
     }
     if dry_run:
         return report
-    kept = {(identity, e.image): e for identity, e in zip(ids, read.entries, strict=True) if identity not in gone}
+    kept = {(identity, e.image): e for identity, e in zip(ids, entries, strict=True) if identity not in gone}
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
-    return report | publish(
-        corpus, entries=kept, mapping=loaded, record=record, params=params, settings=settings, vault=vault, now=now
-    )
+    return report | Import(corpus, kept, loaded, params, settings, vault, now).publish(record)
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_bad: float = MAX_BAD) -> ReadDataset:
     """Read the files of a dataset, and compare their counts with those in its paper."""
-    read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
+    read = sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest))
     gathered = gather(read, mapping=mapping, scheme=scheme)
-    if not gathered.rows:
-        raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail="it has no rows")
+    detail = "" if gathered.rows else "it has no rows"
     if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
         detail = f"no column for {', '.join(missing)}"
+    if detail:
         raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail=detail)
-    parts = _by_part(gathered.entries, mapping=mapping)
-    lines = (
+    named = mapping.parts or ONE_PART
+    parts: Parts = {part: [e.answers for e in gathered.entries if part in e.parts] for part in named}
+    lines = [
         line
         for part, expected in mapping.expected.items()
         if parts[part]
         for line in counts.compare(expected, parts[part], part=part, scheme=scheme)
-    )
-    return ReadDataset(read, gathered, tuple(lines), _refusal(gathered, allowed=allow_bad))
+    ]
+    return ReadDataset(read, gathered, parts, lines, _refusal(gathered, allowed=allow_bad))
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
@@ -121,39 +122,30 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
     ``cut`` are rows of which only the complete posts are imported, ``reddit`` items that may match collected posts,
     ``rules`` items that break a rule of the scheme beyond the hard rules, and ``absent`` parts that only the paper has.
     """
-    parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {
         "dataset": mapping.dataset,
         "mapping": mapping.digest,
         "digests": {file.name: file.digest for file in read.files},
         "rows": read.gathered.rows,
-        "items": len(read.entries),
+        "items": len(read.gathered.entries),
         "bad": {reason: _places(places) for reason, places in read.gathered.bad.items()},
         "cut": _places(read.gathered.cut),
         "repeated": read.gathered.repeated,
-        "reddit": sum(entry.reddit for entry in read.entries),
+        "reddit": sum(entry.reddit for entry in read.gathered.entries),
         "unknown_labels": read.gathered.unknown,
         "rules": read.gathered.rules,
         "parts": {
             part: {"items": len(items), "labels": counts.totals(items, scheme=scheme)}
-            for part, items in parts.items()
+            for part, items in read.parts.items()
             if items
         },
-        "table": [
-            {"part": x.part, "what": x.what, "expected": x.expected, "found": x.found, "matches": x.matches}
-            for x in read.lines
-        ],
-        "absent": [part for part in mapping.expected if not parts[part]],
+        "table": [asdict(line) | {"matches": line.matches} for line in read.lines],
+        "absent": [part for part in mapping.expected if not read.parts[part]],
         "differences": differences,
         "matches": bool(read.lines) and not differences,
         "refused": read.refusal,
     }
-
-
-def record_id(entry: ImportEntry, *, vault: Vault) -> str:
-    """Return the record id of an entry; an entry with a Reddit id gets the record id of the collected post."""
-    return vault.record_id(entry.name) if entry.reddit else vault.record_id(entry.name, domain="import")
 
 
 def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
@@ -170,16 +162,14 @@ def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None)
         table.add_row(line.part, line.what, f"{line.expected:,}", f"{line.found:,}", note)
     if read.lines:
         console.print(table)
-    for heading, text in (("tried", mapping.tried), ("assumed", mapping.assumed)):
-        if text:
-            console.print(f"{heading}: {text.strip()}", markup=False, highlight=False)
-    for reason, places in read.gathered.bad.items():
-        console.print(f"left out, {reason}: {_summary(places)}", markup=False, highlight=False)
-    if read.gathered.cut:
-        console.print(f"cut off, complete posts kept: {_summary(read.gathered.cut)}", markup=False, highlight=False)
+    notes = [f"{name}: {text.strip()}" for name in ("tried", "assumed") if (text := getattr(mapping, name))]
+    notes += [f"left out, {reason}: {_summary(places)}" for reason, places in read.gathered.bad.items()]
+    notes += [f"cut off, complete posts kept: {_summary(cut)}" for cut in [read.gathered.cut] if cut]
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
     differing = sum(not line.matches for line in read.lines)
     console.print(
-        f"{len(read.entries):,} items of {read.gathered.rows:,} rows; {differing} of {len(read.lines)} differ"
+        f"{len(read.gathered.entries):,} items of {read.gathered.rows:,} rows; {differing} of {len(read.lines)} differ"
     )
 
 
@@ -195,10 +185,6 @@ def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
         detail = f"{mapping.dataset} has texts, but this corpus has images"
         raise BadParams(where=f"corpora.{corpus}.content", detail=detail)
     return load(mapping.scheme)
-
-
-def _by_part(entries: Sequence[ImportEntry], *, mapping: Mapping) -> dict[str, list[counts.Answers]]:
-    return {part: [e.answers for e in entries if part in e.parts] for part in mapping.parts or ONE_PART}
 
 
 def _refusal(gathered: GatheredEntries, *, allowed: float) -> str | None:

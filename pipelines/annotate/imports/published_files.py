@@ -14,7 +14,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -152,14 +154,8 @@ def _object(number: int, value: object) -> FileRow:
 
 def _cells(pairs: list[tuple[str, object]]) -> Cells:
     """Return the cells by column; a name that two columns share is dropped."""
-    cells: Cells = {}
-    twice = set()
-    for name, value in pairs:
-        key = normal(name)
-        if key in cells:
-            twice.add(key)
-        cells[key] = value
-    return {key: value for key, value in cells.items() if key not in twice}
+    names = Counter(normal(name) for name, _ in pairs)
+    return {normal(name): value for name, value in pairs if names[normal(name)] == 1}
 
 
 def first(cells: Cells, names: Names) -> object:
@@ -194,16 +190,12 @@ def complete_posts(cell: object) -> list[str] | None:
 def _literal(cell: str) -> object:
     if len(cell) > MAX_CELL or not cell.lstrip().startswith("["):
         return None
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        with warnings.catch_warnings():
+    parsers: tuple[Callable[[str], object], ...] = (json.loads, ast.literal_eval)
+    for parse in parsers:
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.literal_eval(cell.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
+            return parse(cell.strip())
+    return None
 
 
 def flag_of(value: object) -> bool | None:

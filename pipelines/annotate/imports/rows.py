@@ -94,17 +94,11 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
         key: _answer(cells, file=file, labels=labels, category=scheme.category(key))
         for key, labels in mapping.labels.items()
     }
-    return ImportEntry(
-        name=name,
-        reddit=reddit,
-        image=_image(first(cells, mapping.columns.image)),
-        parts=parts,
-        split=split,
-        answers=answers,
-        text=text,
-        digest=file.digest,
-        cut=cut,
-    )
+    image = text_of(first(cells, mapping.columns.image)).strip().removesuffix(".0") or "0"
+    # the tables store images as 16-bit integers
+    if not image.isdecimal() or len(image) > 5 or int(image) >= 2**15:
+        raise BadRow("image")
+    return ImportEntry(name, reddit, int(image), parts, split, answers=answers, text=text, digest=file.digest, cut=cut)
 
 
 def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
@@ -129,12 +123,16 @@ def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
     if own := text_of(first(cells, columns.own_author)).strip():
         author = f"{mapping.dataset}/{own}"  # no Reddit name contains a slash
     subreddit = text_of(first(cells, columns.subreddit)).strip().removeprefix("r/")
+    written = first(cells, columns.created)
+    created = Window.from_key(mapping.month).start if written is None and mapping.month else moment_of(written)
+    if created is None:
+        raise BadRow("created")
     text = Text(
         title=title,
         body=body,
         author=author if author and author.lower() != "[deleted]" else None,
         subreddit=subreddit if SUBREDDIT.fullmatch(subreddit) else mapping.dataset,
-        created=_created(cells, mapping=mapping),
+        created=created,
     )
     return text, cut
 
@@ -154,24 +152,6 @@ def _body(cells: Cells, *, mapping: Mapping) -> tuple[str, bool]:
     if not body.strip():
         raise BadRow("cut" if cut else "no_text")
     return body, cut
-
-
-def _image(value: object) -> int:
-    text = text_of(value).strip().removesuffix(".0") or "0"
-    # the tables store images as 16-bit integers
-    if not text.isdecimal() or len(text) > 5 or int(text) >= 2**15:
-        raise BadRow("image")
-    return int(text)
-
-
-def _created(cells: Cells, *, mapping: Mapping) -> datetime:
-    value = first(cells, mapping.columns.created)
-    if value is None and mapping.month is not None:
-        return Window.from_key(mapping.month).start
-    moment = None if value is None else moment_of(value)
-    if moment is None:
-        raise BadRow("created")
-    return moment
 
 
 def _parts(cells: Cells, *, file: File, mapping: Mapping) -> tuple[frozenset[str], str | None]:
@@ -309,14 +289,11 @@ def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gather
             bad.setdefault("conflict", []).extend(place for _, place in same)
     rows = sum(len(file.rows) for file in files)
     repeated = rows - len(entries) - sum(len(places) for places in bad.values())
-    rules = _rules(entries, scheme=scheme)
-    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, sorted(cut), unknown, rules)
-
-
-def _rules(entries: Iterable[ImportEntry], *, scheme: Scheme) -> dict[str, int]:
-    broken: Counter[str] = Counter()
-    for entry in entries:
-        for key, labels in entry.answers.items():
-            checked = scheme.category(key).check(labels, mode="repair", tiers=TIERS, task=False)
-            broken.update(set(checked.repairs))
-    return dict(sorted(broken.items()))
+    rules = Counter(
+        rule
+        for entry in entries
+        for key, labels in entry.answers.items()
+        for rule in set(scheme.category(key).check(labels, mode="repair", tiers=TIERS, task=False).repairs)
+    )
+    counted = dict(sorted(rules.items()))
+    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, sorted(cut), unknown, counted)

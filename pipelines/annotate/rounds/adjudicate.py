@@ -94,7 +94,7 @@ def review_cases(
     splits: Collection[Item],
     seed: int,
     marked: Collection[Item] = frozenset(),
-) -> list[AdjudicationCase]:
+) -> tuple[list[AdjudicationCase], int]:
     """Return the items whose gold differs from the valid votes of all labellers in ``against`` (CRADLE 3.4, SPEC 31).
 
     Items that an annotator marked as ambiguous or unfit are returned too, in all categories with gold and with as many
@@ -102,31 +102,28 @@ def review_cases(
 
     The sides of a case (conflicting answers) are the distinct label sets of gold and votes. A set that two labellers
     gave appears once, so that the adjudicator cannot recognize gold as the only different set. An item without a valid
-    vote from every labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are
+    vote from every labeller (a refusal is not a vote) is left out; the second result counts such items. Labels are
     compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
     """
-    ballots = _ballots(votes, against=against)
+    ballots = {
+        (name, str(row["record_id"]), str(row["category"])): labels_of(row)
+        for name in against
+        for row in votes.get(name, ())
+        if row["outcome"] == "vote"
+    }
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
+    unvoted = set()
     for row in gold:
         item, key, labels = item_of(row), str(row["category"]), labels_of(row)
-        others = [ballots[name].get((item[0], key)) for name in against]
-        agreeing = not others or labels in others or None in others
-        if item not in splits or (agreeing and item not in marked):
+        if item not in splits:
             continue
-        sets = {labels, *(other for other in others if other is not None)}
-        disputed[item][key] = sorted(sets, key=sorted)
-    return [_review(item, disputed[item], seed=seed) for item in sorted(disputed)]
-
-
-def unvoted(
-    gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
-) -> int:
-    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``."""
-    ballots = _ballots(votes, against=against)
-    asked = [(item_of(row), str(row["category"])) for row in gold]
-    return len(
-        {item for item, key in asked if item in splits and any((item[0], key) not in ballots[n] for n in against)}
-    )
+        others = [ballots.get((name, item[0], key)) for name in against]
+        if None in others:
+            unvoted.add(item)
+        if item in marked or not (not others or labels in others or None in others):
+            sets = {labels, *(other for other in others if other is not None)}
+            disputed[item][key] = sorted(sets, key=sorted)
+    return [_review(item, disputed[item], seed=seed) for item in sorted(disputed)], len(unvoted)
 
 
 def read_decisions(
@@ -140,10 +137,8 @@ def read_decisions(
     """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing."""
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
-    last: dict[Question, dict[str, object]] = {}
-    for row in sorted(rows, key=_when):
-        last[item_of(row), str(row["category"])] = row
-        sides.setdefault((item_of(row), str(row["category"])), cast(int, row["sides"]))
+    last = {(item_of(row), str(row["category"])): row for row in sorted(rows, key=_when)}
+    sides = {question: cast(int, row["sides"]) for question, row in last.items()} | sides
     sides |= {(item, UNFIT): count for (item, _), count in sides.items()}
     problems: Counter[str] = Counter()
     by_item: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
@@ -199,19 +194,6 @@ def _shuffled(sides: Sequence[Side], *, item: Item, seed: int) -> tuple[Side, ..
     return tuple(order)
 
 
-def _ballots(
-    votes: Mapping[str, Sequence[Row]], *, against: Sequence[str]
-) -> dict[str, dict[tuple[str, str], frozenset[str]]]:
-    return {
-        name: {
-            (str(row["record_id"]), str(row["category"])): labels_of(row)
-            for row in votes.get(name, ())
-            if row["outcome"] == "vote"
-        }
-        for name in against
-    }
-
-
 def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> AdjudicationCase:
     most = max(len(choices) for choices in sets.values())
     sides = [
@@ -223,15 +205,14 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 def _decisions(
     answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    faults: Counter[str] = Counter()
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
-        return {}, faults
+        return {}, Counter()
     if not answer.note.strip():
         return {}, Counter(without_rationale=1)
     if answer.unfit:
         own = (answer.item, UNFIT) in asked
-        return ({UNFIT: frozenset()}, faults) if own else ({}, Counter(not_assigned=1))
+        return ({UNFIT: frozenset()}, Counter()) if own else ({}, Counter(not_assigned=1))
     labels, wrong = check(answer, scheme=scheme)
     # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
@@ -242,18 +223,9 @@ def _decisions(
 def _row(
     answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, manifest: RoundManifest
 ) -> dict[str, object]:
-    return {
-        "record_id": answer.item[0],
-        "image": answer.item[1],
-        "category": key,
-        "decided": answer.answered.astimezone(UTC),
-        "round": manifest.round,
-        "guideline": manifest.guideline,
-        "adjudicator": manifest.adjudicator,
-        "labels": sorted(labels),
-        "sides": sides,
-        "rationale": answer.note.strip(),
-    }
+    row = {"record_id": answer.item[0], "image": answer.item[1], "category": key, "labels": sorted(labels)}
+    row |= {"decided": answer.answered.astimezone(UTC), "rationale": answer.note.strip(), "sides": sides}
+    return row | {name: getattr(manifest, name) for name in ("round", "guideline", "adjudicator")}
 
 
 def _when(row: Row) -> datetime:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from pipelines.annotate.backends.backend import item_of as item_named
@@ -18,9 +17,8 @@ from pipelines.annotate.backends.backend import name_of
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store
-from pipelines.annotate.rounds.store import StoredRound
+from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.private_file import write_private
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
@@ -32,56 +30,50 @@ HEADER = ["item", "description", "note"]
 MOST_CHARACTERS = 4000
 
 
-def describe(
-    corpus: str, name: str, *, file: Path, by: str, settings: Settings, vault: Vault, now: datetime
-) -> dict[str, object]:
+def describe(site: RoundSite, corpus: str, name: str, *, file: Path, by: str) -> dict[str, object]:
     """Seal the descriptions and notes of a file and commit them; unchanged ones keep their approval."""
 
     def work(clone: Workspace) -> dict[str, object]:
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _takes_part(stored.manifest, by=by)
-        rows = {item_of(row): dict(row) for row in of_round(stored, vault=vault)}
-        texts = _read(file, stored=stored)
+        stored, known = _read_for(site, clone, corpus=corpus, name=name, by=by)
+        rows = {item_of(row): row for row in known}
         changed = 0
-        for item, (description, note) in texts.items():
+        for item, (description, note) in _read(file, stored=stored).items():
             before = rows.get(item)
             if before and (before["description"], before["note"]) == (description, note):
                 continue
             changed += 1
             rows[item] = {
-                **{"record_id": item[0], "image": item[1], "round": name, "author": by, "described": now},
+                **{"record_id": item[0], "image": item[1], "round": name, "author": by, "described": site.now},
                 **{"description": description, "note": note, "approved_by": None, "approved": None},
             }
-        return _commit(stored, rows=list(rows.values()), vault=vault) | {"changed_items": changed}
+        return _commit(stored, rows=list(rows.values()), vault=site.vault) | {"changed_items": changed}
 
-    return store.on_tip(settings, work)
+    return store.on_tip(site.settings, work)
 
 
-def approve(corpus: str, name: str, *, by: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, object]:
+def approve(site: RoundSite, corpus: str, name: str, *, by: str) -> dict[str, object]:
     """Approve all descriptions of a round that other annotators wrote, as a second annotator (FigSIM A)."""
 
     def work(clone: Workspace) -> dict[str, object]:
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _takes_part(stored.manifest, by=by)
-        rows = [dict(row) for row in of_round(stored, vault=vault)]
+        stored, rows = _read_for(site, clone, corpus=corpus, name=name, by=by)
         waiting = [row for row in rows if row["approved_by"] is None and row["author"] != by]
         own = sum(row["approved_by"] is None and row["author"] == by for row in rows)
         if not waiting:
             raise _wrong(stored.manifest, detail=f"nothing of another annotator waits for approval ({own} of your own)")
         for row in waiting:
-            row |= {"approved_by": by, "approved": now}
-        return _commit(stored, rows=rows, vault=vault) | {"own": own}
+            row |= {"approved_by": by, "approved": site.now}
+        return _commit(stored, rows=rows, vault=site.vault) | {"own": own}
 
-    return store.on_tip(settings, work)
+    return store.on_tip(site.settings, work)
 
 
-def export(corpus: str, name: str, *, to: Path, settings: Settings, vault: Vault) -> dict[str, object]:
+def export(site: RoundSite, corpus: str, name: str, *, to: Path) -> dict[str, object]:
     """Write the round's items with their descriptions and notes, empty where there are none, to a private file."""
-    with workspace(settings) as clone:
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+    with workspace(site.settings) as clone:
+        stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
         if to.exists():
             raise _wrong(stored.manifest, detail=f"{to.name} exists already and is not replaced")
-        rows = {item_of(row): row for row in of_round(stored, vault=vault)}
+        rows = {item_of(row): row for row in of_round(stored, vault=site.vault)}
         out = io.StringIO()
         lines = csv.writer(out)
         lines.writerow([*HEADER, "author", "approved_by"])
@@ -123,9 +115,14 @@ def _counts(rows: Sequence[Row], *, stored: StoredRound) -> dict[str, object]:
     return {"size": len({item_of(row) for row in stored.assigned}), "described": len(rows), "approved": approved}
 
 
-def _takes_part(manifest: RoundManifest, *, by: str) -> None:
-    if by not in {*manifest.annotators, manifest.adjudicator}:
-        raise _wrong(manifest, detail="the person named with --by takes no part in the round")
+def _read_for(
+    site: RoundSite, clone: Workspace, *, corpus: str, name: str, by: str
+) -> tuple[StoredRound, list[dict[str, object]]]:
+    """Return a round and its descriptions, for a person who must take part in it."""
+    stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
+    if by not in {*stored.manifest.annotators, stored.manifest.adjudicator}:
+        raise _wrong(stored.manifest, detail="the person named with --by takes no part in the round")
+    return stored, [dict(row) for row in of_round(stored, vault=site.vault)]
 
 
 def _read(file: Path, *, stored: StoredRound) -> Mapping[tuple[str, int], tuple[str, str]]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from pipelines.annotate import response_validation
-from pipelines.annotate.backends.backend import AnnotationTask, Backend, Item
+from pipelines.annotate.backends.backend import AnnotationTask, Item, Queue
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import Form, build_form
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
-from pipelines.annotate.rounds.queues import Wanted
-from pipelines.annotate.rounds.store import StoredRound
-from pipelines.core.config.settings import Settings
+from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.errors import AnnotationError
-from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
 from pipelines.store.vault.vault import Vault
@@ -59,31 +55,16 @@ class Pulled:
         }
 
 
-@dataclass(frozen=True)
 class RoundContext:
-    """Everything that a command on an annotation round needs, such as its backend, vault and scheme.
+    """A round's backend and label scheme; ``going`` are the manifests of all open rounds on the same backend."""
 
-    ``going`` are the manifests of all open rounds on the same backend.
-    """
-
-    backend: Backend
-    settings: Settings
-    vault: Vault
-    now: datetime
-    scheme: Scheme
-    going: tuple[RoundManifest, ...]
-
-    @classmethod
-    def of(
-        cls, stored: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
-    ) -> RoundContext:
-        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names."""
-        root = stored.clone.path
+    def __init__(self, site: RoundSite, stored: StoredRound) -> None:
+        manifest, root = stored.manifest, stored.clone.path
         every = [m for corpus in stored.params.corpora for m in manifests.opened(root, corpus)]
-        going = tuple(m for m in every if m.status != "closed" and m.backend == stored.manifest.backend)
-        people = queues.people([*going, stored.manifest])
-        place = backend or queues.open_backend(stored.manifest, settings=settings, pseudonyms=people)
-        return cls(place, settings, vault, now, load_scheme(stored.manifest.scheme, root=root), going)
+        self.site, self.scheme = site, load_scheme(manifest.scheme, root=root)
+        self.going = [m for m in every if m.status != "closed" and m.backend == manifest.backend]
+        people = queues.people([*self.going, manifest])
+        self.backend = site.backend or queues.open_backend(manifest, settings=site.settings, pseudonyms=people)
 
     def check_guideline(self, stored: StoredRound) -> None:
         """Check that the annotation guideline is still the one with which the round was opened."""
@@ -109,8 +90,9 @@ class RoundContext:
         manifest = stored.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
-            with workspace(self.settings, revision=manifest.base) as clone:
-                return opening.review(clone, manifest=manifest, items=stored.of(manifest.adjudicator))
+            with workspace(self.site.settings, revision=manifest.base) as clone:
+                items = stored.of(manifest.adjudicator)
+                return opening.review(clone, plan=manifest, corpus=manifest.corpus, items=items)[0]
         return cases(stored.annotations, assignments=stored.assigned, scheme=self.scheme, seed=manifest.seed)
 
     def pending(self, stored: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
@@ -121,50 +103,55 @@ class RoundContext:
         return [case for case in left if case.categories]
 
     def fill(self, stored: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
-        """Add items to the annotators' queues, or during adjudication to the adjudicator's, up to the daily cap."""
-        manifest = stored.manifest
-        by_item = {case.item: case for case in pending}
-        if manifest.status == "adjudicating":
-            queues.withdraw(queues.of_annotators(manifest), backend=self.backend)
-            wanted = [self._adjudicator(stored, by_item=by_item)]
-        else:
-            wanted = self._annotators(stored)
+        """Add items to the annotators' queues, or during adjudication to the adjudicator's, up to the daily cap.
 
-        def tasks(items: Mapping[Item, int]) -> list[AnnotationTask]:
-            images = stored.params.corpora[manifest.corpus].content == "images"
-            stored.clone.checkout_months(manifest.corpus, "images" if images else "posts.parquet")
-            return material.tasks(
-                manifest.corpus,
-                items=items,
-                cases=by_item if manifest.status == "adjudicating" else None,
-                params=stored.params,
-                vault=self.vault,
-                root=stored.clone.path,
-            )
+        Returns:
+            The number of items added for each person with unfilled items.
+        """
+        by_item = {case.item: case for case in pending} if stored.manifest.status == "adjudicating" else None
+        wanted = self._annotators(stored) if by_item is None else self._adjudicator(stored, by_item=by_item)
+        used = queues.used_today(self.going, backend=self.backend, now=self.site.now)
+        chosen: list[tuple[Queue, dict[Item, int]]] = []
+        for queue, items in wanted.items():
+            held = self.backend.present(queue)
+            if waiting := [(item, position) for item, position in items.items() if item not in held]:
+                self.backend.prepare(queue, form=self._form(stored))
+                left = max(0, stored.manifest.daily_cap - used[queue.annotator])
+                chosen.append((queue, dict(waiting[:left])))
+        shown = self._tasks(stored, {item: at for _, items in chosen for item, at in items.items()}, by_item=by_item)
+        added: Counter[str] = Counter()
+        for queue, items in chosen:
+            fresh = [replace(shown[item], position=position) for item, position in items.items() if item in shown]
+            if fresh:
+                self.backend.add(queue, tasks=fresh)
+            added[queue.annotator] += len(fresh)
+        return dict(sorted(added.items()))
 
-        used = queues.used_today(self.going, backend=self.backend, now=self.now)
-        return queues.fill(wanted, backend=self.backend, used=used, tasks=tasks)
+    def _tasks(
+        self, stored: StoredRound, items: Mapping[Item, int], *, by_item: Mapping[Item, AdjudicationCase] | None
+    ) -> dict[Item, AnnotationTask]:
+        if not items:
+            return {}
+        corpus, params, clone = stored.manifest.corpus, stored.params, stored.clone
+        clone.checkout_months(corpus, "images" if params.corpora[corpus].content == "images" else "posts.parquet")
+        vault = self.site.vault
+        tasks = material.tasks(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
+        return {task.item: task for task in tasks}
 
-    def _annotators(self, stored: StoredRound) -> list[Wanted]:
-        done = defaultdict(set)
-        for row in stored.annotations:
-            done[str(row["annotator"])].add(item_of(row))
-        return [
-            Wanted(
-                queue,
-                {item: at for item, at in stored.of(queue.annotator).items() if item not in done[queue.annotator]},
-                cap=stored.manifest.daily_cap,
-                form=lambda: self._form(stored),
-            )
+    def _annotators(self, stored: StoredRound) -> dict[Queue, dict[Item, int]]:
+        done = {(row["annotator"], item_of(row)) for row in stored.annotations}
+        return {
+            queue: {i: at for i, at in stored.of(queue.annotator).items() if (queue.annotator, i) not in done}
             for queue in queues.of_annotators(stored.manifest)
-        ]
+        }
 
-    def _adjudicator(self, stored: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]) -> Wanted:
+    def _adjudicator(
+        self, stored: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]
+    ) -> dict[Queue, dict[Item, int]]:
+        queues.withdraw(queues.of_annotators(stored.manifest), backend=self.backend)
         # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
         order = stored.of(stored.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
-        items = {item: at for item, at in order.items() if item in by_item}
-        queue = queues.of_adjudicator(stored.manifest)
-        return Wanted(queue, items, cap=stored.manifest.daily_cap, form=lambda: self._form(stored))
+        return {queues.of_adjudicator(stored.manifest): {item: at for item, at in order.items() if item in by_item}}
 
     def _form(self, stored: StoredRound) -> Form:
         manifest, asking = stored.manifest, stored.params.round
@@ -192,8 +179,7 @@ class RoundContext:
         )
         now = replace(stored, annotations=[*kept, *read.rows])
         answered, skipped = _counts(kept)
-        people = {queue.annotator: answered.get(queue.annotator, 0) for queue in own}
-        people = {person: count + read.answered.get(person, 0) for person, count in people.items()}
+        people = {q.annotator: answered[q.annotator] + read.answered.get(q.annotator, 0) for q in own}
         return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
 
     def _decisions(self, stored: StoredRound) -> Pulled:
@@ -205,18 +191,12 @@ class RoundContext:
         now = replace(stored, decisions=list(read.rows))
         answered, skipped = _counts(stored.annotations)
         problems = {queue.annotator: read.problems} if read.problems else {}
-        return Pulled(now, answered, skipped, problems, self.pending(now, asked=asked))
+        return Pulled(now, dict(sorted(answered.items())), skipped, problems, self.pending(now, asked=asked))
 
 
 def round_fields(manifest: RoundManifest) -> dict[str, object]:
     """Return the fields that every `corpus round` command prints: corpus, round, status, phase and size."""
-    return {
-        "corpus": manifest.corpus,
-        "round": manifest.round,
-        "status": manifest.status,
-        "phase": manifest.phase,
-        "size": manifest.size,
-    }
+    return {name: getattr(manifest, name) for name in ("corpus", "round", "status", "phase", "size")}
 
 
 def wrong(manifest: RoundManifest, *, detail: str) -> AnnotationError:
@@ -226,9 +206,6 @@ def wrong(manifest: RoundManifest, *, detail: str) -> AnnotationError:
     )
 
 
-def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:
+def _counts(rows: Sequence[Row]) -> tuple[Counter[str], int]:
     items = {(str(row["annotator"]), item_of(row), row["outcome"] == response_validation.SKIPPED) for row in rows}
-    answered: dict[str, int] = defaultdict(int)
-    for annotator, _, _ in items:
-        answered[annotator] += 1
-    return dict(sorted(answered.items())), sum(skipped for _, _, skipped in items)
+    return Counter(annotator for annotator, _, _ in items), sum(skipped for _, _, skipped in items)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.forms import protocol as protocols
@@ -18,7 +19,7 @@ from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.forms.protocol import Planned
 from pipelines.annotate.response_validation import item_of, marked
 from pipelines.annotate.rounds import store
-from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases
 from pipelines.annotate.rounds.qualification import eligible, hard
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import AnnotationError, BadParams
@@ -32,20 +33,6 @@ from pipelines.workspace.clone import Workspace
 ITEM = ["record_id", "image"]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One item assigned to one annotator in an annotation round.
-
-    ``batch`` counts from 0 and is the same for all annotators of the item; ``position`` counts from 0 in the
-    annotator's own queue, batch after batch.
-    """
-
-    item: Item
-    annotator: str
-    batch: int
-    position: int
-
-
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
     """Draw at most ``size`` candidate items that are not in ``taken``, in the order of their keyed hashes."""
     free = set(candidates) - set(taken)
@@ -54,16 +41,20 @@ def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, se
 
 def assign(
     items: Sequence[Item], *, annotators: Sequence[str], overlap: int, batch_size: int, seed: int
-) -> list[Assignment]:
+) -> list[dict[str, Any]]:
     """Assign each item to ``overlap`` different annotators, so that the annotators' loads differ by at most one item.
 
     The items are divided, in their order, into batches of ``batch_size``. Within a batch each annotator has a different
     order, so that fatigue does not affect the same items for all.
+
+    Returns:
+        Rows of the table ``assignments`` without the round. ``batch`` counts from 0 and is the same for all annotators
+        of the item; ``position`` counts from 0 in the annotator's own queue, batch after batch.
     """
     if len(set(annotators)) < max(len(annotators), overlap):
         detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"
         raise BadParams(where="round.annotators", detail=detail)
-    queues: dict[str, list[Assignment]] = {annotator: [] for annotator in annotators}
+    queues: dict[str, list[dict[str, Any]]] = {annotator: [] for annotator in annotators}
     loads: Counter[str] = Counter()
     for batch, start in enumerate(range(0, len(items), batch_size)):
         drawn: dict[str, list[Item]] = {annotator: [] for annotator in annotators}
@@ -74,9 +65,10 @@ def assign(
                 drawn[annotator].append(item)
                 loads[annotator] += 1
         for annotator, queue in queues.items():
-            for item in _shuffled(drawn[annotator], key=f"order/{seed}/{annotator}"):
-                queue.append(Assignment(item, annotator, batch, len(queue)))
-    return [assignment for queue in queues.values() for assignment in queue]
+            for record, image in _shuffled(drawn[annotator], key=f"order/{seed}/{annotator}"):
+                place = {"annotator": annotator, "batch": batch, "position": len(queue)}
+                queue.append({"record_id": record, "image": image, **place})
+    return [row for queue in queues.values() for row in queue]
 
 
 def _shuffled(items: Collection[Item], *, key: str) -> list[Item]:
@@ -90,26 +82,11 @@ def _hash(item: Item, *, key: str) -> bytes:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A planned annotation round that is not opened yet."""
+    """A planned annotation round that is not opened yet; ``rows`` are those of the table ``assignments``."""
 
     manifest: RoundManifest
-    assignments: list[Assignment]
+    rows: list[dict[str, Any]]
     unvoted: int
-
-    @property
-    def rows(self) -> list[dict[str, object]]:
-        """The assignments as rows of the table ``assignments``."""
-        return [
-            {
-                "record_id": a.item[0],
-                "image": a.item[1],
-                "annotator": a.annotator,
-                "round": self.manifest.round,
-                "batch": a.batch,
-                "position": a.position,
-            }
-            for a in self.assignments
-        ]
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
@@ -119,19 +96,18 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
     return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
 
 
-def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> RoundPlan:
+def plan(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault, now: datetime) -> RoundPlan:
     """Draw an annotation round's items from the published split, and return the plan of the round.
 
     Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
     are left than the protocol's size, the round contains all of them.
     """
-    params = load(clone.path)
-    planned = planned_of(corpus, name, params=params)
-    everyone = params.round.annotators
-    people = tuple(eligible(planned, people=everyone, corpus=corpus, root=clone.path)[: planned.annotators])
+    params, name = load(clone.path), planned.name
+    fit = eligible(planned, people=params.round.annotators, corpus=corpus, root=clone.path)
+    people = tuple(fit[: planned.annotators])
     if len(people) < planned.annotators:
         raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
-    store.fetch_stages(clone, f"split@{corpus}", *_reviewed(planned, corpus=corpus))
+    store.fetch_stages(clone, f"split@{corpus}")
     candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
     # a review and a round that labels again draw items of other rounds
     taken = _of_rounds(clone, corpus=corpus) if planned.draw == "sample" else set()
@@ -151,9 +127,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
         guideline=digest(guideline(scheme, content=params.corpora[corpus].content)),
         size=len(items),
         annotators=people,
-        adjudicator=params.round.adjudicator,
-        backend=params.round.backend,
-        daily_cap=params.round.daily_cap,
+        **params.round.model_dump(include={"adjudicator", "backend", "daily_cap"}),
         **planned.model_dump(exclude={"name", "size", "annotators", "scheme"}),
         base=clone.head,
         status="open" if people else "adjudicating",
@@ -162,16 +136,24 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     # without annotators, the items go directly to the adjudicator
     asked, overlap = (people, planned.overlap) if people else ((params.round.adjudicator,), 1)
     drawn = assign(items, annotators=asked, overlap=overlap, batch_size=planned.batch_size, seed=planned.seed)
-    return RoundPlan(manifest, drawn, left_out)
+    return RoundPlan(manifest, [row | {"round": name} for row in drawn], left_out)
 
 
-def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review."""
-    stages = _reviewed(manifest, corpus=manifest.corpus)
-    store.fetch_stages(clone, *stages)
-    gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
-    noted = _marked(clone, corpus=manifest.corpus) if manifest.marked else set()
-    return review_cases(gold, votes, against=manifest.against, splits=items, seed=manifest.seed, marked=noted)
+def review(
+    clone: Workspace, *, plan: Planned | RoundManifest, corpus: str, items: Collection[Item]
+) -> tuple[list[AdjudicationCase], int]:
+    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review.
+
+    The second result is the number of items that lack the vote of a labeller.
+    """
+    store.fetch_stages(clone, f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in plan.against))
+    folder = clone.path / "snapshot" / corpus
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    votes = {n: tables.read(folder / "votes" / n / "votes.parquet", name="votes").to_pylist() for n in plan.against}
+    noted = set()
+    if plan.marked:
+        noted = marked(_rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"]))
+    return review_cases(gold, votes, against=plan.against, splits=items, seed=plan.seed, marked=noted)
 
 
 def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Scheme:
@@ -195,25 +177,17 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
     if planned.draw == "sample":
         return fit, 0
     if planned.draw == "again":
-        of_those = _of_rounds(clone, corpus=corpus, names=planned.again)
-        return fit & (_hard(clone, corpus=corpus, names=planned.again) if planned.bound is not None else of_those), 0
-    gold, votes = _gold_and_votes(clone.path, corpus, against=planned.against)
-    noted = _marked(clone, corpus=corpus) if planned.marked else set()
-    cases = review_cases(gold, votes, against=planned.against, splits=fit, seed=planned.seed, marked=noted)
-    return {case.item for case in cases}, unvoted(gold, votes, against=planned.against, splits=fit)
+        if planned.bound is None:
+            return fit & _of_rounds(clone, corpus=corpus, names=planned.again), 0
+        given: dict[str, Any] = {"corpus": corpus, "rounds": planned.again}
+        annotations = _rows(clone, table="annotations", columns=[*ITEM, "outcome"], **given)
+        return fit & hard(annotations, _rows(clone, table="adjudications", columns=ITEM, **given)), 0
+    cases, unvoted = review(clone, plan=planned, corpus=corpus, items=fit)
+    return {case.item for case in cases}, unvoted
 
 
 def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
     return {item_of(row) for row in _rows(clone, corpus=corpus, table="assignments", columns=ITEM, rounds=names)}
-
-
-def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
-    return marked(_rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"]))
-
-
-def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
-    annotations = _rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"], rounds=names)
-    return hard(annotations, _rows(clone, corpus=corpus, table="adjudications", columns=ITEM, rounds=names))
 
 
 def _rows(
@@ -225,24 +199,3 @@ def _rows(
     clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
     rows: list[dict[str, object]] = tables.concat(paths, name=table, columns=columns).to_pylist()
     return rows
-
-
-def _reviewed(plan: Planned | RoundManifest, *, corpus: str) -> list[str]:
-    if plan.draw != "disagreement":
-        return []
-    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in plan.against)]
-
-
-def _gold_and_votes(
-    root: Path, corpus: str, *, against: Collection[str]
-) -> tuple[list[dict[str, object]], dict[str, list[dict[str, object]]]]:
-    folder = root / "snapshot" / corpus
-    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    votes = {n: tables.read(folder / "votes" / n / "votes.parquet", name="votes").to_pylist() for n in against}
-    return gold, votes
-
-
-def differs(manifest: RoundManifest, *, params: Params) -> bool:
-    """Return whether the protocol or the seed of an opened annotation round differs from the present parameters."""
-    planned = planned_of(manifest.corpus, manifest.round, params=params)
-    return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

@@ -40,14 +40,8 @@ def eligible(planned: Planned, *, people: Sequence[str], corpus: str, root: Path
         known = of(test.again if test else ()) | passed
         allowed = [person for person in people if person in known]
     if len(allowed) < planned.annotators and planned.qualification is not None:
-        raise AnnotationError(
-            "NotQualified",
-            corpus=corpus,
-            name=planned.name,
-            needed=planned.annotators,
-            found=len(allowed),
-            qualification=planned.qualification,
-        )
+        counts = {"needed": planned.annotators, "found": len(allowed), "qualification": planned.qualification}
+        raise AnnotationError("NotQualified", corpus=corpus, name=planned.name, **counts)
     return allowed
 
 

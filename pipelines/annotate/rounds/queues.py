@@ -1,28 +1,16 @@
-"""Fill, read and empty the annotators' queues of a round within the daily cap."""
+"""Name, read and empty the annotators' queues of a round, and count what they use of the daily cap."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
-from pipelines.annotate.forms.form import Form
+from pipelines.annotate.backends.backend import AnnotatorAnswer, Backend, Queue
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.core.config.settings import Settings
 
 ADJUDICATION = "adjudication"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items."""
-
-    queue: Queue
-    items: Mapping[Item, int]
-    cap: int
-    form: Callable[[], Form]
 
 
 def of_annotators(manifest: RoundManifest) -> list[Queue]:
@@ -66,33 +54,6 @@ def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: dat
                 done = {answer.item for answer in backend.answers(queue) if answer.answered < midnight}
                 used[queue.annotator] += sum(at >= midnight or item not in done for item, at in held.items())
     return used
-
-
-def fill(
-    wanted: Sequence[Wanted],
-    *,
-    backend: Backend,
-    used: Mapping[str, int],
-    tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
-) -> dict[str, int]:
-    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person."""
-    chosen: list[tuple[Queue, dict[Item, int]]] = []
-    for want in wanted:
-        held = backend.present(want.queue)
-        waiting = [(item, position) for item, position in want.items.items() if item not in held]
-        if waiting:
-            backend.prepare(want.queue, form=want.form())
-            left = max(0, want.cap - used.get(want.queue.annotator, 0))
-            chosen.append((want.queue, dict(waiting[:left])))
-    needed = {item: position for _, items in chosen for item, position in items.items()}
-    opened = {task.item: task for task in tasks(needed)} if needed else {}
-    added: Counter[str] = Counter()
-    for queue, items in chosen:
-        fresh = [replace(opened[item], position=position) for item, position in items.items() if item in opened]
-        if fresh:
-            backend.add(queue, tasks=fresh)
-        added[queue.annotator] += len(fresh)
-    return dict(sorted(added.items()))
 
 
 def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:

@@ -10,18 +10,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
 
-from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.forms.manifest import RoundDecision, RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
-from pipelines.annotate.rounds.store import StoredRound
+from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
@@ -30,20 +27,12 @@ from pipelines.workspace.publish import publish_round
 Result = dict[str, object]
 
 
-def open_round(
-    corpus: str,
-    name: str,
-    *,
-    settings: Settings,
-    vault: Vault,
-    now: datetime,
-    backend: Backend | None = None,
-    dry_run: bool = False,
-) -> Result:
+def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False) -> Result:
     """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
 
     def work(clone: Workspace) -> Result:
-        planned = opening.planned_of(corpus, name, params=load(clone.path))
+        params = load(clone.path)
+        planned = opening.planned_of(corpus, name, params=params)
         path = manifests.folder(clone.path, corpus, name) / manifests.FILE
         commit: Result = {"commit": clone.head, "changed": False}
         unvoted = 0
@@ -52,61 +41,55 @@ def open_round(
             return round_fields(manifest) | {"planned": planned.size, "assigned": loads(assigned), "unvoted": unvoted}
 
         if not path.exists():
-            plan = opening.plan(clone, corpus=corpus, name=name, vault=vault, now=now)
+            plan = opening.plan(clone, corpus=corpus, planned=planned, vault=site.vault, now=site.now)
             unvoted = plan.unvoted
             if dry_run:
                 return described(plan.manifest, plan.rows)
-            written = store.write(path.parent, plan.rows, name="assignments", vault=vault)
+            written = store.write(path.parent, plan.rows, name="assignments", vault=site.vault)
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
+        manifest = stored.manifest
         _going(stored, detail="a closed round cannot be opened again")
-        if opening.differs(stored.manifest, params=stored.params):
-            detail = "the round was opened with another protocol or seed than the current ones"
-            raise wrong(stored.manifest, detail=detail)
-        result = described(stored.manifest, stored.assigned)
+        if (manifest.protocol, manifest.seed) != (params.round.protocol[corpus], planned.seed):
+            raise wrong(manifest, detail="the round was opened with another protocol or seed than the current ones")
+        result = described(manifest, stored.assigned)
         if dry_run:
             return result
-        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext(site, stored)
         desk.take_out(stored)
         desk.check_guideline(stored)
-        pending = desk.look(stored).cases if stored.manifest.status == "adjudicating" else []
+        pending = desk.look(stored).cases if manifest.status == "adjudicating" else []
         return result | {"released": desk.fill(stored, pending=pending)} | commit
 
-    return store.on_tip(settings, work)
+    return store.on_tip(site.settings, work)
 
 
-def pull(
-    corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
-) -> Result:
+def pull(site: RoundSite, corpus: str, name: str) -> Result:
     """Commit a round's new answers (during adjudication: new decisions), and refill its queues up to the daily cap.
 
     Items of records that were taken down are removed from the queues. After the start of adjudication, the annotators'
     answers are no longer read, because the adjudicator was shown them.
     """
-    return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=False)
+    return _collect(site, corpus, name, ending=False)
 
 
-def adjudicate(
-    corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
-) -> Result:
+def adjudicate(site: RoundSite, corpus: str, name: str) -> Result:
     """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names."""
-    return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=True)
+    return _collect(site, corpus, name, ending=True)
 
 
-def _collect(
-    corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None, ending: bool
-) -> Result:
+def _collect(site: RoundSite, corpus: str, name: str, *, ending: bool) -> Result:
     """Commit what is new in the queues and fill them again; with ``ending``, annotation ends."""
 
     def work(clone: Workspace) -> Result:
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
         _going(stored, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
-        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        desk = RoundContext(site, stored)
         removed = desk.take_out(stored)
         desk.check_guideline(stored)
         pulled = desk.look(stored)
-        written = pulled.write(vault)
+        written = pulled.write(site.vault)
         manifest = stored.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
         event = "pulled" if manifest == stored.manifest else "adjudicating"
         manifests.write(manifest, stored.folder / manifests.FILE)
@@ -114,21 +97,11 @@ def _collect(
         released = desk.fill(replace(pulled.round, manifest=manifest), pending=pulled.cases)
         return pulled.summary | {"status": manifest.status, "removed": removed, "released": released} | commit
 
-    return store.on_tip(settings, work)
+    return store.on_tip(site.settings, work)
 
 
 def close(
-    corpus: str,
-    name: str,
-    *,
-    go_on: bool,
-    reason: str,
-    settings: Settings,
-    vault: Vault,
-    now: datetime,
-    backend: Backend | None = None,
-    abandon: bool = False,
-    dry_run: bool = False,
+    site: RoundSite, corpus: str, name: str, *, go_on: bool, reason: str, abandon: bool = False, dry_run: bool = False
 ) -> Result:
     """Import a round's last answers, commit the decision about the round, and delete its queues from the backend.
 
@@ -137,35 +110,40 @@ def close(
     """
 
     def work(clone: Workspace) -> Result:
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
-        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
-        if stored.manifest.decision is not None:
-            if stored.manifest.decision.go_on != go_on:
-                raise wrong(stored.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
-            result = round_fields(stored.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
+        stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
+        manifest, desk = stored.manifest, RoundContext(site, stored)
+        if manifest.decision is not None:
+            if manifest.decision.go_on != go_on:
+                raise wrong(manifest, detail="it was closed with the opposite of this --gold or --no-gold")
+            result = round_fields(manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
         else:
             pulled = desk.look(stored)
             if dry_run:
                 return pulled.summary
-            if go_on and not abandon and (left := descriptions.lacking(stored, vault=vault)):
-                detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
-                raise wrong(stored.manifest, detail=detail)
-            if pulled.cases and go_on and not abandon:
-                detail = f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them"
-                raise wrong(stored.manifest, detail=detail)
-            written = pulled.write(vault)
-            decision = RoundDecision(go_on=go_on, reason=reason, at=now)
-            update = {"status": "closed", "closed": now, "decision": decision}
-            if stored.manifest.phase == qualification.PHASE:
-                update["scores"] = _scores(clone, pulled=pulled, vault=vault)
-            manifests.write(stored.manifest.model_copy(update=update), stored.folder / manifests.FILE)
+            if go_on and not abandon:
+                _complete(pulled, vault=site.vault)
+            written = pulled.write(site.vault)
+            decision = RoundDecision(go_on=go_on, reason=reason, at=site.now)
+            update = {"status": "closed", "closed": site.now, "decision": decision}
+            if manifest.phase == qualification.PHASE:
+                update["scores"] = _scores(clone, pulled=pulled, vault=site.vault)
+            manifests.write(manifest.model_copy(update=update), stored.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
             result = pulled.summary | {"status": "closed", "go_on": go_on} | commit
         if not dry_run:
-            desk.backend.purge(queues.of_round(stored.manifest))
+            desk.backend.purge(queues.of_round(manifest))
         return result
 
-    return store.on_tip(settings, work)
+    return store.on_tip(site.settings, work)
+
+
+def _complete(pulled: Pulled, *, vault: Vault) -> None:
+    if left := descriptions.lacking(pulled.round, vault=vault):
+        detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
+        raise wrong(pulled.round.manifest, detail=detail)
+    if pulled.cases:
+        detail = f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them"
+        raise wrong(pulled.round.manifest, detail=detail)
 
 
 def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, float]:
@@ -182,17 +160,15 @@ def _going(stored: StoredRound, *, detail: str) -> None:
         raise wrong(stored.manifest, detail=detail)
 
 
-def status(
-    corpus: str, name: str | None, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
-) -> Result:
+def status(site: RoundSite, corpus: str, name: str | None) -> Result:
     """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything."""
-    with workspace(settings) as clone:
+    with workspace(site.settings) as clone:
         if name is None:
             return _all(clone, corpus=corpus)
-        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        stored = store.read(clone, corpus=corpus, name=name, vault=site.vault)
         result = round_fields(stored.manifest) | {"assigned": loads(stored.assigned)} | _decision(stored.manifest)
         if stored.manifest.status != "closed":
-            desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+            desk = RoundContext(site, stored)
             own = [queue for queue in queues.of_round(stored.manifest) if desk.backend.present(queue)]
             result |= desk.look(stored).summary
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.annotate.backends.backend import Item
+from pipelines.annotate.backends.backend import Backend, Item
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
@@ -25,6 +26,16 @@ T = TypeVar("T")
 
 # Ours: attempts when another publisher moves the branch first.
 ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class RoundSite:
+    """What every command on a round needs; ``backend`` replaces the one that the round's manifest names."""
+
+    settings: Settings
+    vault: Vault
+    now: datetime
+    backend: Backend | None = None
 
 
 @dataclass(frozen=True)
