@@ -20,10 +20,10 @@ from mlflow.pyfunc import PythonModel
 from crisis_corpus.model_opening import opening
 from pipelines.datasets.example import LabelSet
 from pipelines.packaging.model_described import Described
-from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 # An abstention: neither labels nor probabilities.
-SILENT = Prediction(MALFORMED, frozenset())
+SILENT = Prediction("malformed", frozenset())
 Asker = Callable[[pd.DataFrame], Sequence[Prediction]]
 # The placeholders that scrubbing leaves.
 PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
