@@ -3,7 +3,7 @@
     python -m bench.placement BEFORE AFTER OUT [--seed 48]
 
 A feature is what the docstring of a module of BEFORE says that it does; its place is the file of the module's longest
-public function, whose name is unique in both checkouts. Readers see the list of files only (``tree-*.txt``) and name
+public function whose name is unique in both checkouts, with the same parameters. Readers see the list of files only (``tree-*.txt``) and name
 a file for each of ``features.txt``; ``key-*.csv`` has the answers. For the functions they see name, signature and
 docstring (``functions-*.txt``) and say what the body does; ``bodies-*.txt`` has the bodies.
 """
@@ -35,13 +35,13 @@ def length(function: FUNCTION) -> int:
 
 
 def homes(root: Path) -> dict[str, str]:
-    """Return the file of each public function whose name is unique."""
-    files: dict[str, list[str]] = {}
+    """Return the file of each public function whose name is unique, by its signature."""
+    files: dict[str, list[tuple[str, str]]] = {}
     for path, tree, _ in modules(root):
         for node in tree.body:
             if isinstance(node, FUNCTION) and not node.name.startswith("_"):
-                files.setdefault(node.name, []).append(path)
-    return {name: places[0] for name, places in files.items() if len(places) == 1}
+                files.setdefault(node.name, []).append((path, f"{node.name}({ast.unparse(node.args)})"))
+    return {signature: path for places in files.values() if len(places) == 1 for path, signature in places}
 
 
 def features(before: Path, after: Path, *, seed: int) -> list[tuple[str, str, str]]:
@@ -49,10 +49,11 @@ def features(before: Path, after: Path, *, seed: int) -> list[tuple[str, str, st
     here, there = homes(before), homes(after)
     rows = []
     for path, tree, _ in modules(before):
-        known = [n for n in tree.body if isinstance(n, FUNCTION) and here.get(n.name) == path and n.name in there]
+        mine = {f"{n.name}({ast.unparse(n.args)})": length(n) for n in tree.body if isinstance(n, FUNCTION)}
+        known = [signature for signature in mine if here.get(signature) == path and signature in there]
         sentence = (ast.get_docstring(tree) or "").partition("\n\n")[0].replace("\n", " ")
         if known and sentence:
-            rows.append((sentence, path, there[max(known, key=length).name]))
+            rows.append((sentence, path, there[max(known, key=mine.__getitem__)]))
     return random.Random(f"{seed}/features").sample(rows, FEATURES)
 
 
