@@ -2,8 +2,8 @@
 
     python -m bench.placement BEFORE AFTER OUT [--seed 48]
 
-A feature is what the docstring of a module of BEFORE says that it does; its place is the file of the module's longest
-public function whose name is unique in both checkouts, with the same parameters. Readers see the list of files only
+A feature is what the docstring of a module says that it does, half of them of BEFORE and half of AFTER (sentences of one
+side only would favour its file names); its place is the file of the module's longest public function whose name is unique in both checkouts, with the same parameters. Readers see the list of files only
 (``tree-*.txt``) and name a file for each of ``features.txt``; ``key-*.csv`` has the answers. For the functions they see
 name, signature and docstring (``functions-*.txt``) and say what the body does; ``bodies-*.txt`` has the bodies.
 """
@@ -46,15 +46,20 @@ def homes(root: Path) -> dict[str, str]:
 
 def features(before: Path, after: Path, *, seed: int) -> list[tuple[str, str, str]]:
     """Return sentences, each with its file before and after."""
-    here, there = homes(before), homes(after)
-    rows = []
-    for path, tree, _ in modules(before):
-        mine = {f"{n.name}({ast.unparse(n.args)})": length(n) for n in tree.body if isinstance(n, FUNCTION)}
-        known = [signature for signature in mine if here.get(signature) == path and signature in there]
-        sentence = (ast.get_docstring(tree) or "").partition("\n\n")[0].replace("\n", " ")
-        if known and sentence:
-            rows.append((sentence, path, there[max(known, key=mine.__getitem__)]))
-    return random.Random(f"{seed}/features").sample(rows, FEATURES)
+    places = homes(before), homes(after)
+    drawn = []
+    for side, root in enumerate((before, after)):
+        rows = []
+        for path, tree, _ in modules(root):
+            mine = {f"{n.name}({ast.unparse(n.args)})": length(n) for n in tree.body if isinstance(n, FUNCTION)}
+            known = [name for name in mine if places[side].get(name) == path and name in places[1 - side]]
+            sentence = (ast.get_docstring(tree) or "").partition("\n\n")[0].replace("\n", " ")
+            if known and sentence:
+                longest = max(known, key=mine.__getitem__)
+                rows.append((sentence, places[0][longest], places[1][longest]))
+        drawn += random.Random(f"{seed}/features/{side}").sample(rows, FEATURES // 2)
+    random.Random(seed).shuffle(drawn)
+    return drawn
 
 
 def functions(root: Path, *, seed: int) -> list[tuple[str, str, str, str]]:
