@@ -2,10 +2,11 @@
 
     python -m bench.placement BEFORE AFTER OUT [--seed 48]
 
-A feature is what the docstring of a module says that it does, half of them of BEFORE and half of AFTER (sentences of one
-side only would favour its file names); its place is the file of the module's longest public function whose name is unique in both checkouts, with the same parameters. Readers see the list of files only
-(``tree-*.txt``) and name a file for each of ``features.txt``; ``key-*.csv`` has the answers. For the functions they see
-name, signature and docstring (``functions-*.txt``) and say what the body does; ``bodies-*.txt`` has the bodies.
+A feature is what the docstring of a module says that it does, half of them of BEFORE and half of AFTER, as sentences of
+one side only favour its file names. Its place is the file of the module's longest public function whose name is unique
+in both checkouts, with the same parameters. Readers see the list of files only (``tree-*.txt``) and name a file for
+each of ``features.txt``; ``key-*.csv`` has the answers. For the functions they see name, signature and docstring
+(``functions-*.txt``) and say what the body does; ``bodies-*.txt`` has the bodies.
 """
 
 from __future__ import annotations
