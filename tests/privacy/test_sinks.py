@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 import functools
 import gzip
+import re
 import sqlite3
 from collections.abc import Iterator
 from fnmatch import fnmatch
