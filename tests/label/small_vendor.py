@@ -7,10 +7,11 @@ key. Processes are forked, so that a child that is killed at a random moment has
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import multiprocessing
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from pipelines.llm.prompting.prompts import build
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault
-from tests.json_server import completion
+from tests.json_server import Request, completion, json_server
 from tests.label import small_settings
 
 FORK = multiprocessing.get_context("fork")
@@ -66,51 +67,31 @@ def answer(model: str, *, asked: int) -> tuple[int, dict[str, str], dict[str, An
     return 200, {}, completion(message, model=model, tokens=TOKENS)
 
 
-async def serve(log: Path, *, latency: float, port: Connection) -> None:
-    """Answer until the process ends; a line of the log is written before an answer's last byte leaves."""
+def serve(log: Path, latency: float, address: Connection) -> None:
+    """Answer until the process ends; a line of the log is written before an answer's first byte leaves."""
     seen: Counter[str] = Counter()
     now = most = 0
-    with log.open("a") as lines:
+    lock = threading.Lock()
+    lines = log.open("a")
 
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal now, most
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:] if line)
-                fields = {name.lower(): value for name, value in fields.items()}
-                question = json.loads(await reader.readexactly(int(fields["content-length"])))
-                key = fields["idempotency-key"]
-                seen[key] += 1
-                now += 1
-                most = max(most, now)
-                late = "late" in question["model"] and seen[key] == 1
-                await asyncio.sleep(2 if late else latency)
-                now -= 1
-                status, extra, body = answer(question["model"], asked=seen[key])
-                data = json.dumps(body).encode()
-                top = "".join(f"{k}: {v}\r\n" for k, v in extra.items())
-                lines.write(json.dumps({"key": key, "status": status, "most": most}) + "\n")
-                lines.flush()
-                writer.write(
-                    f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{top}"
-                    f"Content-Length: {len(data)}\r\n\r\n".encode()
-                    + data
-                )
-                await writer.drain()
+    def reply(request: Request) -> tuple[int, Any, dict[str, str]]:
+        nonlocal now, most
+        key, model = request.headers["Idempotency-Key"], request.body["model"]
+        with lock:
+            seen[key] += 1
+            asked, now = seen[key], now + 1
+            most = max(most, now)
+        time.sleep(2 if "late" in model and asked == 1 else latency)
+        status, headers, body = answer(model, asked=asked)
+        with lock:
+            now -= 1
+            lines.write(json.dumps({"key": key, "status": status, "most": most}) + "\n")
+            lines.flush()
+        return status, body, headers
 
-        async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                await talk(reader, writer)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                writer.close()
-
-        server = await asyncio.start_server(until_closed, "127.0.0.1", 0)
-        port.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-
-def begin(log: Path, latency: float, port: Connection) -> None:
-    """The vendor's process."""
-    asyncio.run(serve(log, latency=latency, port=port))
+    with json_server(reply) as url:
+        address.send(url)
+        threading.Event().wait()
 
 
 @contextmanager
@@ -129,8 +110,8 @@ def started(target: Callable[..., None], *args: object) -> Iterator[BaseProcess]
 def vendor(log: Path, *, latency: float = 0.0) -> Iterator[str]:
     """Start the vendor and give its address."""
     here, there = FORK.Pipe()
-    with started(begin, log, latency, there):
-        yield f"http://127.0.0.1:{here.recv()}/v1"
+    with started(serve, log, latency, there):
+        yield f"{here.recv()}/v1"
 
 
 def answered(log: Path) -> list[str]:
@@ -185,12 +166,18 @@ def remote(
     )
 
 
-def label(folder: Path, url: str, count: int) -> None:
-    """Label posts and write their votes: the child that may be killed."""
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Vault, AnswerStore]]:
     with (
         Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
         AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
     ):
+        yield vault, answers
+
+
+def label(folder: Path, url: str, count: int) -> None:
+    """Label posts and write their votes: the child that may be killed."""
+    with opened(folder) as (vault, answers):
         found = remote(url, answers=answers, vault=vault).label(posts(count, vault=vault))
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     pq.write_table(table, folder / "votes.parquet")
@@ -198,10 +185,7 @@ def label(folder: Path, url: str, count: int) -> None:
 
 def hand_over(folder: Path, url: str, count: int) -> None:
     """Hand posts over as a batch and wait for it longer than any test: the child that is killed meanwhile."""
-    with (
-        Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
-        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
-    ):
+    with opened(folder) as (vault, answers):
         asked = remote(url, answers=answers, vault=vault, model="gpt-5", batch=True, poll=3600.0)
         asked.label(posts(count, vault=vault))
 

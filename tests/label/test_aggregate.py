@@ -146,13 +146,6 @@ def test_no_order_of_rows_or_labellers_changes_anything(
     assert decide(table(rows, seed=seed), name, members=order, fallback="claude") == one
 
 
-@settings(max_examples=4, deadline=None)
-@given(rows=vote_sets, seed=st.integers(0, 1000), order=st.permutations(MEMBERS))
-def test_nor_does_it_change_dawid_skene(rows: list[dict[str, object]], seed: int, order: list[str]) -> None:
-    one = decide(table(rows), "dawid_skene")
-    assert decide(table(rows, seed=seed), "dawid_skene", members=order) == one
-
-
 @settings(max_examples=40, deadline=None)
 @given(rows=vote_sets, data=st.data())
 def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data: st.DataObject) -> None:
@@ -183,11 +176,6 @@ def test_two_votes_of_one_labeller_are_refused_not_chosen_from() -> None:
     twice = pa.concat_tables([table([{"gpt": SETS[0]}]), table([{"gpt": SETS[1]}])])
     with refused("TwoVotes"):
         valid(twice, category="labels")
-
-
-def test_others_than_the_members_are_not_looked_at() -> None:
-    row = {"gpt": SETS[0], "claude": SETS[1], "gemini": SETS[2], "words": SETS[0], "embedding": SETS[0]}
-    assert decide(table([row]), "label_set_majority")["0000"] == Decision(None, "none", "discarded")
 
 
 def test_of_five_members_two_are_no_majority() -> None:
@@ -258,20 +246,6 @@ def test_dawid_skene_learns_reliabilities() -> None:
     right = [sum(found[r].labels == truth[r] for r in truth) for found in (learnt, voted)]
     assert right[0] > right[1]
     assert all(d.labels is None or d.labels in CATEGORY.valid_sets() for d in learnt.values())
-
-
-def test_mean_logit_weighs_how_sure_members_are() -> None:
-    def sure(label: str, p: float) -> tuple[float, ...]:
-        rest = (1 - p) / (len(CATEGORY.names) - 1)
-        return tuple(p if name == label else rest for name in CATEGORY.names)
-
-    scores = {"x": {"a": sure("rape_past", 0.99), "b": sure("no_crisis", 0.4), "c": sure("no_crisis", 0.4)}}
-    ballots = {"x": {"a": SETS[1], "b": SETS[0], "c": SETS[0]}}
-    panel = Panel(ballots, members=("a", "b", "c"), records=["x", "y"], category=CATEGORY, scores=scores)
-    got = panel.apply("mean_logit")
-    # two members agree, but on another set
-    assert got["x"] == Decision(SETS[1], "none", "mean_logit")
-    assert got["y"] == Decision(None, "none", "discarded")
 
 
 def test_mean_logit_on_equal_probabilities_is_a_tie() -> None:

@@ -1,4 +1,4 @@
-"""Attacks are written without the detector, are the same in every process, and are measured by family."""
+"""Attacks are written without the detector, are the same in every process, and are measured by family and fate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.injection_test import by_family
+from pipelines.label.injection_test import by_family, flips
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Panel
 
@@ -25,6 +25,8 @@ CATEGORY = taxonomy.load("cradle").category()
 CALM, ACTIVE = frozenset({"no_crisis"}), frozenset({"suicideideation_active_ongoing"})
 TEXTS = [attack.text for family in attacks().values() for attack in family]
 SENTENCES = ["I walked home.", "It rained!", "Was it late?", "My sister called and we talked for an hour"]
+LABELS = st.none() | st.sampled_from(CATEGORY.valid_sets(most=2))
+VOTES = st.dictionaries(st.sampled_from("abcdefgh"), LABELS)
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,44 @@ def test_each_family_is_counted_on_its_own_copies() -> None:
     assert all((family["n"], family["flipped"], family["queued"]) == (2, 0, 0) for family in found.values())
     assert found["orders"]["detected"] == 1
     assert all(0 <= f["recognised"] <= f["attacks"] for f in found.values()) and told["recognised"] == 0
+
+
+FATES = {
+    "same": ("rape_past", "rape_past"),
+    "milder": ("suicideideation_active_ongoing", "no_crisis"),
+    "milder_queued": ("selfharm_ongoing", "selfharm_past"),
+    "other": ("rape_past", "sexualharassment_past"),
+    "lost": ("rape_past", None),
+    "gained": (None, "no_crisis"),
+    "never": (None, None),
+}
+
+
+def test_each_fate_is_counted_once():
+    before, after = ({r: x[n] and frozenset({x[n]}) for r, x in FATES.items()} for n in (0, 1))
+    before["not_asked"] = before["same"]
+    assert flips(before, after, category=CATEGORY, queued={"milder_queued", "elsewhere"}) == {
+        "asked": 7,
+        "n": 4,
+        "flipped": 3,
+        "flip_rate": 0.75,
+        "lost_severity": 2,
+        "lost_severity_not_queued": 1,
+        "lost_labels": 1,
+        "lost_labels_not_queued": 1,
+        "gained_labels": 1,
+    }
+
+
+@given(VOTES, VOTES, st.sets(st.sampled_from("abcdefgh")))
+def test_counts_add_up_and_queueing_all_leaves_nothing_unseen(before, after, queued):
+    found = flips(before, after, category=CATEGORY, queued=queued)
+    assert found["lost_severity_not_queued"] <= found["lost_severity"] <= found["flipped"] <= found["n"]
+    assert found["n"] + found["lost_labels"] + found["gained_labels"] <= found["asked"]
+    seen = flips(before, after, category=CATEGORY, queued=before)
+    assert seen["lost_severity_not_queued"] == seen["lost_labels_not_queued"] == 0
+    assert flips(before, before, category=CATEGORY, queued=())["flipped"] == 0
+
+
+def test_a_rate_of_nothing_is_undefined():
+    assert flips({}, {}, category=CATEGORY, queued=())["flip_rate"] is None

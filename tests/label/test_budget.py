@@ -13,16 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.errors import BudgetSpent
-from pipelines.llm.budget import LabellingBudget, nano
+from pipelines.llm.budget import LabellingBudget
 from pipelines.store.answers import NANO, AnswerStore
-
-ANSWER = ("k", "0" * 32, b"sealed")
-
-
-@pytest.fixture
-def answers(tmp_path: Path) -> Iterator[AnswerStore]:
-    with AnswerStore.open(f"sqlite:///{tmp_path}/answers.sqlite") as answers:
-        yield answers
 
 
 def work(answers: AnswerStore, *, limit: float, bound: int, costs: list[int], workers: int) -> int:
@@ -38,7 +30,7 @@ def work(answers: AnswerStore, *, limit: float, bound: int, costs: list[int], wo
                 return
             sent += 1
             await asyncio.sleep(random.Random(cost).random() / 500)
-            await budget.settle(bound, cost=cost, answer=(f"{sent:064x}", *ANSWER[1:]))
+            await budget.settle(bound, cost=cost, answer=(f"{sent:064x}", "0" * 32, b"sealed"))
 
     async def run() -> None:
         left = iter(costs)
@@ -59,37 +51,6 @@ def test_nothing_is_spent_beyond_the_limit(limit: int, costs: list[int], workers
         assert paid <= limit
         # it stops for want of room only, not because requests were out
         assert sent == len(costs) or paid > limit - 50
-
-
-def test_message_tells_the_sums(answers: AnswerStore) -> None:
-    work(answers, limit=1.0, bound=nano(0.5), costs=[nano(0.4)] * 9, workers=3)
-
-    async def one() -> None:
-        with LabellingBudget(answers, limit=1.0) as budget:
-            await budget.reserve(nano(0.5))
-
-    with pytest.raises(BudgetSpent, match=r"budget of 1\.00 US dollars: 0\.8000 are spent"):
-        asyncio.run(one())
-
-
-def test_unknown_end_stays_held_and_a_refused_request_does_not(answers: AnswerStore) -> None:
-    async def run() -> None:
-        with LabellingBudget(answers, limit=1.0) as budget:
-            await budget.reserve(100)
-            await budget.reserve(10)
-            await budget.release(10)
-            budget.forfeit()
-
-    asyncio.run(run())
-    assert answers.spent() == (0, 100)
-
-
-def test_batch_holds_the_first_that_fit(answers: AnswerStore) -> None:
-    with LabellingBudget(answers, limit=100 / NANO) as budget:
-        assert budget.hold([40, 40, 40, 10]) == 2
-        assert answers.spent() == (0, 80)
-        assert budget.hold([40]) == 0
-        assert budget.hold([20]) == 1
 
 
 def test_failing_database_reaches_waiting_callers(tmp_path: Path) -> None:

@@ -22,11 +22,10 @@ from pipelines.label.memes.meme_labels import MemeLabeller
 from pipelines.label.memes.rationales import Explainer
 from pipelines.label.remote import Remote
 from pipelines.llm.prompting.prompts import build
-from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.merge import merge
 from tests.json_server import QuietHandler, serving
-from tests.label.small_vendor import SECRET, posts
+from tests.label.small_vendor import SECRET, opened, posts
 
 ROOT = Path(__file__).resolve().parents[2]
 TODAY = datetime.now(UTC).date()
@@ -79,10 +78,7 @@ def labeller(kind: type[Remote], url: str, *, folder: Path, given: Params) -> It
         patch.setenv("CORPUS_OPENAI_URL", url)
         patch.setenv("CORPUS_OPENAI_KEY", "k")
         settings, cradle = Settings.from_env(), scheme("cradle")
-        with (
-            Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
-            AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
-        ):
+        with opened(folder) as (vault, answers):
             prompt = build(cradle, keys=["labels"], system="commercial")
             made = {"prompt": prompt, "scheme": cradle, "answers": answers, "vault": vault}
             yield kind.of("gpt", labeller=given.labellers["gpt"], params=given, settings=settings, **made), vault
@@ -106,43 +102,24 @@ def test_a_batch_is_not_handed_over_without_consent(tmp_path: Path) -> None:
         assert arrived == []
 
 
-def test_with_consent_posts_are_sent(tmp_path: Path) -> None:
-    with listener() as (url, arrived), labeller(Remote, url, folder=tmp_path, given=params(COMPLETE)) as (asked, vault):
+@pytest.mark.parametrize(("consent", "host"), [(COMPLETE, "0.0.0.0"), ({}, "127.0.0.1")], ids=["consent", "local"])
+def test_with_consent_or_to_this_machine_posts_are_sent(consent: dict[str, Any], host: str, tmp_path: Path) -> None:
+    with (
+        listener() as (url, arrived),
+        labeller(Remote, url.replace("0.0.0.0", host), folder=tmp_path, given=params(consent)) as (asked, vault),
+    ):
         with pytest.raises(Exception, match="cannot be used"):
             asked.label(posts(1, vault=vault))
         assert any(b"A long week" in data for data in arrived)
 
 
-def test_a_server_on_this_machine_needs_no_consent(tmp_path: Path) -> None:
-    with (
-        listener() as (url, arrived),
-        labeller(Remote, url.replace("0.0.0.0", "127.0.0.1"), folder=tmp_path, given=params({})) as (asked, vault),
-    ):
-        with pytest.raises(Exception, match="cannot be used"):
-            asked.label(posts(1, vault=vault))
-        assert arrived
+HERE = ["http://127.0.0.1:8000/v1", "http://[::1]:8000", "http://localhost:8000"]
+NAMES = [f"http://{host}" for host in ("127.0.0.1@example.org/v1", "127.0.0.1.example.org", "localhost.example.org")]
+OTHERS = ["https://api.openai.com/v1", "http://0.0.0.0:8000", "http://10.0.0.1:8000", "http://[::ffff:10.0.0.1]"]
 
 
-@pytest.mark.parametrize(
-    ("url", "here"),
-    [
-        ("http://127.0.0.1:8000/v1", True),
-        ("http://[::1]:8000", True),
-        ("http://localhost:8000", True),
-        (None, False),
-        ("", False),
-        ("https://api.openai.com/v1", False),
-        ("http://127.0.0.1@example.org/v1", False),
-        ("http://127.0.0.1.example.org", False),
-        ("http://localhost.example.org", False),
-        ("http://0.0.0.0:8000", False),
-        ("http://10.0.0.1:8000", False),
-        ("127.0.0.1:8000", False),
-        ("http://[::ffff:10.0.0.1]", False),
-    ],
-)
-def test_only_loopback_is_this_machine(url: str | None, here: bool) -> None:
-    assert on_this_machine(url) is here
+def test_only_loopback_is_this_machine() -> None:
+    assert [url for url in (*HERE, *NAMES, *OTHERS, "127.0.0.1:8000", None, "") if on_this_machine(url)] == HERE
 
 
 def test_pictures_do_not_go_to_google_vision_without_consent() -> None:

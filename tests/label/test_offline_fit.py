@@ -146,12 +146,7 @@ def test_what_the_labels_rest_on_is_in_the_digest(members: dict[str, Offline]) -
     assert fitted("words", gold=changed).digest != members["words"].digest != members["characters"].digest
 
 
-@pytest.mark.parametrize("gold", [[], GOLD[:3]])
-def test_too_little_gold_is_said_so(gold: Gold) -> None:
+@pytest.mark.parametrize(("gold", "groups"), [([], None), (GOLD[:3], None), (GOLD, ["one author"] * len(GOLD))])
+def test_too_little_gold_is_said_so(gold: Gold, groups: list[str] | None) -> None:
     with refused("GoldTooSmall", match=f"{len(gold)} posts with gold"):
-        fitted("words", gold=gold)
-
-
-def test_one_author_alone_teaches_nothing() -> None:
-    with refused("GoldTooSmall"):
-        fitted("words", groups=["one"] * len(GOLD))
+        fitted("words", gold=gold, groups=groups)

@@ -81,11 +81,6 @@ def test_sentences_of_a_post_do_not_see_one_another(model: MiniLM) -> None:
     assert model.embed(f"{one} {other}") == pytest.approx(np.mean(alone, axis=0), abs=1e-5)
 
 
-def test_near_in_meaning_is_near_in_the_embedding(model: MiniLM) -> None:
-    cat, kitten, invoice = (model.embed(t) for t in ("My cat sleeps.", "The kitten naps.", "The invoice is overdue."))
-    assert cat @ kitten > cat @ invoice + 0.2
-
-
 def test_the_same_text_gives_the_same_bytes(model: MiniLM) -> None:
     text = "It was a long day. " * 40
     assert model.embed(text).tobytes() == model.embed(text).tobytes() == MiniLM().embed(text).tobytes()

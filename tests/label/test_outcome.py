@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import string
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret, parse
-from pipelines.store import tables
 
 CRADLE = load("cradle")
 FIGSIM = load("figsim")
@@ -37,17 +36,8 @@ def one(text: str | None, *, mode: Any = "improved", **changes: Any) -> Answer:
 
 def test_a_clean_vote() -> None:
     found = one('{"labels": ["selfharm_past", "rape_ongoing"]}')
-    assert found == Answer(
-        record_id="r",
-        labeller="l",
-        category="labels",
-        prompt=PROMPT.digest,
-        outcome=Outcome.VOTE,
-        labels=("rape_ongoing", "selfharm_past"),
-        input_tokens=5,
-        output_tokens=3,
-        cost=0.5,
-    )
+    vote = Answer("r", "l", "labels", PROMPT.digest, Outcome.VOTE, labels=("rape_ongoing", "selfharm_past"))
+    assert found == replace(vote, input_tokens=5, output_tokens=3, cost=0.5)
 
 
 @pytest.mark.parametrize(
@@ -103,17 +93,13 @@ def test_everything_else_is_malformed(text: str, reason: str) -> None:
     assert (found.outcome, found.reason, found.labels, found.repaired) == (Outcome.MALFORMED, reason, (), False)
 
 
-@pytest.mark.parametrize(
-    "text", ["I'm sorry, but I cannot help with that.", "I can\u2019t label this.", "Sorry - no.", "I won't do this."]
-)
+BESIDE = "I'm sorry, I can't judge this. {\"labels\": []}"
+
+
+@pytest.mark.parametrize("text", ["I'm sorry, but I cannot help.", "I can\u2019t label this.", "Sorry - no.", BESIDE])
 def test_prose_that_declines_is_a_refusal(text: str) -> None:
     found = one(text)
-    assert (found.outcome, found.reason) == (Outcome.REFUSED, "model_refusal")
-
-
-def test_an_object_beside_a_refusal_is_no_vote() -> None:
-    found = one("I'm sorry, I can't judge this. {\"labels\": []}")
-    assert (found.outcome, found.labels) == (Outcome.REFUSED, ())
+    assert (found.outcome, found.reason, found.labels) == (Outcome.REFUSED, "model_refusal", ())
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "model_refusal", "blocked_prompt", "empty"])
@@ -152,14 +138,6 @@ def test_one_of_a_kind_is_a_string() -> None:
         assert three(json.dumps({"figurative": [], "severity": value, "related": []}))[1].outcome is Outcome.MALFORMED
 
 
-def test_rows_fit_the_votes_table() -> None:
-    rows = [one('{"labels": []}').row(), one(None).row(), *(a.row() for a in three("{}"))]
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["votes"])
-    assert table.num_rows == 5
-    assert table["outcome"].to_pylist()[:2] == ["vote", "malformed"]
-    assert Answer("r", "l", "c", "p", Outcome.VOTE, scores=(0.5, 0.25)).row()["scores"] == [0.5, 0.25]
-
-
 TEXTS = st.text(max_size=60) | st.recursive(
     st.none() | st.booleans() | st.text(string.ascii_letters + "_", max_size=12) | st.sampled_from(["no_crisis"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["labels", "x"]), inner),
@@ -178,16 +156,12 @@ def test_only_votes_have_labels_and_only_allowed_ones(text: str, refused: str | 
     assert text not in found.reason or len(text) < 3 or text in ("empty",)
 
 
+@example(text="\ud83d", effective={})
 @given(text=st.none() | st.text(), effective=st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3)))
 def test_raw_survives_its_bytes(text: str | None, effective: dict[str, Any]) -> None:
     kept = raw(text, effective=effective)
     assert Raw.from_json(kept.to_json()) == kept
     assert Raw.from_json(kept.to_json()).to_json() == kept.to_json()
-
-
-def test_a_lone_surrogate_survives() -> None:
-    kept = raw("\ud83d")
-    assert Raw.from_json(kept.to_json()) == kept
 
 
 @given(st.text(max_size=80))

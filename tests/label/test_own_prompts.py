@@ -67,14 +67,11 @@ def test_a_changed_text_is_refused_until_its_digest_is_stated(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["no place", "{{ post }} and {{ post }}", " \n"])
-def test_a_text_that_cannot_ask_is_refused(tmp_path: Path, text: str) -> None:
-    with refused("OwnPromptsUnfit", match=r"cradle-labels\.user\.txt"):
-        own_prompts.read(folder(tmp_path, user=text), root=tmp_path)
-
-
-def test_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
+def test_a_text_that_cannot_ask_or_is_missing_is_refused(tmp_path: Path, text: str) -> None:
     with refused("OwnPromptsUnfit", match=r"no \.txt files"):
         own_prompts.read(Prompts(folder="prompts", sha256="0" * 64), root=tmp_path)
+    with refused("OwnPromptsUnfit", match=r"cradle-labels\.user\.txt"):
+        own_prompts.read(folder(tmp_path, user=text), root=tmp_path)
 
 
 def test_a_tuned_model_keeps_the_prompt_that_it_was_tuned_on(tmp_path: Path) -> None:

@@ -21,17 +21,10 @@ def test_text_is_in_the_papers_form():
     assert Post("r", " A walk ", "It rained.\nThen not. ").text == "Title: A walk Text: It rained.\nThen not."
 
 
-@pytest.mark.parametrize(
-    "sheet",
-    [
-        SHEET,
-        SHEET.lower(),
-        SHEET.replace("**", ""),
-        SHEET.replace(" ", "\n"),
-        SHEET.replace("Past. ", "Past.\n\n"),
-        "For any crisis present, mark whether it is Ongoing or Past.",
-    ],
-)
+SPACED = [SHEET.replace(" ", "\n"), SHEET.replace("Past. ", "Past.\n\n")]
+
+
+@pytest.mark.parametrize("sheet", [SHEET, SHEET.lower(), SHEET.replace("**", ""), *SPACED, SHEET.partition(" **")[0]])
 def test_form_boilerplate_is_stripped_and_counted(sheet):
     post = Post("r", f"A walk {sheet}", f"It rained. {sheet}")
     assert post.text == "Title: A walk Text: It rained."
@@ -59,10 +52,8 @@ def test_digests_agree_exactly_where_contents_do(left, right):
 def test_a_digest_needs_the_secret_and_no_part_can_run_into_the_next():
     post = Post("r", "ab", "c", (b"d",))
     assert post.content_digest(secret=b"s") != post.content_digest(secret=b"t")
-    assert Post("r", "a", "bc", (b"d",)).content_digest(secret=b"s") != post.content_digest(secret=b"s")
-    assert Post("r", "ab", "cd").content_digest(secret=b"s") != Post("r", "ab", "c", (b"d",)).content_digest(
-        secret=b"s"
-    )
+    for other in (Post("r", "a", "bc", (b"d",)), Post("r", "ab", "cd")):
+        assert other.content_digest(secret=b"s") != post.content_digest(secret=b"s")
     plain = {hashlib.sha256(b"abcd").hexdigest(), hmac.new(b"", b"abcd", hashlib.sha256).hexdigest()}
     assert post.content_digest(secret=b"s") not in plain
 

@@ -162,24 +162,6 @@ def test_the_digest_changes_with_everything_that_is_asked_and_with_nothing_else(
     assert digest(examples=other_words, secret=b"") == digest(secret=b"")
 
 
-def test_a_memes_pictures_are_parts_of_their_own_inside_the_delimiter():
-    memes = [Post(f"m{i}", "", f"caption {i}", (b"picture %d" % i,)) for i in range(2)]
-    labels = {"figurative": ("Metaphor",), "severity": ("None",), "related": ()}
-    shown = [PromptExample("m0", memes[0], labels)]
-    prompt = build(
-        FIGSIM, keys=["figurative", "severity", "related"], system="commercial", examples=shown, secret=SECRET
-    )
-    _, parts = prompt.render(memes[1], delimiter="0123456789abcdef")
-    assert [type(p) for p in parts] == [str, bytes, str, bytes, str]
-    assert (parts[1], parts[3]) == (b"picture 0", b"picture 1")
-    assert parts[2].startswith(
-        f"\n{delimiter(memes[0], secret=SECRET)}\n"
-        + json.dumps({"figurative": ["Metaphor"], "severity": "None", "related": []})
-    )
-    assert parts[2].endswith("0123456789abcdef\nTitle:  Text: caption 1")
-    assert parts[4] == "\n0123456789abcdef"
-
-
 def test_what_annotators_alone_may_say_is_not_asked_for():
     text = user(build(FIGSIM, keys=["severity", "related"], system="open"), Post("m", "", ""))[2]
     assert '"Suicide attempt/death"' in text

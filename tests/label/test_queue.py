@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,28 +26,6 @@ def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(),
         panel.decide("label_set_majority"), panel=panel, refused={"r": refused}, injected={"r"} if injected else set()
     )
     return found.get("r", ())
-
-
-@pytest.mark.parametrize(
-    ("votes", "more", "reasons"),
-    [
-        ((ACTIVE, ACTIVE, ACTIVE), {}, ()),
-        ((ACTIVE, ACTIVE, NOTHING), {}, ()),
-        ((NOTHING, NOTHING, PAST), {}, ("severity_dissent",)),
-        ((PAST, PAST, NOW), {}, ("severity_dissent",)),
-        ((NOW, NOW, ACTIVE), {}, ("severity_dissent",)),
-        (
-            (NOTHING,),
-            {"refused": {"claude", "gemini"}, "injected": True},
-            ("no_majority", "refused_by_most", "injection"),
-        ),
-        # labellers from outside the ensemble do not count
-        ((NOTHING, NOTHING, NOTHING), {"refused": {"words", "embedding"}}, ()),
-        ((NOTHING, NOTHING, NOTHING, ACTIVE), {}, ()),
-    ],
-)
-def test_what_is_open_milder_refused_or_swayed_is_looked_at(votes: Any, more: Any, reasons: Any) -> None:
-    assert queued(dict(zip((*MEMBERS, "words"), votes, strict=False)), **more) == reasons
 
 
 sets = st.sampled_from([NOTHING, PAST, NOW, ACTIVE])

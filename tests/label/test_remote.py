@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,10 @@ from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.store.answers import AnswerStore
-from pipelines.store.vault.vault import Vault
 from tests.label import small_vendor as small
+from tests.label.small_vendor import opened
 
 COUNT = 120
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[tuple[Vault, AnswerStore]]:
-    with (
-        Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=small.SECRET) as vault,
-        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
-    ):
-        yield vault, answers
 
 
 @pytest.fixture
@@ -143,7 +134,7 @@ def test_budget_ends_it_without_overshoot(tmp_path: Path, url: str, log: Path, w
     with opened(tmp_path) as (vault, answers):
         posts = small.posts(40, vault=vault)
         asked = small.remote(url, answers=answers, vault=vault, budget=0.205, concurrency=workers)
-        with pytest.raises(BudgetSpent) as caught:
+        with pytest.raises(BudgetSpent, match=r"budget of 0\.2\d US dollars: 0\.\d{4} are spent") as caught:
             asked.label(posts)
         paid = len(small.answered(log))
         assert spent(answers) <= 0.205

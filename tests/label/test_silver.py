@@ -18,7 +18,7 @@ from pipelines.label.silver import silver
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
-from tests.small_corpus import gold_rows, vote_row, write_examples, write_table
+from tests.small_corpus import gold_rows, vote_row, write_examples, write_splits, write_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 
@@ -63,12 +63,7 @@ def write(root: Path, name: str, where: str, rows: list[dict[str, Any]]) -> None
 def write_corpus(
     root: Path, *, split: dict[str, str], gold: dict[str, str | None], votes: list[dict[str, Any]]
 ) -> None:
-    write(
-        root,
-        "splits",
-        "split/splits.parquet",
-        [{"record_id": r, "image": 0, "group": f"g-{r}", "split": part} for r, part in split.items()],
-    )
+    write_splits(root, {(record, 0): part for record, part in split.items()}, corpus="posts")
     rows = gold_rows({(r, 0): {"labels": [label]} for r, label in gold.items() if label is not None})
     write(root, "gold", "gold/gold.parquet", rows)
     write_examples(root / "snapshot" / "posts", EXAMPLES)

@@ -13,8 +13,6 @@ import pytest
 
 from pipelines.core.telemetry import ADDRESSES
 from pipelines.llm.traces import EXPERIMENT, Trace
-from pipelines.store.answers import AnswerStore
-from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
 from tests.label import small_vendor as small
 from tests.otlp_receiver import Receiver, receiving
@@ -24,11 +22,7 @@ COUNT = 6
 
 def labelled(folder: Path, *, model: str, trace: Trace) -> list[Any]:
     (folder / "log.jsonl").touch()
-    with (
-        small.vendor(folder / "log.jsonl") as url,
-        Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=small.SECRET) as vault,
-        AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
-    ):
+    with small.vendor(folder / "log.jsonl") as url, small.opened(folder) as (vault, answers):
         asked = small.remote(url, answers=answers, vault=vault, model=model)
         asked.trace = trace
         posts = small.posts(COUNT, vault=vault)

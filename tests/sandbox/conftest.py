@@ -10,14 +10,8 @@ import pytest
 
 from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
-from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load
 from tests import small_corpus, small_sandbox
-
-
-@pytest.fixture(scope="session")
-def small() -> Sandbox:
-    return small_sandbox.SMALL
 
 
 @pytest.fixture(scope="session")

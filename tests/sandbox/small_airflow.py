@@ -91,10 +91,10 @@ class SmallAirflow:
         path = unquote(path.removeprefix("/api/v2"))
         self.requests[f"{method} {path}"] += 1
         if path.startswith("/dags/~/dagRuns/~/taskInstances"):
-            return 200, _page("task_instances", self.tasks, body)
+            return 200, page("task_instances", self.tasks, body)
         if path.startswith("/dags/~/dagRuns"):
             self.step()
-            return 200, _page("dag_runs", self.runs, body)
+            return 200, page("dag_runs", self.runs, body)
         if path == "/backfills":
             return self._backfill(body)
         dag_id, call = re.fullmatch(r"/dags/([^/]+)/?(.*)", path).groups()  # type: ignore[union-attr]
@@ -128,9 +128,9 @@ class SmallAirflow:
         return 200, {"task_instances": []}
 
 
-def _page(key: str, rows: list[dict[str, Any]], body: dict[str, Any]) -> dict[str, Any]:
+def page(key: str, rows: list[dict[str, Any]], body: dict[str, Any], *, most: int = 1000) -> dict[str, Any]:
     """Return a page of a listing that is read by cursor."""
-    size, start = int(body["limit"]), int(body.get("cursor") or 0)
+    size, start = min(int(body["limit"]), most), int(body.get("cursor") or 0)
     after = start + size
     return {key: rows[start:after], "next_cursor": str(after) if after < len(rows) else None}
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import praw
-import prawcore
 import pytest
 import requests
 from PIL import Image
 
+from crisis_corpus_sandbox.reddit.post_world import DROPPED
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from pipelines.collect.month import Window
+from pipelines.collect.sources import open_source
+from pipelines.collect.submission import Submission
 from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from tests.sandbox.served import kept_by_source
+from tests.collect.listed_source import ListedSource
+from tests.small_corpus import MONTHS
 
-ROOT = Path(__file__).parents[2]
+PARAMS = load(Path(__file__).parents[2], profile="sandbox")
 BEHAVIOURS = {
     **dict.fromkeys(("ok", "placeholder", "wrong_type", "slow", "truncated", "huge"), 200),
     **dict.fromkeys(("redirect", "redirect_forbidden"), 302),
@@ -60,20 +67,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(root: Path) -> Iterator[SandboxServer]:
-    with SandboxServer(root, private=["Hidden"]) as server:
+    with SandboxServer(root) as server:
         yield server
 
 
-def reddit_at(server: SandboxServer, **changes: Any) -> praw.Reddit:
-    settings = {
-        "client_id": CLIENT_ID,
-        "client_secret": CLIENT_SECRET,
-        "user_agent": "python:sandbox-test:v1",
-        "reddit_url": server.address,
-        "oauth_url": server.address,
-        "check_for_updates": False,
-    }
-    return praw.Reddit(**(settings | changes))
+def reddit_at(server: SandboxServer) -> praw.Reddit:
+    at = {"reddit_url": server.address, "oauth_url": server.address, "check_for_updates": False}
+    return praw.Reddit(client_id=CLIENT_ID, client_secret=CLIENT_SECRET, user_agent="python:sandbox-test:v1", **at)
 
 
 def name(number: int) -> str:
@@ -103,67 +103,6 @@ def test_a_web_page_is_refused(server: SandboxServer, headers: dict[str, str]) -
     requested = f"{server.address}/_sandbox/requests"
     assert requests.get(requested, timeout=10).status_code == 200
     assert requests.get(requested, headers=headers, timeout=10).status_code == 403
-
-
-def test_after_walks_the_same_listing(server: SandboxServer) -> None:
-    reddit = reddit_at(server)
-    subreddit = reddit.subreddit("SuicideMeme")
-    first = list(subreddit.new(limit=30))
-    second = list(subreddit.new(limit=10, params={"after": first[9].fullname}))
-    assert second == first[10:20]
-    assert list(subreddit.new(limit=5, params={"after": "t3_never"})) == []
-
-
-@pytest.mark.parametrize(
-    ("subreddit", "changes", "error"),
-    [
-        ("Hidden", {}, prawcore.exceptions.Forbidden),
-        ("NeverWas", {}, prawcore.exceptions.NotFound),
-        ("SuicideMeme", {"client_secret": "wrong"}, prawcore.exceptions.ResponseException),
-    ],
-)
-def test_praw_is_refused(server: SandboxServer, subreddit: str, changes: dict[str, str], error: type) -> None:
-    with pytest.raises(error):
-        next(reddit_at(server, **changes).subreddit(subreddit).new())
-
-
-def test_the_budget_is_counted_told_and_enforced(root: Path) -> None:
-    now = [100.0]
-    with SandboxServer(root, budget=2, period=60, clock=lambda: now[0]) as server:
-        bearer = {"Authorization": f"bearer {server.token()}"}
-
-        def ask() -> requests.Response:
-            return requests.get(f"{server.address}/r/SuicideMeme/new?limit=1", headers=bearer, timeout=5)
-
-        def told(response: requests.Response) -> list[float]:
-            return [float(response.headers[f"x-ratelimit-{h}"]) for h in ("used", "remaining", "reset")]
-
-        assert told(ask()) == [1, 1, 60]
-        now[0] += 20
-        assert told(ask()) == [2, 0, 40]
-        refused = ask()
-        assert refused.status_code == 429
-        assert told(refused) == [2, 0, 40]
-        assert refused.headers["retry-after"] == "40"
-        now[0] += 40
-        assert told(ask()) == [1, 1, 60]
-
-
-def test_arctic_shift_searches_by_time(server: SandboxServer) -> None:
-    def search(**query: Any) -> requests.Response:
-        return requests.get(
-            f"{server.address}/api/posts/search", params={"subreddit": "suicidememe"} | query, timeout=5
-        )
-
-    oldest = search(sort="asc", limit=4).json()["data"]
-    assert [p["name"] for p in oldest] == [name(n) for n in range(4)]
-    assert [p["name"] for p in search(limit=1).json()["data"]] == [name(1129)]
-    between = {"after": 1669852801, "before": 1669852803, "limit": 100}
-    assert [p["name"] for p in search(**between).json()["data"]] == [name(8), name(7), name(6)]
-    assert search(subreddit="NeverWas").json() == {"data": []}
-    for wrong in ({"limit": 101}, {"limit": 0}, {"limit": "many"}, {"after": "yesterday"}):
-        refused = search(**wrong)
-        assert (refused.status_code, refused.json()["data"]) == (400, None)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
@@ -215,17 +154,44 @@ def test_a_folder_without_a_sandbox_says_what_to_run(tmp_path: Path) -> None:
         SandboxServer(tmp_path)
 
 
-@pytest.mark.parametrize("month", ["2022-11", "2022-12"])
-def test_the_generated_sandbox_is_the_same_through_every_source(
-    built: Path, known: dict[str, Any], month: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
-    params = load(ROOT, profile="sandbox")
-    kept = kept_by_source(built, params=params, corpus="memes", months=[month], subreddits=["SuicideMeme"])
+def kept_by_source(built: Path, *, corpus: str, months: Collection[str]) -> dict[str, dict[str, Submission]]:
+    """Return the kept submissions by source and full name, without what tells the sources apart."""
+    kept = {}
+    with SandboxServer(built) as server:
+        update = {"dumps": built / "dumps", "contact": "team@example.org", "reddit_client_id": CLIENT_ID}
+        update |= {"reddit_client_secret": CLIENT_SECRET, "reddit_url": server.address}
+        update |= {"reddit_oauth_url": server.address, "arctic_shift_url": server.address}
+        settings = Settings.from_env().model_copy(update=update)
+        given: dict[str, Any] = {"params": PARAMS, "today": date(2023, 1, 1)}
+        sources: dict[str, Any] = {"reddit": ListedSource(settings, corpus=corpus, **given)}
+        sources |= {name: open_source(name, settings=settings, **given) for name in ("dump", "arctic_shift")}
+        subreddits = PARAMS.corpora[corpus].subreddits
+        for name, source in sources.items():
+            items = [i for m in months for i in source.submissions(Window.from_key(m), subreddits=subreddits)]
+            posts = [item for item in items if isinstance(item, Submission)]
+            kept[name] = {post.fullname: replace(post, source="", source_digest="") for post in posts}
     assert kept["dump"] == kept["reddit"]
     # An archive may have missed a post altogether; what it has is the same.
     assert kept["arctic_shift"].items() <= kept["dump"].items()
+    return kept
+
+
+@pytest.mark.parametrize("month", MONTHS)
+def test_every_source_serves_the_same_memes(
+    built: Path, known: dict[str, Any], month: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    kept = kept_by_source(built, corpus="memes", months=[month])
     deleted = {s["fullname"] for s in known["submissions"] if s["deleted"]}
     expected = {s["fullname"] for s in known["submissions"] if s["month"] == month and s["expected"] == "kept"}
     assert not deleted & kept["dump"].keys()
     assert expected <= kept["dump"].keys()
+
+
+def test_every_source_serves_the_same_posts(
+    built: Path, known_posts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    kept = kept_by_source(built, corpus="posts", months=known_posts["months"])
+    lost = {c.name for c in DROPPED[:4]}
+    assert set(kept["dump"]) == {p["fullname"] for p in known_posts["posts"] if p["case"] not in lost}

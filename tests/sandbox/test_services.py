@@ -85,13 +85,6 @@ def test_the_database_asks_for_its_password(deployment: LocalDeployment) -> None
         engine.connect()
 
 
-def test_what_runs_is_not_started_again(deployment: LocalDeployment) -> None:
-    deployment._start("sleeper", SLEEP)
-    first = running(deployment.run / "sleeper.pid")
-    deployment._start("sleeper", SLEEP)
-    assert first is not None and first == running(deployment.run / "sleeper.pid")
-
-
 LOCKS_A_ROW = """
 import multiprocessing, sys, time, sqlalchemy
 connection = sqlalchemy.create_engine(sys.argv[1]).connect()
@@ -148,7 +141,7 @@ def test_a_note_of_another_session_ends_nothing(tmp_path: Path) -> None:
         stranger.kill()
 
 
-def test_a_component_notes_itself(deployment: LocalDeployment) -> None:
+def test_a_component_notes_itself_and_is_not_started_again(deployment: LocalDeployment) -> None:
     """The process that started it may be killed before it notes anything."""
     deployment._start("sleeper", SLEEP)
     note = deployment.run / "sleeper.pid"
@@ -156,6 +149,8 @@ def test_a_component_notes_itself(deployment: LocalDeployment) -> None:
     note.write_text(json.dumps({"pid": noted["pid"]}))
     process = running(note)
     assert process is not None and process.pid == noted["pid"]
+    deployment._start("sleeper", SLEEP)
+    assert process == running(note)
 
 
 def test_a_number_that_was_used_before_is_another_process(tmp_path: Path) -> None:
@@ -218,16 +213,11 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
     process = running(deployment.run / "sleeper.pid")
     assert process is not None
-    assert down(settings) == ["sleeper"]
-    assert not process.is_running()
-
-
-def test_stopping_removes_the_addresses(settings: Settings, deployment: LocalDeployment) -> None:
-    files = [settings.home / name for name in ("ports.json", "services.env")]
-    for path in files:
+    addresses = [settings.home / name for name in ("ports.json", "services.env")]
+    for path in addresses:
         path.write_text("")
-    down(settings)
-    assert not any(path.exists() for path in files)
+    assert down(settings) == ["sleeper"]
+    assert not process.is_running() and not any(path.exists() for path in addresses)
 
 
 def test_a_secret_that_was_cut_off_is_replaced(deployment: LocalDeployment) -> None:

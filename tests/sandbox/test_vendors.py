@@ -19,21 +19,17 @@ import pytest
 import requests
 from google import genai
 from google.genai import errors
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, cradle
 from crisis_corpus_sandbox.reddit.narratives import write
 from crisis_corpus_sandbox.server import SandboxServer
-from crisis_corpus_sandbox.vendors.mind import TEMPERS, Reply, Temper, VendorQuestion, misjudged, post_of, reply
+from crisis_corpus_sandbox.vendors.mind import TEMPERS, Reply, VendorQuestion, reply
 from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
+from tests.label.conftest import CALM
 
 MARK = "0123456789abcdef"
-CALM = Temper(
-    wrong=0, refuses={}, refuses_any=0, malformed=0, throttled=0, failing=0, slow=0, obeys_inside=0, obeys_outside=0
-)
 OLDER = "claude-sonnet-4-20250514"
 MODELS = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "google": "gemini-2.5-pro"}
 SCHEMA = {
@@ -111,22 +107,6 @@ def test_the_vendors_own_clients_get_the_labels_of_a_post(served: SandboxServer)
     assert "gpt-5" in {m.id for m in models}
 
 
-def test_images_are_taken(served: SandboxServer) -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    parts = [{"type": "text", "text": f"Between {MARK}.\n{MARK}\nTitle: feeling blue like my crayon, sad"}, picture]
-    schema = {"severity": ["Wish to be dead", "None"], "figurative": ["Metaphor", "Pun/Double meaning"]}
-    properties = {
-        "severity": {"type": "string", "enum": schema["severity"]},
-        "figurative": {"type": "array", "items": {"type": "string", "enum": schema["figurative"]}},
-    }
-    form = SCHEMA | {"properties": properties, "required": list(properties)}
-    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form, "strict": True}}
-    content = [*parts, {"type": "text", "text": f"\n{MARK}\n"}]
-    said = chat(served, "", messages=[{"role": "user", "content": content}], response_format=form)
-    assert json.loads(said.choices[0].message.content) == {"severity": "None", "figurative": ["Pun/Double meaning"]}
-    assert said.usage.prompt_tokens > 258
-
-
 @pytest.mark.parametrize(
     ("ask", "changes", "word"),
     [
@@ -154,16 +134,6 @@ def test_a_schema_outside_the_strict_subset_is_refused(served: SandboxServer) ->
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA | fault, "strict": True}}
         with pytest.raises(openai.BadRequestError, match="Invalid schema"):
             chat(served, prompt(told(["no_crisis"])), response_format=form)
-
-
-@pytest.mark.parametrize("ask", [chat, message, generated])
-def test_two_keys_open_nothing(served: SandboxServer, ask: Ask) -> None:
-    for key, status in (("wrong", 401), ("empty", 429)):
-        with pytest.raises(REFUSED) as caught:
-            ask(served, "Title: tea", key=key)
-        assert getattr(caught.value, "status_code", None) or caught.value.code == status  # type: ignore[attr-defined]
-        reason = f"{caught.value} {getattr(caught.value, 'code', '')}"
-        assert ("insufficient_quota" in reason) == (key == "empty")
 
 
 def test_hidden_reasoning_eats_a_small_cap_and_a_stop_string_eats_the_brace(served: SandboxServer) -> None:
@@ -281,26 +251,6 @@ def test_an_injected_copy_errs_alike_unless_it_is_obeyed(
         reply(asked(inject(p, which=n), inside=False), vendor=vendor, temper=temper, seed=7) for n, _, p in crises
     ]
     assert 0.45 < sum(labels_of(a) == ["no_crisis"] for a in swayed) / free < 0.8
-
-
-def test_the_post_is_the_text_between_the_last_two_marks() -> None:
-    shown = (
-        f"Example 1\nfedcba9876543210\nTitle: other Text: x\nfedcba9876543210\n{{}}\n\n{prompt(told(['no_crisis']))}"
-    )
-    text, inside = post_of(VendorQuestion("m", "", shown))
-    assert text.strip() == told(["no_crisis"]).text.strip()
-    assert inside
-    assert not post_of(VendorQuestion("m", "", f"{MARK}\nTitle: a\n{MARK}"))[1]
-    assert post_of(VendorQuestion("m", "", "Label. Title: a Text: b")) == ("Title: a Text: b", False)
-
-
-@given(labels=st.frozensets(st.sampled_from(sorted(set(CRADLE) - {"no_crisis"})), max_size=4), seed=st.integers())
-def test_a_misjudgement_is_another_set_of_known_labels(labels: frozenset[str], seed: int) -> None:
-    true = labels or frozenset({"no_crisis"})
-    other = misjudged(true, rng=Random(seed))
-    assert other and other != true
-    assert other <= set(CRADLE)
-    assert other == {"no_crisis"} or "no_crisis" not in other
 
 
 def test_an_answer_that_was_not_taken_is_booked_so(served: SandboxServer, tmp_path: Path) -> None:

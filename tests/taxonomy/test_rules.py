@@ -182,15 +182,11 @@ def test_one_of_several_is_not_chosen_for_a_single_label_category():
 
 
 def test_cradle_has_fifteen_labels_of_eight_types_and_three_times():
-    category = CRADLE
-    assert category.key == "labels"
-    assert len(category.names) == 15
+    assert (CRADLE.key, len(CRADLE.names)) == ("labels", 15)
     types = {"self_harm", "suicide_ideation", "rape", "sexual_harassment", "domestic_violence", "child_abuse"}
-    assert {a["type"] for a in category.attributes.values()} == {"no_crisis", *types}
-    assert {a["time"] for a in category.attributes.values()} == {"ongoing", "past", "no_crisis"}
-    for name in category.names:
-        time = category.attributes[name]["time"]
-        assert name.endswith(time)
+    assert {a["type"] for a in CRADLE.attributes.values()} == {"no_crisis", *types}
+    assert {a["time"] for a in CRADLE.attributes.values()} == {"ongoing", "past", "no_crisis"}
+    assert all(name.endswith(CRADLE.attributes[name]["time"]) for name in CRADLE.names)
 
 
 def test_cradle_tables_have_the_papers_rows_and_every_label_once():
