@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,6 @@ from pipelines.annotate.rounds.adjudicate import (
     review_cases,
 )
 from pipelines.core.taxonomy import load
-from pipelines.store import tables
-from pipelines.store.seal import open_column, write_rows
-from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import manifest_of
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
@@ -170,15 +166,6 @@ def test_a_decision_is_a_row_with_its_rationale() -> None:
     assert found.problems == {"unanswered": 1}
 
 
-def test_the_same_answers_add_nothing_the_second_time() -> None:
-    answers, asked = [answer(1, PAST), answer(2, HARM, at=1)], [case(1, PAST, HARM), case(2, PAST, HARM)]
-    first = decide(answers, *asked)
-    assert len(first.rows) == 2
-    again = decide(answers, *asked, known=first.rows)
-    assert again == first
-    assert decide(answers, known=first.rows) == first, "also when the cases are closed meanwhile"
-
-
 def test_a_changed_decision_is_a_new_row_and_the_old_one_stays() -> None:
     first = decide([answer(1, PAST)], case(1, PAST, HARM))
     changed = decide([answer(1, HARM, at=5)], known=first.rows)
@@ -244,17 +231,3 @@ def test_only_disputed_categories_are_decided() -> None:
     found = decide([given], asked, scheme=FIGSIM)
     assert {r["category"]: r["labels"] for r in found.rows} == {"severity": ["None"], "related": []}
     assert found.problems == {"not_assigned": 1}
-
-
-def test_the_log_survives_its_table_and_its_rationales_are_sealed(tmp_path: Path, vault: Vault) -> None:
-    vault.admit([(record(n), f"t3_{n}") for n in range(5)], corpus="posts", month="2023-01", now=NOW)
-    path, answers = tmp_path / "log.parquet", [answer(1, PAST, note="plainly readable"), answer(2, HARM)]
-    asked = [case(1, PAST, HARM), case(2, PAST, HARM)]
-    write_rows(decide(answers, *asked).rows, path, name="adjudications", vault=vault)
-    before = path.read_bytes()
-    assert b"readable" not in before
-    table = tables.read(path, name="adjudications")
-    rationales = open_column(table, name="adjudications", column="rationale", vault=vault)
-    known = [r | {"rationale": text} for r, text in zip(table.to_pylist(), rationales, strict=True)]
-    write_rows(decide(answers, *asked, known=known).rows, path, name="adjudications", vault=vault)
-    assert path.read_bytes() == before

@@ -11,7 +11,6 @@ from pipelines.core import taxonomy
 from pipelines.core.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
-ACTIVE_AND_PASSIVE = ["suicideideation_active_past", "suicideideation_passive_past"]
 CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]
 
 
@@ -73,32 +72,6 @@ def test_every_choice_alone_is_an_answer(category: taxonomy.Category) -> None:
 def test_spelling_is_put_right_and_nothing_is_lost(key: str, values: list[str], labels: set[str]) -> None:
     checked = read_values((CRADLE if key == "labels" else FIGSIM).category(key), values)
     assert (checked.labels, checked.violations) == (labels, ())
-
-
-@pytest.mark.parametrize(
-    ("category", "values", "violation", "kind"),
-    [
-        (FIGSIM.category("figurative"), [], "empty", "against_rules"),
-        (FIGSIM.category("figurative"), ["None", "Metaphor"], "exclusive", "against_rules"),
-        (FIGSIM.category("figurative"), ["Hyperbole"], "unknown_label", "outside_scheme"),
-        (FIGSIM.category("figurative"), ["None", "Hyperbole"], "unknown_label", "outside_scheme"),
-        (FIGSIM.category("severity"), [], "empty", "against_rules"),
-        (FIGSIM.category("severity"), ["None", "Suicide ideation"], "several", "against_rules"),
-        (FIGSIM.category("severity"), ["Suicide attempt/death"], "unknown_label", "outside_scheme"),
-        (CRADLE.category(), [], "empty", "against_rules"),
-        (CRADLE.category(), ["no_crisis", "rape_past"], "exclusive", "against_rules"),
-        (CRADLE.category(), ["rape_past", "rape_ongoing"], "ongoing_before_past", "against_rules"),
-        (CRADLE.category(), ACTIVE_AND_PASSIVE, "active_before_passive", "against_rules"),
-        (CRADLE.category(), ["rape_past", ""], "unknown_label", "outside_scheme"),
-    ],
-)
-def test_what_only_its_author_can_decide_is_no_answer(
-    category: taxonomy.Category, values: list[str], violation: str, kind: str
-) -> None:
-    checked = read_values(category, values)
-    assert violation in checked.violations
-    assert checked.labels == frozenset()
-    assert problem(checked) == kind
 
 
 @given(data=st.data())

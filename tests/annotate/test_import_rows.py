@@ -121,12 +121,16 @@ def test_nothing_else_is_taken_for_a_cut_list():
     assert [cell for cell in (*texts, None, 7) if complete_posts(cell) is not None] == []
 
 
-def test_a_short_cell_that_ends_in_a_list_is_no_cut_one(tmp_path):
+def test_a_persons_posts_become_one_text_and_a_short_cell_that_ends_in_a_list_is_no_cut_one(tmp_path):
     rows = [["user-0", "['One.', 'Two", "Ideation"], ["user-1", "['One.', '" + "a" * 32_749, "Attempt"]]
     rows += [["user-2", "['" + "a" * 32_757, "Attempt"], ["user-3", "['One.'] " + "a" * 32_749, "Attempt"]]
+    rows += [["user-4", "['One.', ' ', 'Two.']", "Ideation"], ["", "['a']", "Attempt"]]
     found = gathered(table(tmp_path / "users.csv", ["User", "Post", "Label"], *rows), by=CSSRS)
-    assert [(e.name, e.text.body, e.cut) for e in found.entries if e.text] == [("cssrs/user-1", "One.", True)]
-    assert reasons(found) == {2: "not_a_list", 4: "cut", 5: "not_a_list"}
+    assert [(e.name, e.text.body, e.cut) for e in found.entries if e.text] == [
+        ("cssrs/user-1", "One.", True),
+        ("cssrs/user-4", "One.\n\nTwo.", False),
+    ]
+    assert reasons(found) == {2: "not_a_list", 4: "cut", 5: "not_a_list", 7: "no_id"}
     assert found.cut == [("users.csv", 3)]
 
 
@@ -243,14 +247,6 @@ def test_flags_need_an_answer_and_a_line_needs_its_fields(tmp_path):
     found = gathered(table(tmp_path / "memes.csv", ["name", "split", *codes], *rows), by=FIGSIM)
     assert [e.name for e in found.entries] == ["t3_abcde2"]
     assert reasons(found) == {3: "figurative: empty", 4: "severity: several", 5: "context: not_0_or_1", 6: "fields"}
-
-
-def test_a_persons_posts_become_one_text(tmp_path):
-    rows = [["user-0", "['One.', ' ', 'Two.']", "Ideation"], ["user-1", "just words", "Attempt"]]
-    rows += [["", "['a']", "Attempt"]]
-    found = gathered(table(tmp_path / "users.csv", ["User", "Post list", "Label"], *rows), by=CSSRS)
-    assert [(e.name, e.text.body) for e in found.entries if e.text] == [("cssrs/user-0", "One.\n\nTwo.")]
-    assert reasons(found) == {3: "not_a_list", 4: "no_id"}
 
 
 def posts(path: Path, *, by: mapping.Mapping = CRADLE, **columns: list[object]) -> GatheredEntries:

@@ -61,39 +61,11 @@ def of(rate: dict[str, Any]) -> tuple[int, int]:
     return rate["count"], rate["of"]
 
 
-def test_refusals_are_counted_by_what_gold_says(found: dict[str, Any]) -> None:
-    refusals = found["refusals"]
-    assert {label: of(rate) for label, rate in refusals.items() if rate["count"]} == {
-        HP: (1, 2),
-        AO: (1, 4),
-        CP: (1, 4),
-    }
-    assert refusals[HP]["outcomes"] == {"refused": 1}
-    assert (of(refusals[RP]), refusals[RP]["outcomes"]) == ((0, 2), {})
-    assert list(refusals) == list(TASK.labels)
-    assert refusals[SP]["rate"] is None
-
-
 def test_an_item_that_a_run_has_no_row_of_is_missing() -> None:
     board = board_of([{AO}, {NO}])
     refusals = crisis_errors.analyse(board, runs=[run_of(1, [{AO}]), run_of(2, [None, {NO}])])["refusals"]
     assert refusals[NO]["outcomes"] == {"missing": 1}
     assert refusals[AO]["outcomes"] == {"refused": 1}
-
-
-def test_active_and_passive_are_mixed_up_within_one_time(found: dict[str, Any]) -> None:
-    level = found["confusions"]["level"]
-    assert level["values"] == ["active", "passive"]
-    swaps = {(swap["gold"], swap["said"]): of(swap) for swap in level["swaps"]}
-    # gold is active in posts 0, 0, 9 (ongoing) and 3, 3 (past); passive in 1, 1, 2, 2, 3, 3 (ongoing)
-    assert swaps == {("active", "passive"): (1, 5), ("passive", "active"): (1, 6)}
-    assert {hedge["gold"]: of(hedge) for hedge in level["hedges"]} == {"active": (0, 5), "passive": (1, 6)}
-    assert set(level["groups"]) == {"suicide_ideation/ongoing", "suicide_ideation/past"}
-    ongoing = level["groups"]["suicide_ideation/ongoing"]
-    assert ongoing["active"] == {"active": 1, "passive": 1, "both": 0, "none": 1}
-    assert ongoing["passive"] == {"active": 1, "passive": 3, "both": 1, "none": 1}
-    assert level["groups"]["suicide_ideation/past"]["active"] == {"active": 2, "passive": 0, "both": 0, "none": 0}
-    assert sum(sum(row.values()) for row in ongoing.values()) == 18
 
 
 def test_ongoing_and_past_are_mixed_up_within_one_kind(found: dict[str, Any]) -> None:
@@ -123,17 +95,6 @@ def test_over_extension_is_a_type_that_gold_has_at_no_time(found: dict[str, Any]
     harm = found["over_extension"]["self_harm"]
     assert (of(harm["over"]), of(harm["of_said"])) == ((1, 16), (1, 3))
     assert "no_crisis" not in found["over_extension"]
-
-
-def test_missed_crises_are_reported_by_severity(found: dict[str, Any]) -> None:
-    severity = found["severity"]
-    assert of(severity["missed"]) == (1, 16)
-    assert of(severity["alarms"]) == (1, 2)
-    # 0 (passive for active), 3 (the past alone), 4 (past), 9 (nothing); graver than gold is not milder
-    assert of(severity["milder"]) == (4, 16)
-    assert list(severity["recall"]) == ["3", "2", "1"]
-    assert of(severity["recall"]["3"]) == (1, 3)
-    assert of(severity["recall"]["2"]) == (5, 8)
 
 
 def test_only_what_is_less_grave_is_milder() -> None:

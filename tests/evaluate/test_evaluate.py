@@ -77,15 +77,6 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
     assert sheet.rows[0][3:6] == (f"{100 * exact:.1f}", "100.0", f"{100 * (1 - exact):+.1f}")
 
 
-def test_the_same_tables_give_the_same_bytes(tmp_path: Path, truth: Sets) -> None:
-    write_run(tmp_path, "severity", "bert", 1, dict.fromkeys(truth, WISH))
-    path = tmp_path / "metrics" / "memes" / "evaluate.json"
-    measured(tmp_path)
-    first = path.read_bytes()
-    measured(tmp_path)
-    assert path.read_bytes() == first
-
-
 def test_without_any_run_there_is_gold_and_a_baseline(tmp_path: Path, truth: Sets) -> None:
     metrics = measured(tmp_path)
     severity = metrics["tasks"]["severity"]

@@ -68,26 +68,6 @@ def test_of_a_set_over_is_what_gold_lacks_and_under_what_the_answer_lacks() -> N
     assert found["by_figurative"] == {}
 
 
-def test_underprediction_by_subtype_has_both_denominators() -> None:
-    found = analyse(board(TRUE), runs=[run_of(SAID)], traits=TRAITS)["by_figurative"]
-    flat = {
-        (name, presence): (of(places["of_wrong"]), of(places["of_all"]))
-        for name, presences in found.items()
-        for presence, places in presences.items()
-    }
-    # of five answers three are wrong, two of them too low
-    assert flat == {
-        (METAPHOR, "absent"): ((1, 2), (1, 4)),
-        (METAPHOR, "present"): ((1, 1), (1, 1)),
-        (PUN, "absent"): ((2, 3), (2, 5)),
-        (PUN, "present"): ((0, 0), (0, 0)),
-        (IRONY, "absent"): ((1, 1), (1, 2)),
-        (IRONY, "present"): ((1, 2), (1, 3)),
-        ("Any", "absent"): ((1, 1), (1, 2)),
-        ("Any", "present"): ((1, 2), (1, 3)),
-    }
-
-
 def test_errors_by_kind_leave_out_what_was_not_answered() -> None:
     found = analyse(board(TRUE), runs=[run_of(SAID)], traits=TRAITS)["by_category"]
     assert {label: of(rate) for label, rate in found["context"].items()} == {"no": (1, 2), "yes": (2, 3)}

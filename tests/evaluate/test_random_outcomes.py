@@ -199,6 +199,13 @@ def test_figsims_table_4_is_scikit_learns(memes: Any) -> None:
     assert averages == [f"{100 * cell['mean']:.2f}±{100 * cell['std']:.2f}" for cell in cells]
 
 
+def test_figsims_table_8_counts_our_gold(memes: Any) -> None:
+    metrics, gold, _ = memes
+    rows = {row[0].split(maxsplit=1)[1]: row for row in figsim.table_8(metrics).rows if row[0] != "Total"}
+    for label in metrics["tasks"]["severity"]["labels"][1:4]:
+        assert rows[label][6] == rows[label][8] == str(sum(label in labels for labels in gold["severity"]))
+
+
 def test_a_row_of_notes_is_beside_the_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:
     sheet = figsim.table_3(memes[0])
     notes = {row[0]: row[-1] for row in sheet.rows if row[-1]} if sheet.columns[-1] == "Note" else {}

@@ -14,7 +14,7 @@ from pipelines.moderation.wires import Wire
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
 from tests.label.conftest import VendorHost
-from tests.moderation.small_audit import opened
+from tests.moderation.conftest import opened
 from tests.train import small_posts as small
 
 SIZES = {"train": 4, "dev": 8, "test": 8}
