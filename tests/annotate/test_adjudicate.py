@@ -144,10 +144,9 @@ def test_a_review_takes_in_what_annotators_marked_with_the_votes_that_exist() ->
     claude = [vote(1, PAST), vote(2, HARM), vote(3, outcome="refused")]
     votes = {"gpt": [vote(1, HARM), vote(2, PAST)], "claude": claude}
     found, _ = reviewed((1, 2, 3), votes, marked={(record(n), 0) for n in (1, 3, 4)})
-    assert {r: sorted(sides) for r, sides in found.items()} == {
-        record(1): [(PAST,), (HARM,)],
-        record(3): [(HARM,)],
-    }, "2 is not marked, and 4 is in no split under review"
+    assert {r: sorted(sides) for r, sides in found.items()} == {record(1): [(PAST,), (HARM,)], record(3): [(HARM,)]}, (
+        "2 is not marked, and 4 is in no split under review"
+    )
     # gold has no fixed side
     numbers = range(1, 200)
     found, _ = reviewed(numbers, {name: [vote(n, PAST) for n in numbers] for name in ("gpt", "claude")})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from pipelines.annotate.imports.published_files import (
 )
 from pipelines.annotate.imports.rows import GatheredEntries, gather
 from pipelines.core import taxonomy
+from tests.annotate import published_sets as sets
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 
@@ -38,14 +38,11 @@ def reasons(entries: GatheredEntries) -> dict[int, str]:
 
 
 def lines(path: Path, *rows: dict[str, object]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return sets.jsonl(path, rows)
 
 
-def table(path: Path, *rows: list[object]) -> Path:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return path
+def table(path: Path, header: list[str], *rows: list[object]) -> Path:
+    return sets.table(path, header, rows)
 
 
 @pytest.mark.parametrize(

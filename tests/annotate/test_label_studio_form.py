@@ -16,10 +16,7 @@ from pipelines.core.taxonomy import load
 from tests.annotate import backend_contract as contract
 
 VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for them
-FORMS = {
-    "hostile": contract.form(),
-    "third": contract.adjudication(),
-}
+FORMS = {"hostile": contract.form(), "third": contract.adjudication()}
 for name, content in (("figsim", "images"), ("cradle", "texts")):
     FORMS[name] = build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
 

@@ -17,11 +17,11 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES, Sheet
-from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts, parts, recomputed_figures
 from pipelines.report.cradle import tables as cradle_tables
 from tests.evaluate import cradle_runs
 from tests.evaluate.posts_runs import write_gold, write_run
+from tests.evaluate.test_report import said
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -181,10 +181,7 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
     assert rows[0][2:8] == (
         "75.00 (+3.33)", "77.70 (+3.56)", "77.15 (+3.59)", "64.76 (+1.72)", "75.82 (+3.13)", "60.53 (+0.05)",
     )  # fmt: skip
-    # GPT-5's row of Table 4 less Qwen3-14B's; 491 and 430 of 600
-    assert rows[1][2] == f"{100 * 491 / 600:.2f} ({100 * 61 / 600:+.2f})"
-    assert rows[1][5] == "81.63 (+18.59)"
-    assert rows[1][8] != "–"
+    assert rows[1][5] == "81.63 (+18.59)" and rows[1][8] != "–"  # GPT-5's row of Table 4 less Qwen3-14B's
     (mine,) = [row for row in sheet.rows if row[0] == "mine-gold"]
     assert mine[2] == f"{100 * 493 / 600:.2f}"  # without a base there is no change
     assert mine[8] == "–"
@@ -254,12 +251,6 @@ def test_what_drawings_need_are_fractions() -> None:
 # ------------------------------------------------------------------ the paper's discrepancies, computed again
 
 
-def said(where: str, *, claim: str) -> str:
-    rows = report_parts.discrepancies("cradle")
-    (row,) = [r for r in rows if r["where"].startswith(where) and claim in r["claim"]]
-    return " ".join(row["found"].split())
-
-
 def short(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".removeprefix("0")
 
@@ -270,7 +261,7 @@ def wilson(hits: int, n: int = 600) -> tuple[float, float]:
 
 
 def test_the_ensembles_lead_is_not_tested() -> None:
-    text = said("Abstract", claim="significantly")
+    text = said("Abstract", claim="significantly", paper="cradle")
     hits = [recomputed_figures.exact_hits(key) for key in ("cradle", "claude")]
     assert f"{hits[0]} of 600" in text
     assert f"alone {hits[1]}" in text
@@ -283,7 +274,7 @@ def test_the_ensembles_lead_is_not_tested() -> None:
 
 
 def test_subsets_cannot_be_told_apart() -> None:
-    text = said("Section 5.3", claim="subset")
+    text = said("Section 5.3", claim="subset", paper="cradle")
     rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("qwen3-14b", "llama-70b", "qwen2-72b"):
         hits = [round(6 * rows[key, subset][0][0]) for subset in ("consensus", "unanimous")]
@@ -294,7 +285,7 @@ def test_subsets_cannot_be_told_apart() -> None:
 
 
 def test_one_tuned_llama_is_not_alone_above_80() -> None:
-    text = said("Section 5.3", claim="exceed 80")
+    text = said("Section 5.3", claim="exceed 80", paper="cradle")
     (twin,) = [
         row for row in recomputed_figures.published()["table_8"]["rows"] if row[:2] == ["llama-70b", "unanimous"]
     ]
@@ -309,7 +300,7 @@ def test_one_tuned_llama_is_not_alone_above_80() -> None:
 
 
 def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
-    text = said("Section 4.2", claim="Gemini")
+    text = said("Section 4.2", claim="Gemini", paper="cradle")
     whole = dict(zip(SCORES, recomputed_figures.published()["table_12"]["all"], strict=True))
     for figure in ("micro_recall", "macro_recall"):
         assert whole[figure] < recomputed_figures.row_4("gpt")[figure]
@@ -320,7 +311,7 @@ def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
 
 
 def test_what_was_blocked_is_sexual_violence() -> None:
-    text = said("Appendix D", claim="blocked")
+    text = said("Appendix D", claim="blocked", paper="cradle")
     kinds = load("cradle").category().attributes
     lost = list(chain.from_iterable([label] * n for label, n in recomputed_figures.refused("gemini").items()))
     violent = [label for label in lost if kinds[label]["type"] in ("rape", "sexual_harassment", "child_abuse")]
@@ -332,7 +323,7 @@ def test_what_was_blocked_is_sexual_violence() -> None:
 
 
 def test_recall_falls_for_more_than_llama() -> None:
-    text = said("Limitations", claim="recall")
+    text = said("Limitations", claim="recall", paper="cradle")
     rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("llama-70b", "qwen2-72b"):
         for subset in ("consensus", "unanimous"):
@@ -341,7 +332,7 @@ def test_recall_falls_for_more_than_llama() -> None:
 
 
 def test_misprinted_changes_are_named() -> None:
-    text = said("Table 8", claim="Changes")
+    text = said("Table 8", claim="Changes", paper="cradle")
     wrong = 0
     for _, _, _, base, *cells in recomputed_figures.published()["table_8"]["rows"]:
         for (value, printed), figure in zip(cells, SCORES, strict=True):
@@ -355,7 +346,7 @@ def test_misprinted_changes_are_named() -> None:
 
 
 def test_shares_of_table_11_are_rounded_up() -> None:
-    text = said("Table 11", claim="percent")
+    text = said("Table 11", claim="percent", paper="cradle")
     for label in ("rape_past", "domesticviolence_past"):
         n = recomputed_figures.published()["table_11"]["labels"][label][2]
         assert str(n) in text

@@ -156,11 +156,3 @@ def test_composition_counts_the_empty_set_as_none() -> None:
     gold = evaluate.EvaluationGold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
     found = evaluate.composition(gold, scheme=SCHEME)["train"]["figurative"]
     assert found == {"Metaphor": 1, "Pun/Double meaning": 0, "Irony/sarcasm": 0, "None": 2}
-
-
-def test_decoding_tells_what_may_be_sent() -> None:
-    models = {"few": {"kind": "prompted", "labeller": "gpt", "examples": 6, "runs": 3}}
-    params = PARAMS.model_validate({**PARAMS.model_dump(), "models": {**PARAMS.model_dump()["models"], **models}})
-    found = evaluate.decoding(params)
-    assert set(found) == {name for name, model in params.models.items() if model.kind == "prompted"}
-    assert (found["few"]["temperature"], found["few"]["stop"], found["few"]["examples"]) == (None, False, 6)

@@ -77,9 +77,6 @@ def test_what_is_refused_is_left_out_or_wrong() -> None:
     assert whole.cell("exact")["mean"] == 0.75
     assert whole.cell("mae")["mean"] > 0 and valid.cell("mae")["mean"] == 0
     assert whole.cell("kappa")["mean"] < 1
-    recall = [whole.cell(f"{label}/recall")["mean"] for label in SEVERITY.labels]
-    precision = [whole.cell(f"{label}/precision")["mean"] for label in SEVERITY.labels]
-    assert max(recall) < 1 and precision == [1] * 5  # an empty prediction is no false positive
     assert board.outcomes(run) == {"vote": 60, "refused": 20}
 
 

@@ -327,9 +327,9 @@ def test_hostile_names_are_only_text() -> None:
 # ------------------------------------------------------------------ the paper's discrepancies, computed again
 
 
-def said(where: str, *, claim: str) -> str:
+def said(where: str, *, claim: str, paper: str = "figsim") -> str:
     """Return what the table says was found; each claim is in it once."""
-    (row,) = [r for r in parts.discrepancies("figsim") if r["where"].startswith(where) and claim in r["claim"]]
+    (row,) = [r for r in parts.discrepancies(paper) if r["where"].startswith(where) and claim in r["claim"]]
     return " ".join(row["found"].split())
 
 

@@ -83,12 +83,3 @@ def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
         assert stands_for(paper, key, base=params.weights(key)), key
         assert not stands_for(paper, key, base="another/model")
         assert stands_for(paper, key, base="tiny:bert + tiny:resnet") and stands_for(paper, key, base=None)
-
-
-def test_weights_are_named_for_every_kind() -> None:
-    params = load(ROOT, profile="cradle")
-    assert params.weights("gpt") == "gpt-5"
-    assert params.weights("cradle") == "gpt-5 + claude-sonnet-4-20250514 + gemini-2.5-pro"
-    assert params.weights("qwen3-8b-zero") == params.weights("qwen3-14b-zero").replace("14B", "8B")  # type: ignore[union-attr]
-    assert params.weights("yadav") == "google-bert/bert-base-uncased + microsoft/resnet-50"
-    assert [params.weights(name) for name in ("knn", "offline", "unknown")] == [None, None, None]

@@ -57,16 +57,10 @@ def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, part
     assert verdict.score == max(scores.self_harm, scores.self_harm_intent, scores.self_harm_instructions)
 
 
-def test_azure_analyses_and_charges_for_text_and_picture_apart(vendors: VendorHost) -> None:
+def test_azure_analyses_and_charges_for_text_and_picture_apart() -> None:
     assert TEXT.size(["x" * 2_500]).read == 3
     assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
     assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)
-    text, image = (post(vendors, "/azure", wire, [part]) for wire, part in ((TEXT, WORDS), (IMAGE, picture())))
-    for answer, levels in ((text, range(8)), (image, (0, 2, 4, 6))):
-        analysis = answer.json()["categoriesAnalysis"]
-        assert [one["category"] for one in analysis] == ["Hate", "SelfHarm", "Sexual", "Violence"]
-        assert {one["severity"] for one in analysis} <= {*levels}
-    assert text.json()["blocklistsMatch"] == []
     assert base64.b64decode(IMAGE.body([b"x"])["image"]["content"]) == b"x"
     assert TEXT.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
 

@@ -62,11 +62,6 @@ def test_a_picture_without_text_reads_as_nothing(engine):
     assert (reading.text, reading.confidence, reading.unread) == ("", 0.0, 0.0)
 
 
-def test_reading_twice_gives_the_same(engine):
-    picture = drawing.capitals("SAME AGAIN")
-    assert engine.read(picture) == engine.read(picture)
-
-
 def test_damaged_bytes_are_an_error(engine):
     with pytest.raises(DataError):
         engine.read(b"no picture")
