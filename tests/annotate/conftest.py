@@ -1,7 +1,5 @@
 """One real Label Studio for all tests that need it: its own process, home and database on a free port."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

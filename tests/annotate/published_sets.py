@@ -1,7 +1,5 @@
 """Synthetic files of the three published shapes, with exactly the counts that the papers print. Every word is ours."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A small corpus in a real repository, and people who answer through the folders of the files backend."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a third decides: only what is open, between sides that bear no names, in a log that only grows."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stage: which answers are compared, what is pooled, and what is said where nothing can be said."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

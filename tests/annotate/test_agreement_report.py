@@ -1,7 +1,5 @@
 """What people are shown of agreement: the papers' figures, what our code makes of them, and our own beside them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every coefficient against an independent library, the papers' printed figures, and what must not matter."""
 
-from __future__ import annotations
-
 import krippendorff
 import numpy as np
 import pytest

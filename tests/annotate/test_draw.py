@@ -1,7 +1,5 @@
 """A draw that later items do not disturb, fair assignments, and no more in a day than the cap allows."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any

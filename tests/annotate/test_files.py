@@ -1,7 +1,5 @@
 """The backend contract over plain folders, and what a team's own tool may get wrong."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Forms and guideline offer what people may say; an answer means what its author chose and nothing that we guessed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

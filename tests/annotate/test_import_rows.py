@@ -1,7 +1,5 @@
 """Cells and rows of files that strangers wrote: what is understood, what is left out and why, and that nothing runs."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Imports of published datasets: the papers' counts are found, a difference is named, and the corpus gets its share."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -3,8 +3,6 @@
 And clean what a deleted round leaves in files; SQLite itself forgets at once only in some builds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Iterator

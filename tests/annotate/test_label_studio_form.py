@@ -1,7 +1,5 @@
 """The form and the tasks as Label Studio is given them; that it shows them is looked at in a browser."""
 
-from __future__ import annotations
-
 import html
 import re
 from html.parser import HTMLParser

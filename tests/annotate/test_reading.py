@@ -1,7 +1,5 @@
 """What people answered: one bad answer breaks nothing beside it, is counted by pseudonym, and skips never are."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random

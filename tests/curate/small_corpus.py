@@ -1,7 +1,5 @@
 """A corpus on disk, as the earlier steps leave it, small enough to reason about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Misreadings do not count as words of difference; words that people changed do."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The stage on real files: what it drops, what it keeps together, and that order does not matter."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

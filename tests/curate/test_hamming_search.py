@@ -1,7 +1,5 @@
 """The search is exact, the groups are right, and what is dropped always repeats something that stays."""
 
-from __future__ import annotations
-
 import networkx
 import numpy as np
 import pytest

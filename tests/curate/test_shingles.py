@@ -1,7 +1,5 @@
 """Signatures propose every pair that the texts confirm; alike means the same for any order of the rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

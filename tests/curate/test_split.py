@@ -1,7 +1,5 @@
 """Sample and split: nothing leaks, nothing moves, the order of rows does not matter, a second run changes no byte."""
 
-from __future__ import annotations
-
 import json
 import random
 from datetime import UTC, datetime

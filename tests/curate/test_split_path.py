@@ -3,8 +3,6 @@
 The labels have Table 8's totals; 1,050 memes are sampled, and annotators find one of them unfit (FigSIM 3.1, 4, 5.1).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

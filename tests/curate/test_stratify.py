@@ -1,7 +1,5 @@
 """The splitter on T8's marginals (SPEC.md section 2.1's gates), its bounds, and its promises on any input."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The report's sections on the corpus say what ``analysis.json`` says, and hide what it hides."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

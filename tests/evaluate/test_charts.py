@@ -1,7 +1,5 @@
 """The charts: what is drawn is as long as its number, what is not there is not drawn, and text stays text."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """The page of posts: it says what the metrics say, shows what is beyond the paper, and needs no paper for a scheme."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """CRADLE's tables: the data is the paper's, its own numbers follow from it, and runs with its counts print its rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import chain

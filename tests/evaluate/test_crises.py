@@ -1,7 +1,5 @@
 """Refusals, mix-ups, over-extension and severity, counted manually on ten posts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

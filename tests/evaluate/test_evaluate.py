@@ -1,7 +1,5 @@
 """The stage: what it reads, what it refuses, and that nothing of an item gets out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The stage on posts: tuned and untuned models, dev beside test, the prompt's examples, cost, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

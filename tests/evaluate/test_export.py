@@ -1,7 +1,5 @@
 """Tables of a page as CSV that programs read, and as LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tables print the paper's numbers and ours beside them."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Errors by direction, by label, by kind of meme, counted manually on a few memes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

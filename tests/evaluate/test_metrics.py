@@ -1,7 +1,5 @@
 """Metrics of label sets are scikit-learn's, a missing answer has its price, and intervals know clusters."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

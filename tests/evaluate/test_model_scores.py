@@ -1,7 +1,5 @@
 """Figures that scikit-learn agrees with, intervals that cover, and answers that are missing at a price."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

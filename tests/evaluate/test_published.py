@@ -1,7 +1,5 @@
 """The report of a commit, and the comparison of two: read from the corpus repository, written to the user's folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Every column of our runs holds what scikit-learn makes of random answers, and nothing where there are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """The report: it says what the metrics say, needs nothing but itself, and its discrepancies hold when counted again."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """A successor of a retired model is a row of its own in every table and drawing, and never the paper's row."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An audit of a small corpus by the sandbox's moderation systems, which make no mistake unless a test says so."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

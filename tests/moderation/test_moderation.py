@@ -1,7 +1,5 @@
 """The audit over real HTTP: each item is asked once per system, and only a verdict counts as one."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Requests and answers have the vendors' published forms; what lacks a part is malformed, never "not flagged"."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
