@@ -117,15 +117,12 @@ def test_throttling_and_errors_are_waited_out(lab: Audit, vendors: VendorHost) -
     assert all("failed" not in system["outcomes"] for system in told["systems"].values())
 
 
-def test_a_rejected_account_ends_the_run(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_account_or_a_missing_address_ends_the_run(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("wrong", "empty"):
         monkeypatch.setenv("CORPUS_AZURE_KEY", key)
         with pytest.raises(LabellerRefused, match="azure"):
             lab.run("azure")
     assert not (lab.memes.root / "metrics/memes/moderation.json").exists()
-
-
-def test_a_system_without_an_address_is_not_asked_elsewhere(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CORPUS_GUARD_URL")
     with pytest.raises(LabellerRefused, match="no address is set"):
         lab.run("llama-guard-3")
