@@ -4,8 +4,6 @@ They know the truth and deviate from it in a seeded share of answers, always wit
 ``Habits`` makes them behave like people: answer twice, skip, and send labels that the form does not offer.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ with a queue name of its own, e.g. ``check_answers(backend, hands=hands, name="m
 nothing behind. ``CHECKS`` has all of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping

@@ -1,6 +1,4 @@
-"""A vault, and one real Label Studio for all tests that need it: its own process, home and database on a free port."""
-
-from __future__ import annotations
+"""One real Label Studio for all tests that need it: its own process, home and database on a free port."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,18 +8,10 @@ import pytest
 from pipelines.annotate.backends.label_studio_server import Account, ensure_accounts, start
 from pipelines.core.components import down
 from pipelines.core.config.settings import Settings
-from pipelines.store.vault.vault import Vault
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PSEUDONYMS = ("a1", "a2", "c1")
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    """A vault without records."""
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(64)) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Synthetic files of the three published shapes, with exactly the counts that the papers print. Every word is ours."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Sequence
@@ -30,7 +28,7 @@ def figsim(path: Path) -> None:
         for own in chosen:
             link = f"/r/SuicideMeme/comments/{100_001 + len(rows)}/a_title/"
             rows.append([link, split, *(int(code in own) for code in CODES)])
-    _table(path, ["permalink", "split", *CODES], rows)
+    table(path, ["permalink", "split", *CODES], rows)
 
 
 def deal(chosen: Sequence[set[str]], counts: dict[str, int], *, none: str | None) -> None:
@@ -81,7 +79,7 @@ def cssrs(path: Path, *, people: int | None = None) -> None:
     labels = _shares("cssrs", share=1)[:people]
     cells = [repr([prose(f"{i} {k}") + ' It\'s "quoted".' for k in range(2)]) for i in range(len(labels))]
     rows = [[f"user-{i}", cell, label] for i, (cell, label) in enumerate(zip(cells, labels, strict=True))]
-    _table(path, ["User", "Post list", "Label"], rows)
+    table(path, ["User", "Post list", "Label"], rows)
 
 
 # A spreadsheet cut cells of the published C-SSRS file here.
@@ -103,7 +101,7 @@ def cut_cssrs(path: Path, *, cut: int = 28, people: int | None = None) -> list[l
         ends = [len(repr(posts[: k + 1])) - 1 for k in range(len(posts))]
         complete.append([post for post, end in zip(posts, ends, strict=True) if end <= len(cell)])
         rows.append([f"user-{i}", cell[:-1] + "\ue000" if i == cut - 1 else cell, label])
-    _table(path, ["User", "Post", "Label"], rows)
+    table(path, ["User", "Post", "Label"], rows)
     path.write_bytes(path.read_bytes().replace("\ue000".encode(), b"\xf0\x9f"))
     return complete
 
@@ -119,7 +117,7 @@ def rsd15k(path: Path, *, share: int = 100) -> None:
         [i, f"{i // 11}", odd_prose(f"{i}"), label, 1_577_836_800 + 3600 * i]
         for i, label in enumerate(_shares("rsd15k", share=share))
     ]
-    _table(path, ["ID", "users", "text", "sentiment", "time"], rows)
+    table(path, ["ID", "users", "text", "sentiment", "time"], rows)
 
 
 def sdcnl(folder: Path, *, rows: int = 20, empty: int | None = None) -> list[Path]:
@@ -132,7 +130,7 @@ def sdcnl(folder: Path, *, rows: int = 20, empty: int | None = None) -> list[Pat
             for i in range(begin, end)
         ]  # fmt: skip
         header = ["title", "selftext", "author", "num_comments", "is_suicide", "url"]
-        paths.append(_table(folder / f"{name}.csv", header, cells))
+        paths.append(table(folder / f"{name}.csv", header, cells))
     return paths
 
 
@@ -140,7 +138,7 @@ def swmh(folder: Path, *, share: int = 400) -> list[Path]:
     """Write the shape of SWMH's three files with a part of its counts."""
     rows = [[odd_prose(f"{i}"), f"self.{label}"] for i, label in enumerate(_shares("swmh", share=share))]
     parts = {"train": rows[::2], "val": rows[1::4], "test": rows[3::4]}
-    return [_table(folder / f"{name}.csv", ["text", "label"], part) for name, part in parts.items()]
+    return [table(folder / f"{name}.csv", ["text", "label"], part) for name, part in parts.items()]
 
 
 def _shares(name: str, *, share: int) -> list[str]:
@@ -148,7 +146,7 @@ def _shares(name: str, *, share: int) -> list[str]:
     return [label for label, n in counts.items() for _ in range(n // share)]
 
 
-def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+def table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
     return path

@@ -1,7 +1,5 @@
 """A small corpus in a real repository, and people who answer through the folders of the files backend."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from pipelines.core.taxonomy.guideline import offered
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
-from tests.small_corpus import NOW, ROOT, SECRET, full, write_table
+from tests.small_corpus import NOW, ROOT, SECRET, full, vote_row, write_table
 from tests.stages import reproduce
 
 __all__ = ["NOW", "SECRET"]
@@ -96,12 +94,9 @@ def _stages_results(made: Path, *, vault: Vault) -> None:
     # the first three differ from gold for both, the fourth for one alone
     for labeller, wrong in (("gpt", 4), ("claude", 3)):
         votes = [
-            full(
-                "votes", record_id=r, labeller=labeller, category="labels", outcome="vote",
-                labels=["selfharm_past"] if i < wrong else ["no_crisis"],
-            )
+            vote_row(r, labeller, labels=["selfharm_past" if i < wrong else "no_crisis"])
             for i, (r, _) in enumerate(posts(vault))
-        ]  # fmt: skip
+        ]
         write_table(made / "posts" / "votes" / labeller / "votes.parquet", votes, name="votes")
 
 

@@ -1,7 +1,5 @@
 """A valid manifest of an annotation round."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every coefficient against an independent library, the papers' printed figures, and what must not matter."""
 
-from __future__ import annotations
-
 import krippendorff
 import numpy as np
 import pytest
@@ -133,16 +131,6 @@ def test_what_cannot_be_told_is_never_a_number(codes: c.Codes) -> None:
     assert all(np.isnan(value).all() for value in values)
 
 
-def test_an_unused_label_is_left_out_of_the_mean(rng: np.random.Generator) -> None:
-    sets = sets_of(rng, items=50)
-    unused = np.concatenate([sets, np.zeros((50, 2, 1), dtype=np.int64)], axis=2)
-    for statistic in ("kappa", "ac1"):
-        values = c.by_label(unused, statistic=statistic)
-        assert np.isnan(values[0]).tolist() == [False, False, False, True]
-        assert c.defined_mean(values) == pytest.approx(c.by_label(sets, statistic=statistic).mean(axis=1))
-    assert np.isnan(c.defined_mean(np.full((2, 3), np.nan))).all(), "a mean of nothing"
-
-
 def everything(codes: c.Codes, sets: c.Codes) -> list[float]:
     compared, known = c.distinct(sets)
     values = [
@@ -187,26 +175,6 @@ def test_a_weight_of_two_is_an_item_twice(seed: int, items: int) -> None:
     assert c.alpha(codes, distance=distance, weights=weights) == pytest.approx(
         c.alpha(copies, distance=distance), nan_ok=True
     )
-
-
-def test_the_first_draw_is_every_item_once_and_the_others_are_resamples() -> None:
-    weights = c.draws(7, resamples=20, rng=np.random.default_rng(1))
-    assert weights.shape == (21, 7)
-    assert (weights[0] == 1).all() and (weights.sum(axis=1) == 7).all() and (weights[1:] != 1).any()
-    assert c.draws(0, resamples=5, rng=np.random.default_rng(1)).shape == (6, 0)
-
-
-def test_an_interval_holds_the_value_and_is_narrower_for_more_items() -> None:
-    widths = []
-    for items in (60, 960):
-        codes = np.tile(answers(np.random.default_rng(5), items=60, raters=2, classes=3), (items // 60, 1))
-        weights = c.draws(items, resamples=400, rng=np.random.default_rng(2))
-        found = c.estimate(c.kappa(codes, classes=3, weights=weights), confidence=0.95)
-        assert found.value is not None and found.low is not None and found.high is not None
-        assert found.low < found.value < found.high
-        widths.append(found.high - found.low)
-    # sixteen times the items, a quarter of the width
-    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.25)
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:

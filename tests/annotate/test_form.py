@@ -1,6 +1,6 @@
-"""The forms offer what people may say, and an answer means what its author chose and nothing that we guessed."""
+"""Forms and guideline offer what people may say; an answer means what its author chose and nothing that we guessed."""
 
-from __future__ import annotations
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from pipelines.annotate.forms.form import UNFIT, Form, build_form, problem, read_values
 from pipelines.core import taxonomy
-from pipelines.core.taxonomy.guideline import guideline, offered
+from pipelines.core.taxonomy.guideline import Content, digest, guideline, how_many, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
-ACTIVE_AND_PASSIVE = ["suicideideation_active_past", "suicideideation_passive_past"]
 CATEGORIES = [*FIGSIM.categories.values(), CRADLE.category()]
 
 
@@ -58,49 +57,6 @@ def test_every_choice_alone_is_an_answer(category: taxonomy.Category) -> None:
         assert checked.labels == (frozenset() if nothing else {label.name})
 
 
-@pytest.mark.parametrize(
-    ("key", "values", "labels"),
-    [
-        ("figurative", ["None"], set()),
-        ("figurative", ["irony", "Metaphor", "Metaphor"], {"Irony/sarcasm", "Metaphor"}),
-        ("severity", ["SS4"], {"Suicide attempts"}),
-        ("severity", ["SS5"], {"Suicide death"}),
-        ("severity", ["None"], {"None"}),
-        ("related", ["Third-person description", "Harmful factors"], {"Third-person description", "Harmful factors"}),
-        ("labels", ["rape_past", "sexualharassment_past"], {"rape_past", "sexualharassment_past"}),  # two incidents
-    ],
-)
-def test_spelling_is_put_right_and_nothing_is_lost(key: str, values: list[str], labels: set[str]) -> None:
-    checked = read_values((CRADLE if key == "labels" else FIGSIM).category(key), values)
-    assert (checked.labels, checked.violations) == (labels, ())
-
-
-@pytest.mark.parametrize(
-    ("category", "values", "violation", "kind"),
-    [
-        (FIGSIM.category("figurative"), [], "empty", "against_rules"),
-        (FIGSIM.category("figurative"), ["None", "Metaphor"], "exclusive", "against_rules"),
-        (FIGSIM.category("figurative"), ["Hyperbole"], "unknown_label", "outside_scheme"),
-        (FIGSIM.category("figurative"), ["None", "Hyperbole"], "unknown_label", "outside_scheme"),
-        (FIGSIM.category("severity"), [], "empty", "against_rules"),
-        (FIGSIM.category("severity"), ["None", "Suicide ideation"], "several", "against_rules"),
-        (FIGSIM.category("severity"), ["Suicide attempt/death"], "unknown_label", "outside_scheme"),
-        (CRADLE.category(), [], "empty", "against_rules"),
-        (CRADLE.category(), ["no_crisis", "rape_past"], "exclusive", "against_rules"),
-        (CRADLE.category(), ["rape_past", "rape_ongoing"], "ongoing_before_past", "against_rules"),
-        (CRADLE.category(), ACTIVE_AND_PASSIVE, "active_before_passive", "against_rules"),
-        (CRADLE.category(), ["rape_past", ""], "unknown_label", "outside_scheme"),
-    ],
-)
-def test_what_only_its_author_can_decide_is_no_answer(
-    category: taxonomy.Category, values: list[str], violation: str, kind: str
-) -> None:
-    checked = read_values(category, values)
-    assert violation in checked.violations
-    assert checked.labels == frozenset()
-    assert problem(checked) == kind
-
-
 @given(data=st.data())
 @settings(max_examples=150)
 def test_order_and_repetition_change_nothing(data: st.DataObject) -> None:
@@ -112,3 +68,37 @@ def test_order_and_repetition_change_nothing(data: st.DataObject) -> None:
     assert (one.labels, set(one.violations), problem(one)) == (other.labels, set(other.violations), problem(other))
     assert set(one.repairs) <= {"alias", "duplicate"}
     assert one.labels <= {label.name for label in offered(category)}
+
+
+SCHEMES: list[tuple[str, Content]] = [("figsim", "images"), ("cradle", "texts")]
+
+
+@pytest.mark.parametrize(("name", "content"), SCHEMES)
+def test_all_that_may_be_said_is_explained(name: str, content: Content) -> None:
+    scheme = taxonomy.load(name)
+    text = guideline(scheme, content=content)
+    for category in scheme.categories.values():
+        assert category.task in text
+        assert all(rule in text for rule in (*category.guidelines, *category.special))
+        assert all(f"`{label.name}`" in text and label.definition in text for label in offered(category))
+    assert "You may skip" in text and "to be skipped" not in text
+
+
+def test_an_answer_of_nothing_is_offered_where_there_is_one() -> None:
+    figsim = taxonomy.load("figsim")
+    assert "Suicide attempt/death" not in guideline(figsim, content="images"), "people tell the two apart"
+    assert "exactly one" in how_many(figsim.category("severity"))
+    assert 'choose "None" alone' in how_many(figsim.category("related"))
+    assert 'choose "no_crisis" alone' in how_many(taxonomy.load("cradle").category())
+
+
+def test_the_digest_follows_the_words() -> None:
+    scheme = taxonomy.load("cradle")
+    text = guideline(scheme, content="texts")
+    assert digest(text) == digest(guideline(scheme, content="texts"))
+    category = scheme.category()
+    stricter = replace(scheme, categories={category.key: replace(category, special=(*category.special, "One more."))})
+    for other in (stricter, replace(scheme, version=scheme.version + 1)):
+        assert digest(guideline(other, content="texts")) != digest(text)
+    # printf abc | sha256sum
+    assert digest("abc") == "ba7816bf8f01cfea"

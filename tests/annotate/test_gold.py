@@ -1,7 +1,5 @@
 """Gold from people: every source is checked against the scheme, and each label set says how it came about."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

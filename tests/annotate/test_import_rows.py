@@ -1,8 +1,5 @@
 """Cells and rows of files that strangers wrote: what is understood, what is left out and why, and that nothing runs."""
 
-from __future__ import annotations
-
-import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +20,7 @@ from pipelines.annotate.imports.published_files import (
 )
 from pipelines.annotate.imports.rows import GatheredEntries, gather
 from pipelines.core import taxonomy
+from tests.annotate import published_sets as sets
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 
@@ -38,14 +36,11 @@ def reasons(entries: GatheredEntries) -> dict[int, str]:
 
 
 def lines(path: Path, *rows: dict[str, object]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return sets.jsonl(path, rows)
 
 
-def table(path: Path, *rows: list[object]) -> Path:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-    return path
+def table(path: Path, header: list[str], *rows: list[object]) -> Path:
+    return sets.table(path, header, rows)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +116,16 @@ def test_nothing_else_is_taken_for_a_cut_list():
     assert [cell for cell in (*texts, None, 7) if complete_posts(cell) is not None] == []
 
 
-def test_a_short_cell_that_ends_in_a_list_is_no_cut_one(tmp_path):
+def test_a_persons_posts_become_one_text_and_a_short_cell_that_ends_in_a_list_is_no_cut_one(tmp_path):
     rows = [["user-0", "['One.', 'Two", "Ideation"], ["user-1", "['One.', '" + "a" * 32_749, "Attempt"]]
     rows += [["user-2", "['" + "a" * 32_757, "Attempt"], ["user-3", "['One.'] " + "a" * 32_749, "Attempt"]]
+    rows += [["user-4", "['One.', ' ', 'Two.']", "Ideation"], ["", "['a']", "Attempt"]]
     found = gathered(table(tmp_path / "users.csv", ["User", "Post", "Label"], *rows), by=CSSRS)
-    assert [(e.name, e.text.body, e.cut) for e in found.entries if e.text] == [("cssrs/user-1", "One.", True)]
-    assert reasons(found) == {2: "not_a_list", 4: "cut", 5: "not_a_list"}
+    assert [(e.name, e.text.body, e.cut) for e in found.entries if e.text] == [
+        ("cssrs/user-1", "One.", True),
+        ("cssrs/user-4", "One.\n\nTwo.", False),
+    ]
+    assert reasons(found) == {2: "not_a_list", 4: "cut", 5: "not_a_list", 7: "no_id"}
     assert found.cut == [("users.csv", 3)]
 
 
@@ -243,14 +242,6 @@ def test_flags_need_an_answer_and_a_line_needs_its_fields(tmp_path):
     found = gathered(table(tmp_path / "memes.csv", ["name", "split", *codes], *rows), by=FIGSIM)
     assert [e.name for e in found.entries] == ["t3_abcde2"]
     assert reasons(found) == {3: "figurative: empty", 4: "severity: several", 5: "context: not_0_or_1", 6: "fields"}
-
-
-def test_a_persons_posts_become_one_text(tmp_path):
-    rows = [["user-0", "['One.', ' ', 'Two.']", "Ideation"], ["user-1", "just words", "Attempt"]]
-    rows += [["", "['a']", "Attempt"]]
-    found = gathered(table(tmp_path / "users.csv", ["User", "Post list", "Label"], *rows), by=CSSRS)
-    assert [(e.name, e.text.body) for e in found.entries if e.text] == [("cssrs/user-0", "One.\n\nTwo.")]
-    assert reasons(found) == {3: "not_a_list", 4: "no_id"}
 
 
 def posts(path: Path, *, by: mapping.Mapping = CRADLE, **columns: list[object]) -> GatheredEntries:

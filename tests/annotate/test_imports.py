@@ -1,7 +1,5 @@
 """Imports of published datasets: the papers' counts are found, a difference is named, and the corpus gets its share."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter
@@ -119,14 +117,6 @@ def run(params: Params, settings: Settings, vault: Vault) -> Imports:
     return Imports(params, settings, vault)
 
 
-def alter(path: Path, *, line: int, column: str, value: str) -> None:
-    with path.open(newline="") as file:
-        rows = list(csv.reader(file))
-    rows[line - 1][rows[0].index(column)] = value
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(rows)
-
-
 def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, tmp_path, params, settings, vault):
     report = run.figsim(tmp_path)
     assert (report["rows"], report["items"], report["reddit"], report["bad"]) == (1049, 1049, 1049, {})
@@ -175,8 +165,10 @@ def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, 
 def test_a_label_that_differs_from_the_paper_is_named_and_stops_nothing(run, tmp_path):
     path = tmp_path / "figsim.csv"
     sets.figsim(path)
-    alter(path, line=2, column="C1", value="0")
-    alter(path, line=2, column="C2", value="1")
+    rows = list(csv.reader(path.open()))
+    rows[1][rows[0].index("C1")], rows[1][rows[0].index("C2")] = "0", "1"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
     seen = StringIO()
     report = run("memes", "figsim", path, console=Console(file=seen, width=120))
     assert report["differences"] == ["train, C1: 552 found, 553 expected", "train, C2: 81 found, 80 expected"]

@@ -1,7 +1,5 @@
 """Against a real Label Studio: the contract of backends, blinding, and the purge."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The form and the tasks as Label Studio is given them; that it shows them is looked at in a browser."""
 
-from __future__ import annotations
-
 import html
 import re
 from html.parser import HTMLParser
@@ -16,10 +14,7 @@ from pipelines.core.taxonomy import load
 from tests.annotate import backend_contract as contract
 
 VARIABLE = re.compile(r"\$[\w[\].{}]+")  # as Label Studio's frontend looks for them
-FORMS = {
-    "hostile": contract.form(),
-    "third": contract.adjudication(),
-}
+FORMS = {"hostile": contract.form(), "third": contract.adjudication()}
 for name, content in (("figsim", "images"), ("cradle", "texts")):
     FORMS[name] = build_form(load(name), title=name, content=content, warning="Careful.", contacts=("Somebody",))
 

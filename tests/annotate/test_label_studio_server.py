@@ -1,7 +1,5 @@
 """Starting the embedded server where it cannot be started; the running one is in ``test_label_studio.py``."""
 
-from __future__ import annotations
-
 import socket
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """A manifest comes back as it was written, byte for byte, and a damaged one is named without its values."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mapping files: those that ship hold together, and one that does not is refused with what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """What annotators are shown: the picture of a meme, the words of a post, and of a deleted record nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

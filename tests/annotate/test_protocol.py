@@ -1,7 +1,5 @@
 """The two shipped protocols are the papers', and a protocol that contradicts itself is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

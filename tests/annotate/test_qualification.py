@@ -1,7 +1,5 @@
 """People join rounds after they agreed with what earlier rounds settled about the hard cases."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

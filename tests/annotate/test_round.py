@@ -1,7 +1,5 @@
 """Whole rounds on a real corpus repository (git and DVC), with people who answer through the files backend."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

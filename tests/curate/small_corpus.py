@@ -1,7 +1,5 @@
 """A corpus on disk, as the earlier steps leave it, small enough to reason about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +9,7 @@ import pyarrow.parquet as pq
 
 from pipelines.core.config.params import Params, load
 from pipelines.store import tables
+from tests.small_corpus import write_table
 
 REPO = Path(__file__).parents[2]
 
@@ -27,11 +26,6 @@ def params(*, size: int = 1000, **split: object) -> Params:
             "split": {"memes": values.split["memes"].model_copy(update={"proposals": 20_000, **split})},
         }
     )
-
-
-def _table(name: str, rows: list[dict[str, object]]) -> pa.Table:
-    schema = tables.SCHEMAS[name]
-    return pa.table({f.name: pa.array([row.get(f.name) for row in rows], f.type) for f in schema})
 
 
 def write(
@@ -63,18 +57,19 @@ def write(
             }
             for i in members
         ]
-        pq.write_table(_table("posts", posts), folder / "posts.parquet")
+        pq.write_table(pa.Table.from_pylist(posts, schema=tables.SCHEMAS["posts"]), folder / "posts.parquet")
         for at in range(0, len(members), shard):
             images = [{"record_id": record_id(i), "image": 0, "words": i % 4} for i in members[at : at + shard]]
-            pq.write_table(_table("images", images), folder / "images" / f"{at:03d}.parquet")
+            shown = pa.Table.from_pylist(images, schema=tables.SCHEMAS["images"])
+            pq.write_table(shown, folder / "images" / f"{at:03d}.parquet")
     folder = root / "snapshot" / "memes" / "dedupe"
     found = [
         {"record_id": record_id(a), "image": 0, "other_id": record_id(b), "other_image": 0, "word_difference": 0}
         for a, b in pairs
     ]
-    tables.write(_table("pairs", found), folder / "pairs.parquet", name="pairs")
+    write_table(folder / "pairs.parquet", found, name="pairs")
     drops = [{"record_id": record_id(i), "image": 0, "step": "dedupe", "reason": "near_duplicate"} for i in dropped]
-    tables.write(_table("drops", drops), folder / "drops.parquet", name="drops")
+    write_table(folder / "drops.parquet", drops, name="drops")
     label(root, {})
 
 
@@ -86,9 +81,9 @@ def label(root: Path, labels: Mapping[int, Mapping[str, Sequence[str]]], *, unfi
         for i, categories in labels.items()
         for key, found in categories.items()
     ]
-    tables.write(_table("gold", rows), folder / "gold.parquet", name="gold")
+    write_table(folder / "gold.parquet", rows, name="gold")
     drops = [{"record_id": record_id(i), "image": 0, "step": "gold", "reason": "unfit"} for i in unfit]
-    tables.write(_table("drops", drops), folder / "drops.parquet", name="drops")
+    write_table(folder / "drops.parquet", drops, name="drops")
 
 
 def splits(root: Path) -> dict[int, str]:

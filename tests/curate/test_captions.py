@@ -1,7 +1,5 @@
 """Misreadings do not count as words of difference; words that people changed do."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 
@@ -38,22 +36,14 @@ def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
         ("me at three am", "me at four pm", 2),
         ("one two three four five", "one six seven eight five", 3),
         ("my plant said hello today", "hello today", 3),
+        *((*pair, 0) for pair in (("f4il", "fail"), ("tomorow", "tomorrow"), ("lt", "it"), ("vvater", "water"))),
+        *((*pair, 1) for pair in (("fall", "fail"), ("now", "not"), ("live", "love"), ("he", "me"), ("xy", "xz"))),
     ],
 )
 def test_word_difference(a: str, b: str, difference: int) -> None:
     assert word_difference(a, b) == difference
     assert word_difference(b, a) == difference
     assert word_difference(a, b, limit=2) == min(2, difference)
-
-
-@pytest.mark.parametrize("pair", [("f4il", "fail"), ("tomorow", "tomorrow"), ("lt", "it"), ("vvater", "water")])
-def test_a_misreading_is_the_same_word(pair: tuple[str, str]) -> None:
-    assert word_difference(*pair) == 0
-
-
-@pytest.mark.parametrize("pair", [("fall", "fail"), ("now", "not"), ("live", "love"), ("he", "me"), ("xy", "xz")])
-def test_another_word_is_another_word(pair: tuple[str, str]) -> None:
-    assert word_difference(*pair) == 1
 
 
 @given(CAPTION, st.integers(0, 5), st.randoms(use_true_random=False))

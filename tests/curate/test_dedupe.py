@@ -1,7 +1,5 @@
 """The stage on real files: what it drops, what it keeps together, and that order does not matter."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence
@@ -14,8 +12,8 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.curate.dedupe.dedupe import run
 from pipelines.store import tables
-from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
+from tests import small_corpus
 from tests.refusals import refused
 
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
@@ -36,24 +34,18 @@ class Months:
 
     def write(self, items: Sequence[tuple[str, int, int, int | None, str]], *, shards: int = 1, **columns: Any) -> None:
         ids = {name: self.vault.record_id(f"t3_{name}") for name, *_ in items}
-        self.vault.admit([(ids[n], f"t3_{n}") for n in sorted(ids)], corpus="memes", month="2022-12", now=NOW)
-        month = self.root / "data" / "memes" / "2022-12"
-        posts = {
-            name: dict.fromkeys(tables.SCHEMAS["posts"].names)
-            | {"record_id": ids[name], "created": NOW + timedelta(days=day), "media": "[]"}
-            for name, _, day, *_ in items
-        }
-        write_rows(posts.values(), month / "posts.parquet", name="posts", vault=self.vault)
+        place: dict[str, Any] = {"corpus": "memes", "month": "2022-12"}
+        small_corpus.admit(self.vault, {ids[n]: f"t3_{n}" for n in sorted(ids)}, **place)
+        days = {name: NOW + timedelta(days=day) for name, _, day, *_ in items}
+        posts = [{"record_id": ids[name], "created": day, "media": "[]"} for name, day in days.items()]
+        small_corpus.write_posts(self.root, posts, vault=self.vault, **place)
         images = [
-            dict.fromkeys(tables.SCHEMAS["images"].names)
-            | {"record_id": ids[name], "image": image, "fingerprint": fingerprint, "text": text, "bytes": b"x"}
+            {"record_id": ids[name], "image": image, "fingerprint": fingerprint, "text": text, "bytes": b"x"}
             | {"sha256": f"{fingerprint}", "fingerprint_id": "phash-1"}
             | columns
             for name, image, _, fingerprint, text in items
         ]
-        for shard in range(shards):
-            path = month / "images" / f"{shard:03d}.parquet"
-            write_rows(images[shard::shards], path, name="images", vault=self.vault)
+        small_corpus.write_images(self.root, [images[n::shards] for n in range(shards)], vault=self.vault, **place)
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """Rows of an output, with names for ids."""

@@ -1,7 +1,5 @@
 """Near-duplicates that the stage dedupe did not list: the split finds them itself and keeps them together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hash and caption must both agree, however a pair was proposed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -8,11 +8,7 @@ from pipelines.collect.read.language import LanguageGate, LanguageVerdict
 from pipelines.core.config.collect import Language
 
 PARAMS = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
-
-
-@pytest.fixture(scope="module")
-def gate():
-    return LanguageGate(PARAMS)
+GATE = LanguageGate(PARAMS)
 
 
 SHORT = (
@@ -26,20 +22,20 @@ FOREIGN = (
 
 
 @pytest.mark.parametrize("text", SHORT.split("|"))
-def test_short_english_captions_are_kept(gate, text):
-    assert gate.judge(text) == LanguageVerdict("en", kept=True)
+def test_short_english_captions_are_kept(text):
+    assert GATE.judge(text) == LanguageVerdict("en", kept=True)
 
 
 @pytest.mark.parametrize("text", FOREIGN.split("|"))
-def test_short_captions_of_other_languages_are_dropped(gate, text):
-    verdict = gate.judge(text)
+def test_short_captions_of_other_languages_are_dropped(text):
+    verdict = GATE.judge(text)
     assert not verdict.kept
     assert verdict.language not in ("en", "none")
 
 
 @pytest.mark.parametrize("text", ["", "?!", "12:40", "2022", "me", "lol", "ну", "🙂🙂🙂🙂🙂"])
-def test_fewer_than_four_letters_are_no_text(gate, text):
-    assert gate.judge(text) == LanguageVerdict("none", kept=True)
+def test_fewer_than_four_letters_are_no_text(text):
+    assert GATE.judge(text) == LanguageVerdict("none", kept=True)
 
 
 @pytest.mark.parametrize(
@@ -53,51 +49,48 @@ def test_fewer_than_four_letters_are_no_text(gate, text):
         ("cuando suena el despertador y todavía tienes sueño", "es"),
     ],
 )
-def test_other_languages_are_named(gate, text, language):
-    assert gate.judge(text) == LanguageVerdict(language, kept=False)
+def test_other_languages_are_named(text, language):
+    assert GATE.judge(text) == LanguageVerdict(language, kept=False)
 
 
 @pytest.mark.parametrize(
     "text", ["finna touch grass brb", "3:42 LTE 83% finna touch grass brb", "all my homies nap", "GOTTA CATCH EM ZZZ"]
 )
-def test_slang_is_undecided_with_an_english_title_and_dropped_without(gate, text):
-    assert not gate.judge(text).kept
-    assert gate.judge(text, title="This is too real") == LanguageVerdict("und", kept=True)
-    assert not gate.judge(text, title="Nos pasa a todos los lunes").kept
+def test_slang_is_undecided_with_an_english_title_and_dropped_without(text):
+    assert not GATE.judge(text).kept
+    assert GATE.judge(text, title="This is too real") == LanguageVerdict("und", kept=True)
+    assert not GATE.judge(text, title="Nos pasa a todos los lunes").kept
 
 
-def test_an_english_title_keeps_no_caption_of_another_language(gate):
+def test_an_english_title_keeps_no_caption_of_another_language():
     foreign = ["cuando por fin te sientas y suena la puerta otra vez", "io che spiego a mia nonna come si usa",
                "keine Ahnung", "selamat pagi", "终于坐下来的时候门铃又响了"]  # fmt: skip
-    assert not any(gate.judge(text, title="This is too real").kept for text in foreign)
-    assert not gate.judge("KAK TYMAHI", title="This is too real", confidence=0.85).kept
+    assert not any(GATE.judge(text, title="This is too real").kept for text in foreign)
+    assert not GATE.judge("KAK TYMAHI", title="This is too real", confidence=0.85).kept
 
 
-def test_a_misread_caption_is_undecided_with_an_english_title(gate):
+def test_a_misread_caption_is_undecided_with_an_english_title():
     misread, read = "ain't no way bro POH OMOO paid 40 bucks for thåt", {"confidence": 0.83, "unread": 0.15}
-    assert not gate.judge(misread, **read).kept
-    assert gate.judge(misread, title="The struggle is real", **read) == LanguageVerdict("und", kept=True)
-    assert not gate.judge("3iaaf航Tudit", title="Mood", confidence=0.33, unread=0.45).kept
+    assert not GATE.judge(misread, **read).kept
+    assert GATE.judge(misread, title="The struggle is real", **read) == LanguageVerdict("und", kept=True)
+    assert not GATE.judge("3iaaf航Tudit", title="Mood", confidence=0.33, unread=0.45).kept
 
 
-def test_unread_text_is_neither_english_nor_no_text(gate):
-    assert gate.judge("", unread=1.0) == LanguageVerdict("und", kept=False)
-    assert gate.judge("made with a phone", confidence=0.3, unread=0.7) == LanguageVerdict("und", kept=False)
-    assert gate.judge("made with a phone", confidence=0.8, unread=0.2).kept
+def test_unread_text_is_neither_english_nor_no_text():
+    assert GATE.judge("", unread=1.0) == LanguageVerdict("und", kept=False)
+    assert GATE.judge("made with a phone", confidence=0.3, unread=0.7) == LanguageVerdict("und", kept=False)
+    assert GATE.judge("made with a phone", confidence=0.8, unread=0.2).kept
 
 
 @pytest.mark.parametrize("text", ["KAK TYMAHI", "4E KIHEb", "MIU MO30K O q HOU!", "SABTPA TOYHO HOBE KUTTA"])
-def test_gibberish_of_low_confidence_is_dropped(gate, text):
-    assert not gate.judge(text, confidence=0.85).kept
+def test_gibberish_of_low_confidence_is_dropped(text):
+    assert not GATE.judge(text, confidence=0.85).kept
 
 
 @given(st.text(), st.floats(0, 1), st.floats(0, 1))
 def test_only_english_and_no_text_are_kept(text, confidence, unread):
     verdict = GATE.judge(text, confidence=confidence, unread=unread)
     assert verdict.kept == (verdict.language in ("en", "none"))
-
-
-GATE = LanguageGate(PARAMS)
 
 
 def test_nothing_is_downloaded(monkeypatch):

@@ -3,8 +3,6 @@
 The labels have Table 8's totals; 1,050 memes are sampled, and annotators find one of them unfit (FigSIM 3.1, 4, 5.1).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator
@@ -18,8 +16,6 @@ import pytest
 import yaml
 
 from bench.split import SIZES, figsim
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.imports import imports
 from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
@@ -31,6 +27,7 @@ from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.annotate.published_sets import CODES
+from tests.annotate.round_manifest import write_manifest
 from tests.small_checkout import checkout
 from tests.stages import reproduce
 
@@ -91,21 +88,15 @@ class Lab:
 
     def find_unfit(self) -> None:
         """Commit a closed round in which both annotators find an item unfit."""
-        described = {
-            "corpus": "memes", "round": "large-scale", "protocol": "figsim", "phase": "large_scale", "scheme": "figsim",
-            "scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 1,
-            "overlap": 2, "batch_size": 50, "annotators": ["annotator-1", "annotator-2"], "daily_cap": 60,
-            "adjudicator": "adjudicator-1", "backend": "files", "gold": True, "agreement": True, "splits": None,
-            "draw": "sample", "against": [], "base": "a" * 40, "status": "closed", "opened": NOW, "closed": NOW,
-            "decision": {"go_on": True, "reason": "agreement-sufficient", "at": NOW},
-        }  # fmt: skip
+        described = {"corpus": "memes", "protocol": "figsim", "phase": "large_scale", "scheme": "figsim", "size": 1}
+        described |= {"status": "closed", "opened": NOW, "closed": NOW}
+        described["decision"] = {"go_on": True, "reason": "agreement-sufficient", "at": NOW}
         common = {"record_id": self.vault.record_id(_name(UNFIT)), "image": 0, "round": "large-scale", "batch": 0}
         people = [{**common, "annotator": f"annotator-{n}"} for n in (1, 2)]
         answer = {"guideline": "1" * 16, "outcome": "unfit", "labels": None, "seconds": 1.0}
         answer |= {"answered": NOW, "note": None}
         with workspace(self.settings) as clone:
-            folder = manifests.folder(clone.path, "memes", "large-scale")
-            manifests.write(RoundManifest.model_validate(described), folder / manifests.FILE)
+            folder = write_manifest(clone.path, "large-scale", **described)
             assigned = [{**one, "position": 0} for one in people]
             answers = [{**one, **answer, "category": "severity"} for one in people]
             for name, rows in (("assignments", assigned), ("annotations", answers)):

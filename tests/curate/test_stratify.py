@@ -1,11 +1,10 @@
 """The splitter on T8's marginals (SPEC.md section 2.1's gates), its bounds, and its promises on any input."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from bench.split import PROPOSALS, SIZES, figsim, figures, ours, theirs
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+from pipelines.curate.balance import Balance, BalanceColumns
+from pipelines.curate.items import Links
 from pipelines.curate.stratify import certificate, label_pairs, stratify, unit_counts
-from pipelines.curate.units import target_sizes
+from pipelines.curate.units import leakage, resolve, target_sizes
+from pipelines.workspace.scratch import step_environment
 from tests.curate.small_corpus import REPO
 
 RATIOS = {"train": 60, "validation": 20, "test": 20}
@@ -30,6 +34,25 @@ INTERPRETED = """
 import numpy as np
 from bench.split import figsim, ours
 print(ours(*figsim(3), seed=3, proposals=3000).tolist())
+"""
+
+CODE = """
+from pipelines.curate.kernels import compiled
+
+@compiled
+def more(x: int) -> int:
+    return x + {added}
+"""
+TOLD = """
+import importlib.util, json, sys
+told = []
+for file in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("kernel", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answer = module.more(1)
+    told.append([answer, sum(module.more.stats.cache_hits.values())])
+print(json.dumps(told))
 """
 
 
@@ -157,3 +180,84 @@ def test_the_same_seed_gives_the_same_split(problem: Problem, seed: int) -> None
 def test_pairs_are_counted_by_item() -> None:
     items = sparse.csr_matrix(np.array([[1, 1, 1, 0], [0, 0, 0, 0], [1, 0, 1, 0]]))
     assert label_pairs(items).toarray().tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
+
+
+def test_clones_share_what_is_compiled_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    environment = step_environment(Settings.from_env())
+    files = []
+    for clone, added in {"one": 1, "two": 1, "three": 2}.items():
+        files.append(tmp_path / clone / "kernel.py")
+        files[-1].parent.mkdir()
+        files[-1].write_text(CODE.format(added=added))
+    told = subprocess.run(
+        [sys.executable, "-c", TOLD, *map(str, files)],
+        cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert json.loads(told) == [[2, 0], [2, 1], [3, 0]]
+    assert list((tmp_path / "kernels").rglob("*.nbi"))
+
+
+# units and growth: whatever arrives in whatever order, nothing leaks and nothing that was placed moves
+SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[Links, list[int]]:
+    """Links among up to 40 items, and how many items there are after each growth."""
+    n = draw(st.integers(1, 40))
+    author = draw(st.lists(st.integers(0, n - 1), min_size=n, max_size=n))
+    pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=n))
+    pairs = [(a, b) for a, b in pairs if a < b]
+    steps = draw(st.lists(st.integers(1, n), max_size=5))
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return Links(both[:, 0], both[:, 1], np.array(author, np.int64)), sorted({*steps, n})
+
+
+def first(links: Links, n: int) -> Links:
+    """The links among the first ``n`` items."""
+    inside = (links.left < n) & (links.right < n)
+    return Links(links.left[inside], links.right[inside], links.author[:n])
+
+
+def place(links: Links, assigned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    units = resolve(links, assigned=assigned)
+    within = np.flatnonzero(~units.excluded)
+    items = np.arange(len(assigned))
+    strata = BalanceColumns(["2", "3", "5"], sparse.csr_matrix((items[:, None] % [2, 3, 5] == 0).astype(np.int32)))
+    none = BalanceColumns([], sparse.csr_matrix((len(items), 0), dtype=np.int32))
+    balance = Balance(SECTION, none, none, strata, np.zeros(len(items), bool), None)
+    return balance.place(units, within), units.unit
+
+
+@given(corpora())
+@settings(max_examples=150, deadline=None)
+def test_growth_neither_leaks_nor_moves(corpus: tuple[Links, list[int]]) -> None:
+    links, steps = corpus
+    before = np.empty(0, np.int64)
+    for n in steps:
+        assigned = np.full(n, -1, np.int64)
+        assigned[: len(before)] = before
+        split, unit = place(first(links, n), assigned)
+        assert (split[assigned >= 0] == assigned[assigned >= 0]).all()
+        assert leakage(first(links, n), split=split) == 0
+        placed = split >= 0
+        groups = np.unique(np.column_stack([unit[placed], split[placed]]), axis=0)
+        assert len(set(groups[:, 0].tolist())) == len(groups)
+        before = split
+
+
+@given(corpora())
+@settings(max_examples=50, deadline=None)
+def test_without_a_past_nothing_is_left_out(corpus: tuple[Links, list[int]]) -> None:
+    links, _ = corpus
+    units = resolve(links, assigned=np.full(len(links.author), -1, np.int64))
+    assert not units.excluded.any()
+    assert (units.held == -1).all()
+    assert (units.unit[links.left] == units.unit[links.right]).all()
+
+
+def test_leakage_counts_pairs_and_authors() -> None:
+    links = Links(np.array([0, 1]), np.array([1, 2]), np.array([0, 1, 2, 0, 0]))
+    assert leakage(links, split=np.array([0, 1, 1, 0, -1])) == 1
+    assert leakage(links, split=np.array([0, 1, 0, 1, 1])) == 3

@@ -1,7 +1,5 @@
 """Near-duplicate texts: what the search by signatures finds equals a comparison of all texts with one another."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence

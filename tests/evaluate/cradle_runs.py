@@ -5,8 +5,6 @@ label's true positives, false positives and misses, the number of posts that are
 Gemini's filter blocked with their 21 labels (SPEC 1.5) are the paper's. Jaccard is not: it needs the posts themselves.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 
 from pipelines.report.cradle import recomputed_figures

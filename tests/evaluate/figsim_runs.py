@@ -1,7 +1,5 @@
 """A snapshot that is FigSIM's own in its numbers: gold with the counts of Table 8, and runs of any answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

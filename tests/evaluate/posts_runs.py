@@ -1,7 +1,5 @@
 """A snapshot of posts: gold on its splits, and predictions as the stages ``predict`` and ``untuned`` write them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The report's sections on the corpus say what ``analysis.json`` says, and hide what it hides."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -183,10 +181,3 @@ def test_plots_show_hidden_counts_and_significance_without_colour() -> None:
     fills = re.findall(r"<use [^>]*fill: var\((--[a-z]+)\); stroke: var\(--blue\)", dots)
     assert sorted(fills) == ["--blue", "--paper"]
     assert charts.columns([], title="t").count("<svg") == 1
-
-
-@pytest.mark.parametrize(
-    ("value", "words"), [(0.0004, "0"), (0.0126, "0.013"), (3.0, "3"), (12.34, "12.3"), (1049, "1,049")]
-)
-def test_numbers_are_short(value: float, words: str) -> None:
-    assert charts.short(value) == words

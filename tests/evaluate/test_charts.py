@@ -1,7 +1,5 @@
 """The charts: what is drawn is as long as its number, what is not there is not drawn, and text stays text."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree as ET
 
@@ -72,12 +70,6 @@ def test_charts_take_the_pages_colours_and_type_and_no_two_share_an_id() -> None
     assert len({*names[0], *names[1]}) == len([*names[0], *names[1]])
     for text in texts:
         assert not re.search(r"#[0-9a-f]{6}\b[^\d\w]|font|<style|http(?!://www.w3.org/2000/svg)", text)
-
-
-def test_empty_charts_are_still_whole_and_bytes_repeat() -> None:
-    assert ET.fromstring(charts.bars([], title="t")).get("viewBox")
-    rows = [Row("A", (Mark(100 / 3, 10, 200 / 3, "33.3", paper=40),))]
-    assert charts.bars(rows, title="t") == charts.bars(list(rows), title="t")
 
 
 @pytest.mark.parametrize("most", [1, 5, 6, 10, 11, 49, 51, 208, 999, 1001])

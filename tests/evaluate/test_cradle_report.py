@@ -1,7 +1,5 @@
 """The page of posts: it says what the metrics say, shows what is beyond the paper, and needs no paper for a scheme."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -88,9 +86,6 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     assert rows_of(found, "**Table 5")["All three agree"] == ["3,058 (71.3%)", "11 (55.0%)", "411 (68.5%)"]
     assert rows_of(found, "**Fine-tuning (appendix F)**")["Epochs"][:3] == ["3", "3", "3"]
     assert rows_of(found, "**The section finetune")["models"] == ["tiny-causal, tiny-encoder, knn"]
-    before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert report.run("posts", params=params, root=tmp_path) == answer
-    assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
@@ -110,7 +105,8 @@ def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> No
     assert read.tags.count("svg") == 4  # macro-F1, F1 by label, over and under, reliability
     assert "synthetic posts" in read.text
     assert not re.search(r"test0\d\d|dev0\d\d", html)
-    assert "memes" not in read.text
+    assert "memes" not in read.text and "Best by macro-F1" not in read.text
+    assert "Models on test, with 95 % intervals" in read.text.split("Table 4: ")[0], "every model at the top"
 
 
 def test_the_scoreboard_of_one_task_has_exact_match_too(metrics: dict[str, Any]) -> None:
@@ -229,16 +225,6 @@ def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, 
         assert [cell != "–" for cell in row[2:]] == [value is not None for value in values[1:]]
 
 
-def test_one_answer_changes_the_page(metrics: dict[str, Any], text: str) -> None:
-    changed = json.loads(json.dumps(metrics))
-    model = changed["tasks"]["labels"]["models"]["tiny-causal-consensus"]
-    model["crises"]["over_extension"]["child_abuse"]["beside"]["no_crisis"]["count"] += 1
-    after = report_page.markdown(report.build(changed, corpus="posts", synthetic=True))
-    pairs = [(a, b) for a, b in zip(text.splitlines(), after.splitlines(), strict=True) if a != b]
-    assert len(pairs) == 1
-    assert pairs[0][1].startswith("| tiny-causal-consensus |")
-
-
 def test_without_any_model_there_is_still_a_page(params: Params, tmp_path: Path) -> None:
     write_gold(tmp_path, GOLD)
     empty = evaluate.run("posts", params=params, root=tmp_path, sampling=FEW)
@@ -290,16 +276,3 @@ def test_reliability_draws_every_bin_at_its_place() -> None:
     # a path begins at the lowest point of its circle, whose area is in proportion to the answers or the least
     assert dots == [pytest.approx([56 + 75, 12 + 150 + 14], abs=0.1), pytest.approx([56 + 300, 12 + 300 + 3], abs=0.1)]
     assert "fill-opacity" not in charts.reliability([], title="t")
-
-
-def test_a_share_of_none_or_all_has_no_interval() -> None:
-    rate = {"count": 3, "of": 4, "rate": 0.75, "low": 0.25, "high": 1.0}
-    assert crisis_parts.share(rate) == "3/4 (75.0%) [25.0, 100.0]"
-    assert crisis_parts.share({**rate, "count": 4, "rate": 1.0, "low": 1.0, "high": 1.0}) == "4/4 (100.0%)"
-    assert crisis_parts.share({**rate, "of": 0, "rate": None, "low": None, "high": None}) == "–"
-    assert crisis_parts.share(None) == "–"
-
-
-def test_the_page_opens_with_every_model(text: str) -> None:
-    assert "**Models on test, with 95 % intervals**" in text.split("## ", maxsplit=1)[0]
-    assert "Best by macro-F1" not in text

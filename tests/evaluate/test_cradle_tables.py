@@ -1,7 +1,5 @@
 """CRADLE's tables: the data is the paper's, its own numbers follow from it, and runs with its counts print its rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import chain
@@ -17,11 +15,11 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES, Sheet
-from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts, parts, recomputed_figures
 from pipelines.report.cradle import tables as cradle_tables
 from tests.evaluate import cradle_runs
 from tests.evaluate.posts_runs import write_gold, write_run
+from tests.evaluate.test_report import said
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -162,23 +160,6 @@ def test_severity_of_the_papers_models_is_that_of_runs_with_their_counts(scored:
     assert paper["gpt"] == ("88.6", "49/54 (90.7%)", "200/221 (90.5%)", "173/209 (82.8%)")
 
 
-def test_one_label_changes_the_tables(scored: dict[str, Any], tmp_path: Path) -> None:
-    gold = cradle_runs.gold()
-    write_gold(tmp_path, {"test": gold})
-    said, lost = cradle_runs.answers("gpt", gold)
-    record = next(r for r, labels in said.items() if labels == gold[r] == {"rape_past"})
-    write_run(tmp_path, "untuned/gpt", {"test": {**said, record: frozenset({"rape_ongoing"})}}, lost=lost)
-    changed = evaluate.run("posts", params=PARAMS, root=tmp_path, sampling=FEW)
-
-    def row(metrics: dict[str, Any]) -> list[tuple[str, ...]]:
-        sheets = [cradle_tables.table_4(metrics), *cradle_tables.tables_13_to_16(metrics)]
-        return [by_name(sheet, whose="ours")["GPT-5"] for sheet in sheets]
-
-    before, after = row(scored), row(changed)
-    assert [a != b for a, b in zip(before, after, strict=True)] == [True, False, True, False, False]
-    assert after[0][1] == f"{490 / 600:.4f}"
-
-
 def tuned(scored: dict[str, Any]) -> dict[str, Any]:
     """Return metrics with one run told to be another's tuning: gpt's answers are those of a tuned qwen3-14b."""
     task = scored["tasks"]["labels"]
@@ -198,10 +179,7 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
     assert rows[0][2:8] == (
         "75.00 (+3.33)", "77.70 (+3.56)", "77.15 (+3.59)", "64.76 (+1.72)", "75.82 (+3.13)", "60.53 (+0.05)",
     )  # fmt: skip
-    # GPT-5's row of Table 4 less Qwen3-14B's; 491 and 430 of 600
-    assert rows[1][2] == f"{100 * 491 / 600:.2f} ({100 * 61 / 600:+.2f})"
-    assert rows[1][5] == "81.63 (+18.59)"
-    assert rows[1][8] != "–"
+    assert rows[1][5] == "81.63 (+18.59)" and rows[1][8] != "–"  # GPT-5's row of Table 4 less Qwen3-14B's
     (mine,) = [row for row in sheet.rows if row[0] == "mine-gold"]
     assert mine[2] == f"{100 * 493 / 600:.2f}"  # without a base there is no change
     assert mine[8] == "–"
@@ -234,16 +212,6 @@ def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None
     assert rows["rape_past"] == ("352", "2", "248", "–", "34", "–", "62", "62")  # gold of test alone
     assert {row[7] for row in rows.values()} == {row[6] for row in rows.values()}
     assert cradle_tables.table_5().rows[-1] == ("Total count", "4,287", "600")
-
-
-def test_settings_stand_beside_ours() -> None:
-    models = {name: PARAMS.models[name].model_dump(mode="json") for name in ("qwen3-14b", "modernbert")}
-    sheet = cradle_tables.settings(models)
-    rows = {row[0]: dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows}
-    for name in ("Gradient accumulation", "Longest sequence (tokens)", "Epochs", "Batch"):
-        assert rows[name]["qwen3-14b, ours"] == rows[name]["qwen3-14b, paper"]
-    assert float(rows["Learning rate"]["qwen3-14b, ours"]) == float(rows["Learning rate"]["qwen3-14b, paper"])
-    assert rows["Gradient accumulation"]["modernbert, ours"] == "–"
 
 
 def test_our_recipes_are_the_papers() -> None:
@@ -281,12 +249,6 @@ def test_what_drawings_need_are_fractions() -> None:
 # ------------------------------------------------------------------ the paper's discrepancies, computed again
 
 
-def said(where: str, *, claim: str) -> str:
-    rows = report_parts.discrepancies("cradle")
-    (row,) = [r for r in rows if r["where"].startswith(where) and claim in r["claim"]]
-    return " ".join(row["found"].split())
-
-
 def short(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".removeprefix("0")
 
@@ -297,7 +259,7 @@ def wilson(hits: int, n: int = 600) -> tuple[float, float]:
 
 
 def test_the_ensembles_lead_is_not_tested() -> None:
-    text = said("Abstract", claim="significantly")
+    text = said("Abstract", claim="significantly", paper="cradle")
     hits = [recomputed_figures.exact_hits(key) for key in ("cradle", "claude")]
     assert f"{hits[0]} of 600" in text
     assert f"alone {hits[1]}" in text
@@ -310,7 +272,7 @@ def test_the_ensembles_lead_is_not_tested() -> None:
 
 
 def test_subsets_cannot_be_told_apart() -> None:
-    text = said("Section 5.3", claim="subset")
+    text = said("Section 5.3", claim="subset", paper="cradle")
     rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("qwen3-14b", "llama-70b", "qwen2-72b"):
         hits = [round(6 * rows[key, subset][0][0]) for subset in ("consensus", "unanimous")]
@@ -321,7 +283,7 @@ def test_subsets_cannot_be_told_apart() -> None:
 
 
 def test_one_tuned_llama_is_not_alone_above_80() -> None:
-    text = said("Section 5.3", claim="exceed 80")
+    text = said("Section 5.3", claim="exceed 80", paper="cradle")
     (twin,) = [
         row for row in recomputed_figures.published()["table_8"]["rows"] if row[:2] == ["llama-70b", "unanimous"]
     ]
@@ -336,7 +298,7 @@ def test_one_tuned_llama_is_not_alone_above_80() -> None:
 
 
 def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
-    text = said("Section 4.2", claim="Gemini")
+    text = said("Section 4.2", claim="Gemini", paper="cradle")
     whole = dict(zip(SCORES, recomputed_figures.published()["table_12"]["all"], strict=True))
     for figure in ("micro_recall", "macro_recall"):
         assert whole[figure] < recomputed_figures.row_4("gpt")[figure]
@@ -347,7 +309,7 @@ def test_geminis_recall_is_not_the_strongest_over_all_posts() -> None:
 
 
 def test_what_was_blocked_is_sexual_violence() -> None:
-    text = said("Appendix D", claim="blocked")
+    text = said("Appendix D", claim="blocked", paper="cradle")
     kinds = load("cradle").category().attributes
     lost = list(chain.from_iterable([label] * n for label, n in recomputed_figures.refused("gemini").items()))
     violent = [label for label in lost if kinds[label]["type"] in ("rape", "sexual_harassment", "child_abuse")]
@@ -359,7 +321,7 @@ def test_what_was_blocked_is_sexual_violence() -> None:
 
 
 def test_recall_falls_for_more_than_llama() -> None:
-    text = said("Limitations", claim="recall")
+    text = said("Limitations", claim="recall", paper="cradle")
     rows = {(key, subset): cells for key, subset, _, _, *cells in recomputed_figures.published()["table_8"]["rows"]}
     for key in ("llama-70b", "qwen2-72b"):
         for subset in ("consensus", "unanimous"):
@@ -368,7 +330,7 @@ def test_recall_falls_for_more_than_llama() -> None:
 
 
 def test_misprinted_changes_are_named() -> None:
-    text = said("Table 8", claim="Changes")
+    text = said("Table 8", claim="Changes", paper="cradle")
     wrong = 0
     for _, _, _, base, *cells in recomputed_figures.published()["table_8"]["rows"]:
         for (value, printed), figure in zip(cells, SCORES, strict=True):
@@ -382,20 +344,13 @@ def test_misprinted_changes_are_named() -> None:
 
 
 def test_shares_of_table_11_are_rounded_up() -> None:
-    text = said("Table 11", claim="percent")
+    text = said("Table 11", claim="percent", paper="cradle")
     for label in ("rape_past", "domesticviolence_past"):
         n = recomputed_figures.published()["table_11"]["labels"][label][2]
         assert str(n) in text
         assert label_tables.percent(n, 443) in text
         assert f"{KNOWN['table11'][label]['pct']['dev']:.2f}" in text
         assert label_tables.percent(n, 443) != f"{KNOWN['table11'][label]['pct']['dev']:.2f}"
-
-
-def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
-    for row in report_parts.discrepancies("cradle"):
-        assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
-        assert row["source"] in ("ours", "SPEC 1.4", "SPEC 1.5", "SPEC 1.6")
-        assert row.get("ours") in (None, "ensemble", "subsets", "refusals", "child")
 
 
 def test_our_runs_bear_on_the_claims(scored: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """Refusals, mix-ups, over-extension and severity, counted manually on ten posts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +8,8 @@ import pytest
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import crisis_errors
-from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics import label_sets
+from tests.evaluate.test_label_errors import board, of, run_of
 
 TASK = task_of(load("cradle"), "labels")
 AO, AP = "suicideideation_active_ongoing", "suicideideation_active_past"
@@ -35,65 +33,19 @@ POSTS: list[tuple[set[str], set[str] | None, set[str] | None]] = [
 ]
 
 
-def board_of(golds: list[set[str]]) -> Board:
-    items = tuple((f"r{i}", 0) for i in range(len(golds)))
-    groups = tuple(record for record, _ in items)
-    return Board(TASK, items, tuple(map(frozenset, golds)), groups, Sampling(resamples=200, seed=1))
-
-
-def run_of(seed: int, said: list[set[str] | None]) -> Run:
-    items = [(f"r{i}", 0) for i in range(len(said))]
-    outcomes = {item: "refused" if answer is None else "vote" for item, answer in zip(items, said, strict=True)}
-    answers = {item: frozenset(a) for item, a in zip(items, said, strict=True) if a is not None}
-    return Run(seed, outcomes, answers)
-
-
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    board = board_of([gold for gold, _, _ in POSTS])
-    runs = [run_of(1, [first for _, first, _ in POSTS]), run_of(2, [second for _, _, second in POSTS])]
-    analysed = crisis_errors.analyse(board, runs=runs)
+    gold, first, second = zip(*POSTS, strict=True)
+    analysed = crisis_errors.analyse(board(gold, TASK), runs=[run_of(first), run_of(second, seed=2)])
     assert analysed is not None
     return analysed
 
 
-def of(rate: dict[str, Any]) -> tuple[int, int]:
-    return rate["count"], rate["of"]
-
-
-def test_refusals_are_counted_by_what_gold_says(found: dict[str, Any]) -> None:
-    refusals = found["refusals"]
-    assert {label: of(rate) for label, rate in refusals.items() if rate["count"]} == {
-        HP: (1, 2),
-        AO: (1, 4),
-        CP: (1, 4),
-    }
-    assert refusals[HP]["outcomes"] == {"refused": 1}
-    assert (of(refusals[RP]), refusals[RP]["outcomes"]) == ((0, 2), {})
-    assert list(refusals) == list(TASK.labels)
-    assert refusals[SP]["rate"] is None
-
-
 def test_an_item_that_a_run_has_no_row_of_is_missing() -> None:
-    board = board_of([{AO}, {NO}])
-    refusals = crisis_errors.analyse(board, runs=[run_of(1, [{AO}]), run_of(2, [None, {NO}])])["refusals"]
+    runs = [run_of([{AO}]), run_of([None, {NO}], seed=2)]
+    refusals = crisis_errors.analyse(board([{AO}, {NO}], TASK), runs=runs)["refusals"]
     assert refusals[NO]["outcomes"] == {"missing": 1}
     assert refusals[AO]["outcomes"] == {"refused": 1}
-
-
-def test_active_and_passive_are_mixed_up_within_one_time(found: dict[str, Any]) -> None:
-    level = found["confusions"]["level"]
-    assert level["values"] == ["active", "passive"]
-    swaps = {(swap["gold"], swap["said"]): of(swap) for swap in level["swaps"]}
-    # gold is active in posts 0, 0, 9 (ongoing) and 3, 3 (past); passive in 1, 1, 2, 2, 3, 3 (ongoing)
-    assert swaps == {("active", "passive"): (1, 5), ("passive", "active"): (1, 6)}
-    assert {hedge["gold"]: of(hedge) for hedge in level["hedges"]} == {"active": (0, 5), "passive": (1, 6)}
-    assert set(level["groups"]) == {"suicide_ideation/ongoing", "suicide_ideation/past"}
-    ongoing = level["groups"]["suicide_ideation/ongoing"]
-    assert ongoing["active"] == {"active": 1, "passive": 1, "both": 0, "none": 1}
-    assert ongoing["passive"] == {"active": 1, "passive": 3, "both": 1, "none": 1}
-    assert level["groups"]["suicide_ideation/past"]["active"] == {"active": 2, "passive": 0, "both": 0, "none": 0}
-    assert sum(sum(row.values()) for row in ongoing.values()) == 18
 
 
 def test_ongoing_and_past_are_mixed_up_within_one_kind(found: dict[str, Any]) -> None:
@@ -125,20 +77,8 @@ def test_over_extension_is_a_type_that_gold_has_at_no_time(found: dict[str, Any]
     assert "no_crisis" not in found["over_extension"]
 
 
-def test_missed_crises_are_reported_by_severity(found: dict[str, Any]) -> None:
-    severity = found["severity"]
-    assert of(severity["missed"]) == (1, 16)
-    assert of(severity["alarms"]) == (1, 2)
-    # 0 (passive for active), 3 (the past alone), 4 (past), 9 (nothing); graver than gold is not milder
-    assert of(severity["milder"]) == (4, 16)
-    assert list(severity["recall"]) == ["3", "2", "1"]
-    assert of(severity["recall"]["3"]) == (1, 3)
-    assert of(severity["recall"]["2"]) == (5, 8)
-
-
 def test_only_what_is_less_grave_is_milder() -> None:
-    board = board_of([{AO}, {SP}, {SO}, {SP}])
-    found = crisis_errors.analyse(board, runs=[run_of(1, [{SP}, {AO}, {PO}, {SO}])])
+    found = crisis_errors.analyse(board([{AO}, {SP}, {SO}, {SP}], TASK), runs=[run_of([{SP}, {AO}, {PO}, {SO}])])
     assert found is not None and of(found["severity"]["milder"]) == (1, 4)
 
 
@@ -163,8 +103,7 @@ def test_rates_have_intervals_and_name_no_item(found: dict[str, Any]) -> None:
 def test_other_schemes_have_no_crises(scheme: str, key: str) -> None:
     task = task_of(load(scheme), key)
     assert not crisis_errors.has_crises(task.category)
-    board = Board(task, (("a", 0),), (frozenset({task.labels[0]}),), ("a",), Sampling(resamples=2))
-    assert crisis_errors.analyse(board, runs=[Run(1, {}, {})]) is None
+    assert crisis_errors.analyse(board([task.labels[0]], task), runs=[run_of([])]) is None
 
 
 @pytest.mark.parametrize("attribute", ["type", "time"])

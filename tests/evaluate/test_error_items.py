@@ -1,7 +1,5 @@
 """CRADLE's Table 9: which items models have wrong, and in what way; the content opens for the vault's keys only."""
 
-from __future__ import annotations
-
 import csv
 import stat
 from pathlib import Path

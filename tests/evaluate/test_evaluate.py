@@ -1,7 +1,5 @@
 """The stage: what it reads, what it refuses, and that nothing of an item gets out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -75,15 +73,6 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
     sheet = parts.unflagged("severity", measured(tmp_path)["tasks"]["severity"])
     assert sheet is not None and sheet.rows[0][:3] == ("bert", "208", str(207 - len(wrong)))
     assert sheet.rows[0][3:6] == (f"{100 * exact:.1f}", "100.0", f"{100 * (1 - exact):+.1f}")
-
-
-def test_the_same_tables_give_the_same_bytes(tmp_path: Path, truth: Sets) -> None:
-    write_run(tmp_path, "severity", "bert", 1, dict.fromkeys(truth, WISH))
-    path = tmp_path / "metrics" / "memes" / "evaluate.json"
-    measured(tmp_path)
-    first = path.read_bytes()
-    measured(tmp_path)
-    assert path.read_bytes() == first
 
 
 def test_without_any_run_there_is_gold_and_a_baseline(tmp_path: Path, truth: Sets) -> None:
@@ -165,11 +154,3 @@ def test_composition_counts_the_empty_set_as_none() -> None:
     gold = evaluate.EvaluationGold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
     found = evaluate.composition(gold, scheme=SCHEME)["train"]["figurative"]
     assert found == {"Metaphor": 1, "Pun/Double meaning": 0, "Irony/sarcasm": 0, "None": 2}
-
-
-def test_decoding_tells_what_may_be_sent() -> None:
-    models = {"few": {"kind": "prompted", "labeller": "gpt", "examples": 6, "runs": 3}}
-    params = PARAMS.model_validate({**PARAMS.model_dump(), "models": {**PARAMS.model_dump()["models"], **models}})
-    found = evaluate.decoding(params)
-    assert set(found) == {name for name, model in params.models.items() if model.kind == "prompted"}
-    assert (found["few"]["temperature"], found["few"]["stop"], found["few"]["examples"]) == (None, False, 6)

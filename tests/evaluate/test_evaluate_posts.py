@@ -1,7 +1,5 @@
 """The stage on posts: tuned and untuned models, dev beside test, the prompt's examples, cost, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ import pytest
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams
-from pipelines.evaluate import evaluate
+from pipelines.evaluate import evaluate, inputs
 from pipelines.evaluate.model_scores import Sampling
-from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
+from tests.evaluate.posts_runs import Sets, gold_of, write_gold, write_run
 from tests.refusals import refused
 
 REPO = Path(__file__).resolve().parents[2]
@@ -84,15 +82,6 @@ def test_tuned_and_untuned_models_stand_beside_one_another(tmp_path: Path, gold:
     assert tuned["spent"] == {**SPENT, "cost_per_1000": 12.5, "seconds_per_record": 0.25}
 
 
-def test_severity_weighs_what_is_lost(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    without = {r: labels - {ACTIVE} or labels for r, labels in gold["test"].items()}
-    write_run(tmp_path, "untuned/without", {"test": without})
-    found = scored(tmp_path)["tasks"]["labels"]["models"]["without"]["all"]["figures"]
-    # five times each: active ongoing 3, self-harm past 1 and ongoing 2, rape and child abuse past 1 and 1, passive 2
-    assert found["severity_recall"]["mean"] == pytest.approx(7 / 10)
-    assert found["micro_recall"]["mean"] == pytest.approx(35 / 40)
-
-
 def test_dev_is_shown_beside_test_without_the_prompts_examples(tmp_path: Path, gold: dict[str, Sets]) -> None:
     wrong = {**gold, "dev": {**gold["dev"], "dev000": frozenset({"rape_ongoing"}), "dev002": NO}}
     write_run(tmp_path, "untuned/tiny-zero", wrong)
@@ -118,25 +107,6 @@ def test_baselines_know_dev_where_train_has_no_gold(tmp_path: Path, gold: dict[s
     task = scored(tmp_path)["tasks"]["labels"]
     assert task["baselines_from"] == "train"
     assert task["baselines"]["majority_set"]["labels"]["selfharm_ongoing"]["recall"] == 1
-
-
-def test_probabilities_are_checked_for_what_they_mean(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    sure = {
-        r: [0.9 if label in labels else 0.1 for label in TASK.labels]
-        for sets in gold.values()
-        for r, labels in sets.items()
-    }
-    write_run(tmp_path, "untuned/sure", gold, scores=sure)
-    found = scored(tmp_path, recall_floors={ACTIVE: 0.9})["tasks"]["labels"]["models"]["sure"]
-    assert found["calibration"]["n"] == 30
-    assert found["calibration"]["ece"] == pytest.approx(0.1, abs=1e-6)
-    assert found["calibration"]["brier"] == pytest.approx(0.01, abs=1e-6)
-    floor = found["floors"][ACTIVE]
-    alert = floor["alert"]
-    assert (floor["recall"]["count"], alert["dev"]["positives"], alert["dev"]["guarantee"]) == (5, 5, False)
-    assert alert["dev"]["threshold"] == pytest.approx(0.9)
-    assert alert["recall"]["rate"] == alert["precision"]["rate"] == 1
-    assert alert["alert_rate"]["rate"] == pytest.approx(5 / 30)
 
 
 def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
@@ -191,3 +161,38 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     assert model["valid"]["figures"]["macro_recall"]["mean"] == pytest.approx(1 / 5)
     assert model["valid"]["figures"]["severity_recall"]["mean"] == pytest.approx(2 / 10)
     assert "micro_f1" not in model["valid"]["figures"] and model["valid"]["figures"]["mae"]["mean"] == 1.2
+
+
+def test_of_untuned_models_of_one_base_the_first_by_name_counts_and_an_encoder_has_none(tmp_path: Path) -> None:
+    values = PARAMS.model_dump()
+    models = {**values["models"], "also-zero": values["models"]["qwen3-14b-zero"]}
+    params = PARAMS.model_validate({**values, "models": models})
+    tuned = [f"finetuned/consensus/{model}" for model in ("qwen3-14b", "modernbert")]
+    for place in (*tuned, "untuned/qwen3-14b-zero", "untuned/also-zero"):
+        write_run(tmp_path, place, {"test": gold_of("test", n=2)})
+    origins = inputs.read_predictions(tmp_path / "snapshot" / "posts" / "predictions", params=params).origins
+    names = ("qwen3-14b-consensus", "also-zero", "modernbert-consensus")
+    assert [origins[name].untuned for name in names] == ["also-zero", None, None]
+
+
+def test_runs_of_one_model_add_up(tmp_path: Path) -> None:
+    first = write_run(tmp_path, "untuned/gpt", {"test": gold_of("test", n=2)}, spent=SPENT)
+    again = first / "again"
+    again.mkdir()
+    for name in ("predictions.parquet", "spent.json"):
+        (again / name).write_bytes((first / name).read_bytes())
+    found = inputs.read_predictions(first.parents[1], params=PARAMS).spent["gpt"]
+    assert (found["records"], found["seconds"], found["cost"], found["output_tokens"]) == (96, 24, 1.2, 960)
+    assert found["seconds_per_record"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("parts", "costs", "seconds"),
+    [
+        ([{}, {"seconds": None}], 12.5, None),  # time is unknown where a part of it is
+        ([{"records": 0, "seconds": 0.0, "cost": 0.0}], None, None),
+    ],
+)
+def test_unknown_time_and_nothing_asked_have_no_rates(parts: list[Any], costs: Any, seconds: Any) -> None:
+    found = inputs.total([SPENT | part for part in parts])
+    assert (found["cost_per_1000"], found["seconds_per_record"]) == (costs, seconds)

@@ -3,8 +3,6 @@
 ``bench/intervals.py`` is the longer run of the same simulations.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

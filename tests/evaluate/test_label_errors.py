@@ -1,10 +1,7 @@
 """Errors by direction, by label, by kind of meme, counted manually on a few memes."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
@@ -16,24 +13,25 @@ SEVERITY, FIGURATIVE = task_of(SCHEME, "severity"), task_of(SCHEME, "figurative"
 FEW = Sampling(resamples=200, seed=1)
 NONE, WISH, IDEATION, PLANNING, ATTEMPT = SEVERITY.labels
 METAPHOR, PUN, IRONY = FIGURATIVE.labels
-ITEMS = tuple((f"r{i}", 0) for i in range(6))
+ITEMS = tuple((f"r{i}", 0) for i in range(10))
 #             too high  right  too low   too low   right     refused
 TRUE = (NONE, WISH, PLANNING, ATTEMPT, ATTEMPT, PLANNING)
 SAID = (WISH, WISH, NONE, PLANNING, ATTEMPT, None)
 TRAITS = Traits(
     figurative=dict(zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR, IRONY}, set(), {IRONY}]), strict=True)),
     phenomena=(METAPHOR, PUN, IRONY),
-    kinds={"context": dict(zip(ITEMS, ["yes", "yes", "yes", "no", "no", "no"], strict=True))},
+    kinds={"context": dict(zip(ITEMS[:6], ["yes", "yes", "yes", "no", "no", "no"], strict=True))},
     values={"context": ["no", "yes"]},
 )
 
 
-def board(gold: tuple, task: Any = SEVERITY, groups: tuple[str, ...] | None = None) -> Board:
+def board(gold: Sequence, task: Any = SEVERITY) -> Board:
     sets = tuple(frozenset({g} if isinstance(g, str) else g) for g in gold)
-    return Board(task, ITEMS[: len(gold)], sets, groups or tuple(str(i) for i in range(len(gold))), FEW)
+    return Board(task, ITEMS[: len(gold)], sets, tuple(str(i) for i in range(len(gold))), FEW)
 
 
-def run_of(said: tuple, seed: int = 1) -> Run:
+def run_of(said: Sequence, seed: int = 1) -> Run:
+    """Return a run of one answer, a label or a set of labels, for each item; ``None`` was refused."""
     answers = {
         item: frozenset({s} if isinstance(s, str) else s) for item, s in zip(ITEMS, said, strict=False) if s is not None
     }
@@ -68,26 +66,6 @@ def test_of_a_set_over_is_what_gold_lacks_and_under_what_the_answer_lacks() -> N
     assert found["by_figurative"] == {}
 
 
-def test_underprediction_by_subtype_has_both_denominators() -> None:
-    found = analyse(board(TRUE), runs=[run_of(SAID)], traits=TRAITS)["by_figurative"]
-    flat = {
-        (name, presence): (of(places["of_wrong"]), of(places["of_all"]))
-        for name, presences in found.items()
-        for presence, places in presences.items()
-    }
-    # of five answers three are wrong, two of them too low
-    assert flat == {
-        (METAPHOR, "absent"): ((1, 2), (1, 4)),
-        (METAPHOR, "present"): ((1, 1), (1, 1)),
-        (PUN, "absent"): ((2, 3), (2, 5)),
-        (PUN, "present"): ((0, 0), (0, 0)),
-        (IRONY, "absent"): ((1, 1), (1, 2)),
-        (IRONY, "present"): ((1, 2), (1, 3)),
-        ("Any", "absent"): ((1, 1), (1, 2)),
-        ("Any", "present"): ((1, 2), (1, 3)),
-    }
-
-
 def test_errors_by_kind_leave_out_what_was_not_answered() -> None:
     found = analyse(board(TRUE), runs=[run_of(SAID)], traits=TRAITS)["by_category"]
     assert {label: of(rate) for label, rate in found["context"].items()} == {"no": (1, 2), "yes": (2, 3)}
@@ -103,11 +81,3 @@ def test_a_meme_without_figurative_gold_is_in_no_rate_of_subtypes() -> None:
     answered = analyse(board(TRUE), runs=[run_of((*SAID[:5], NONE))], traits=TRAITS)
     assert of(answered["wrong"]) == (4, 6)
     assert of(answered["by_figurative"]["Any"]["absent"]["of_wrong"]) == (1, 1)
-
-
-def test_rates_have_intervals_over_groups() -> None:
-    apart = analyse(board(TRUE), runs=[run_of(SAID)], traits=TRAITS)["wrong"]
-    assert apart["rate"] == pytest.approx(0.6)
-    assert 0 <= apart["low"] < 0.6 < apart["high"] <= 1
-    one = analyse(board(TRUE, groups=("g",) * 6), runs=[run_of(SAID)], traits=TRAITS)["wrong"]
-    assert one["low"] == one["high"] == pytest.approx(0.6)

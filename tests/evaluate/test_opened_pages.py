@@ -3,8 +3,6 @@
 It needs Debian's packages chromium, texlive-latex-recommended and npm (axe-core, of Deque Systems, from its registry).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import runpy

@@ -1,7 +1,5 @@
 """Paired tests that see a real difference, see none where there is none, and are corrected."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

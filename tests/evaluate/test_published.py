@@ -1,7 +1,5 @@
 """The report of a commit, and the comparison of two: read from the corpus repository, written to the user's folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -135,14 +133,10 @@ def test_two_commits_are_compared_model_by_model(settings: Settings, commits: di
     a, b, apart = (float(cell.split()[0]) for cell in rows["bert"])
     assert b > a and apart == pytest.approx(b - a, abs=0.11)
     assert rows["vit"][1:] == ["–", "–"] and rows["siglip"][0] == "–"
-    page = Reader(report_html(settings, commits, tmp_path))
+    published.write("memes", settings=settings, to=tmp_path / "html", against=commits["weak"])
+    page = Reader((tmp_path / "html" / "comparison.html").read_text())
     assert "script" not in page.tags and all(link.startswith("#") for link in page.links)
     assert "r001" not in page.text
-
-
-def report_html(settings: Settings, commits: dict[str, str], folder: Path) -> str:
-    published.write("memes", settings=settings, to=folder / "html", against=commits["weak"])
-    return (folder / "html" / "comparison.html").read_text()
 
 
 def test_a_note_says_by_how_many_items_the_tests_differ(

@@ -1,7 +1,5 @@
 """Every column of our runs holds what scikit-learn makes of random answers, and nothing where there are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -197,6 +195,13 @@ def test_figsims_table_4_is_scikit_learns(memes: Any) -> None:
     bests = [metrics["tasks"][task]["models"][metrics["tasks"][task]["best"]]["valid"] for task in figsim.NAMES]
     cells = [best["figures"][name] for best in bests for name in figsim.FIGURES]
     assert averages == [f"{100 * cell['mean']:.2f}±{100 * cell['std']:.2f}" for cell in cells]
+
+
+def test_figsims_table_8_counts_our_gold(memes: Any) -> None:
+    metrics, gold, _ = memes
+    rows = {row[0].split(maxsplit=1)[1]: row for row in figsim.table_8(metrics).rows if row[0] != "Total"}
+    for label in metrics["tasks"]["severity"]["labels"][1:4]:
+        assert rows[label][6] == rows[label][8] == str(sum(label in labels for labels in gold["severity"]))
 
 
 def test_a_row_of_notes_is_beside_the_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:

@@ -1,7 +1,5 @@
 """Calibration equals scikit-learn's; floors hold on dev, and their results on test are reported honestly."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

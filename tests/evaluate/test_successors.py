@@ -1,7 +1,5 @@
 """A successor of a retired model is a row of its own in every table and drawing, and never the paper's row."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from pipelines.report.papers import printed, stands_for
 from tests.evaluate.posts_runs import gold_of, write_gold, write_run
 from tests.small_corpus import ROOT
 
-NEWER = "claude-sonnet-4-6"
+OLDER, NEWER = "claude-sonnet-4-20250514", "claude-sonnet-4-6"
 TWO = Sampling(resamples=20, seed=1)
 
 
@@ -36,12 +34,14 @@ def with_model(params: Params, model: str) -> Params:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    params, found = load(ROOT, profile="cradle"), {}
-    for model in ("claude-sonnet-4-20250514", NEWER):
-        metrics = measured(tmp_path_factory.mktemp("posts"), params=with_model(params, model))
-        found[model] = report_page.markdown(report.build(metrics, corpus="posts", synthetic=False))
-    return found
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    params = load(ROOT, profile="cradle")
+    return {m: measured(tmp_path_factory.mktemp("posts"), params=with_model(params, m)) for m in (OLDER, NEWER)}
+
+
+@pytest.fixture(scope="module")
+def pages(both: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {m: report_page.markdown(report.build(both[m], corpus="posts", synthetic=False)) for m in both}
 
 
 def rows_of(page: str, title: str) -> list[list[str]]:
@@ -50,7 +50,7 @@ def rows_of(page: str, title: str) -> list[list[str]]:
 
 
 def test_the_papers_own_model_prints_in_its_row(pages: dict[str, str]) -> None:
-    page = pages["claude-sonnet-4-20250514"]
+    page = pages[OLDER]
     for title in ("Table 4", "Table 13", "Table 16"):
         assert ["Claude-4-Sonnet", "ours: claude"] in [row[:2] for row in rows_of(page, title)]
     assert NEWER not in page
@@ -67,13 +67,11 @@ def test_a_successor_prints_apart_with_its_weights(pages: dict[str, str]) -> Non
     assert "ours: cradle" not in page and f"cradle (gpt-5 + {NEWER} + gemini-2.5-pro)" in page
 
 
-def test_only_names_differ(tmp_path: Path) -> None:
-    params = load(ROOT, profile="cradle")
-    old, new = (measured(tmp_path / m, params=with_model(params, m)) for m in ("claude-sonnet-4-20250514", NEWER))
-    expected = copy.deepcopy(old)
+def test_only_names_differ(both: dict[str, dict[str, Any]]) -> None:
+    expected = copy.deepcopy(both[OLDER])
     models = expected["tasks"]["labels"]["models"]
     models["claude"]["base"], models["cradle"]["base"] = NEWER, f"gpt-5 + {NEWER} + gemini-2.5-pro"
-    assert new == expected
+    assert both[NEWER] == expected
 
 
 @pytest.mark.parametrize("paper", ["figsim", "cradle"])
@@ -83,12 +81,3 @@ def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
         assert stands_for(paper, key, base=params.weights(key)), key
         assert not stands_for(paper, key, base="another/model")
         assert stands_for(paper, key, base="tiny:bert + tiny:resnet") and stands_for(paper, key, base=None)
-
-
-def test_weights_are_named_for_every_kind() -> None:
-    params = load(ROOT, profile="cradle")
-    assert params.weights("gpt") == "gpt-5"
-    assert params.weights("cradle") == "gpt-5 + claude-sonnet-4-20250514 + gemini-2.5-pro"
-    assert params.weights("qwen3-8b-zero") == params.weights("qwen3-14b-zero").replace("14B", "8B")  # type: ignore[union-attr]
-    assert params.weights("yadav") == "google-bert/bert-base-uncased + microsoft/resnet-50"
-    assert [params.weights(name) for name in ("knn", "offline", "unknown")] == [None, None, None]

@@ -1,7 +1,5 @@
 """Fed the paper's counts, the tables print the paper's percentages; what the paper misprints is named here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

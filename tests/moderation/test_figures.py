@@ -1,7 +1,5 @@
 """The paper's counts give the paper's Table 2; intervals and tests equal those of scipy where it has them."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 from typing import Any

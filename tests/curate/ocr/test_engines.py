@@ -1,26 +1,22 @@
 """The two engines that run here, on the same pictures, with their real models."""
 
-import importlib.util
 import logging
 import socket
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from bench.second_world import layouts, world
 from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
-from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.ocr import OcrReading, open_engine
 from pipelines.collect.read.words import words
 from pipelines.core.config.collect import Language, Ocr
 from pipelines.core.errors import DataError, EngineMissing
-
-spec = importlib.util.spec_from_file_location("drawing", Path(__file__).with_name("drawing.py"))
-drawing = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(drawing)
+from tests.curate.ocr import drawing
 
 GATE = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
 RUSSIAN = "мой кот смотрит на меня\nпока я ищу ключи"
@@ -64,11 +60,6 @@ def test_reads_columns_one_after_the_other(engine):
 def test_a_picture_without_text_reads_as_nothing(engine):
     reading = engine.read(drawing.jpeg(drawing.background()))
     assert (reading.text, reading.confidence, reading.unread) == ("", 0.0, 0.0)
-
-
-def test_reading_twice_gives_the_same(engine):
-    picture = drawing.capitals("SAME AGAIN")
-    assert engine.read(picture) == engine.read(picture)
 
 
 def test_damaged_bytes_are_an_error(engine):
@@ -123,3 +114,23 @@ def test_a_mirrored_picture_is_read_like_the_original(rapid):
     reader = CaptionReader(rapid, LanguageGate(GATE))
     reading, verdict = reader.read(mirrored(drawing.paper(("my plans for\nthe weekend", 30))))
     assert (words(reading.text), verdict.language) == (words("my plans for the weekend"), "en")
+
+
+def read_with(*readings):
+    """Read a picture of which an engine gives these readings, one after the other."""
+    answers = iter(readings)
+    engine = SimpleNamespace(identity="e", read=lambda _: next(answers))
+    return CaptionReader(engine, LanguageGate(GATE)).read(drawing.jpeg(drawing.background()))
+
+
+@pytest.mark.parametrize(("confidence", "kept"), [(0.64, True), (0.4, False)])
+def test_a_sign_that_cannot_be_read_hides_no_mirrored_caption(confidence, kept):
+    nothing = OcrReading("", 0.0, "e", unread=1.0)
+    caption = OcrReading("guess who is back", confidence, "e", unread=0.35)
+    reading, verdict = read_with(nothing, caption)
+    assert (reading, verdict.kept) == ((caption, True) if kept else (nothing, False))
+
+
+def test_what_is_clearly_english_is_read_once():
+    caption = OcrReading("guess who is back", 0.97, "e")
+    assert read_with(caption)[0] == caption
