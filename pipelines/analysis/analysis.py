@@ -97,18 +97,10 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
 def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozenset[str]]], dict[Item, str]]:
     """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item."""
     folder = root / "snapshot" / corpus
-    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
-    if not all(path.is_file() for path in paths):
+    if not all((folder / path).is_file() for path in ("split/splits.parquet", "gold/gold.parquet")):
         raise ConfigError("NothingToAnalyse", corpus=corpus)
-    splits = tables.read(paths[0], name="splits", columns=["record_id", "image", "group"])
-    units = dict(zip(tables.items_of(splits), splits["group"].to_pylist(), strict=True))
-    gold: dict[str, dict[Item, frozenset[str]]] = {}
-    rows = tables.read(paths[1], name="gold", columns=["record_id", "image", "category", "labels"])
-    columns = rows["category"].to_pylist(), rows["labels"].to_pylist()
-    for item, category, labels in zip(tables.items_of(rows), *columns, strict=True):
-        if item in units:
-            gold.setdefault(category, {})[item] = frozenset(labels)
-    return gold, units
+    units = {item: group for item, (_, group) in tables.splits(folder).items()}
+    return tables.gold(folder, within=units), units
 
 
 def describe(

@@ -189,18 +189,9 @@ def _gold(
     folder: Path, *, task: Task, inside: Mapping[Item, tuple[str, str]]
 ) -> tuple[dict[Item, LabelSet], set[Item]]:
     """Return the gold that models see by item, and the items of validation left out because the prompt shows them."""
-    rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    examples = tables.examples(folder)
-    labels, shown = {}, set()
-    for row in rows:
-        item = (str(row["record_id"]), int(row["image"]))
-        if row["category"] != task.key or item not in inside:
-            continue
-        if item in examples and inside[item][0] == VALIDATION:
-            shown.add(item)
-        else:
-            labels[item] = task.seen(frozenset(row["labels"]))
-    return labels, shown
+    gold = tables.gold(folder, within=inside).get(task.key, {})
+    shown = {item for item in tables.examples(folder) & gold.keys() if inside[item][0] == VALIDATION}
+    return {item: task.seen(labels) for item, labels in gold.items() if item not in shown}, shown
 
 
 def _silver(

@@ -57,16 +57,9 @@ class EvaluationGold:
     @classmethod
     def read(cls, folder: Path) -> EvaluationGold:
         """Read the gold from ``folder`` (``snapshot/<corpus>``); gold of an item without a split is left out."""
-        split, group = {}, {}
-        for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
-            item = (row["record_id"], row["image"])
-            split[item], group[item] = row["split"], row["group"]
-        labels: dict[str, dict[Item, LabelSet]] = defaultdict(dict)
-        for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
-            item = (row["record_id"], row["image"])
-            if item in split:
-                labels[row["category"]][item] = frozenset(row["labels"])
-        return cls(split, group, labels, tables.examples(folder))
+        placed = tables.splits(folder)
+        split, group = ({item: value[i] for item, value in placed.items()} for i in (0, 1))
+        return cls(split, group, tables.gold(folder, within=placed), tables.examples(folder))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
         """Return the gold label sets of one category by item, sorted, for the items of one split."""

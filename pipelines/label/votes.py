@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,10 +103,10 @@ def planned(
         for name in names:
             asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
             if isinstance(asked, Remote):
-                cost: dict[str, Any] = asked.estimate(posts)
+                planned = asked.planned("votes", posts)
                 job = {"labeller": name, "provider": asked.receiver, "batch": asked.batches}
-                cost["jobs"] = [job | {"shard": i} for i, shard in enumerate(shards) if asked.unanswered(shard)]
-                yield PlannedRequests("votes", name, asked.receiver, cost=cost, leaves=asked.leaving(posts))
+                jobs = [job | {"shard": i} for i, shard in enumerate(shards) if asked.unanswered(shard)]
+                yield replace(planned, cost={**planned.cost, "jobs": jobs})
 
 
 def run(

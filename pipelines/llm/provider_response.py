@@ -8,7 +8,6 @@ Error texts may quote a post: none is passed on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai.exceptions import (
@@ -22,8 +21,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelResponse, TextPart
 
-from pipelines.core.config.label import Api
-from pipelines.core.errors import LabellerRefused
+from pipelines.llm.addresses import Target
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange
 
@@ -39,20 +37,6 @@ COUNTS = (
     ("prompt_tokens", "input_tokens", "promptTokenCount"),
     ("completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount"),
 )
-
-
-@dataclass(frozen=True)
-class Target:
-    """The provider, labeller and protocol of a request, on which error messages and its decoding depend."""
-
-    labeller: str
-    provider: str
-    api: Api
-
-    def refused(self, detail: str) -> LabellerRefused:
-        """Return the error that ends the labeller's run: the provider rejects its requests, because of ``detail``."""
-        variable = self.provider.upper().replace("-", "_")
-        return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
 
 
 def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:

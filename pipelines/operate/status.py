@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from pipelines.packaging import evaluation_table
 from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
+from pipelines.store.metrics_file import read_metrics
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.workspace.clone import Workspace, workspace
@@ -69,7 +69,7 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 
 def _parts(folder: Path) -> dict[str, Any]:
     names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
-    score, dedupe, split, evaluated, predicted = (_metrics(folder / f"{name}.json") for name in names)
+    score, dedupe, split, evaluated, predicted = (read_metrics(folder / f"{name}.json") for name in names)
     parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
     if dedupe:
         parts["dedupe"] = some(dedupe, "pairs", "dropped") | some(score.get("truth") or {}, "precision", "recall")
@@ -121,16 +121,12 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
     if not rounds:
         return {}
     part: dict[str, Any] = {"rounds": rounds}
-    measured = _metrics(root / "metrics" / corpus / "agreement.json")
+    measured = read_metrics(root / "metrics" / corpus / "agreement.json")
     if measured_rounds := measured.get("rounds"):
         overall = measured["overall"]
         shown = overall if overall["rounds"] else max(measured_rounds.values(), key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
@@ -159,7 +155,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
         mlflow.log_metrics(dict(_flat(status)))
         result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
-            evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
+            evaluated = read_metrics(clone.path / "metrics" / corpus / "evaluate.json")
             if evaluated:
                 for file, columns in evaluation_table.of_metrics(evaluated).items():
                     mlflow.log_table(columns, file)

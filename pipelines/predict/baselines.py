@@ -148,9 +148,7 @@ class Baseline:
         unseen = [r for r in splits.posts if r in splits.gold and r not in splits.examples]
         asked_about = [splits.posts[r] for r in unseen if splits.split[r] in (DEV, TEST)]
         with AnswerStore.open(self.settings.answers_url) as store:
-            asked = self._remote(spec, store=store)
-            cost, leaves = asked.estimate(asked_about), asked.leaving(asked_about)
-        return PlannedRequests(STEP, self.model, asked.receiver, cost=cost, leaves=leaves)
+            return self._remote(spec, store=store).planned(STEP, asked_about, name=self.model)
 
     def prompted(self, spec: PromptedModel) -> BaselineAnswers:
         """Request a served model's answers; stored answers are not requested again."""

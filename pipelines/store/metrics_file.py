@@ -14,6 +14,12 @@ def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
     return metrics
 
 
+def read_metrics(path: Path) -> dict[str, Any]:
+    """Return the metrics of a stage, which are empty if it wrote none."""
+    metrics: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return metrics
+
+
 def rounded(value: Any) -> Any:
     """Round every float in a nested value to six decimals, so that different machines give equal metrics."""
     if isinstance(value, dict):

@@ -7,7 +7,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -280,6 +280,22 @@ def items_of(table: pa.Table) -> list[Item]:
 def examples(snapshot: Path) -> frozenset[Item]:
     """Return the items that prompts show as few-shot examples, from the result of the stage ``few_shot``."""
     return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
+
+
+def splits(snapshot: Path) -> dict[Item, tuple[str, str]]:
+    """Return the split and the group of each item, from the result of the stage ``split``."""
+    rows = read(snapshot / "split" / "splits.parquet", name="splits").to_pylist()
+    return {(row["record_id"], row["image"]): (row["split"], row["group"]) for row in rows}
+
+
+def gold(snapshot: Path, *, within: Collection[Item] | None = None) -> dict[str, dict[Item, frozenset[str]]]:
+    """Return the gold labels by category and item (of ``within``), from the result of the stage ``gold``."""
+    labels: dict[str, dict[Item, frozenset[str]]] = {}
+    for row in read(snapshot / "gold" / "gold.parquet", name="gold").to_pylist():
+        item = (row["record_id"], row["image"])
+        if within is None or item in within:
+            labels.setdefault(row["category"], {})[item] = frozenset(row["labels"])
+    return labels
 
 
 def strings(values: list[str]) -> pa.Array:
