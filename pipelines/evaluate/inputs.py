@@ -25,8 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms.manifest import folder as round_folder
-from pipelines.annotate.forms.manifest import opened
+from pipelines.annotate.forms.manifest import opened, rows
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy.task import Task
@@ -207,9 +206,8 @@ def reviewed(corpus: str, *, root: Path) -> frozenset[Item]:
     """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), with gold kept or revised."""
     items: set[Item] = set()
     for manifest in opened(root, corpus):
-        path = round_folder(root, corpus, manifest.round) / "assignments.parquet"
-        if manifest.draw == "disagreement" and path.exists():
-            items |= set(tables.items_of(tables.read(path, name="assignments", columns=["record_id", "image"])))
+        if manifest.draw == "disagreement":
+            items |= {(row["record_id"], row["image"]) for row in rows(root, manifest, "assignments") or ()}
     return frozenset(items)
 
 

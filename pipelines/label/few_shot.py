@@ -59,9 +59,6 @@ def disputed(corpus: str, *, root: Path) -> set[str]:
     """Return the ids of the records to which two annotators of one round gave different label sets."""
     found: set[str] = set()
     for stored in manifest.opened(root, corpus):
-        path = manifest.folder(root, corpus, stored.round) / "annotations.parquet"
-        if path.exists():
-            columns = ["record_id", "image", "annotator", "category", "outcome", "labels"]
-            given = answered(tables.read(path, name="annotations", columns=columns).to_pylist())
-            found |= {item[0] for (item, _), sets in given.items() if len(set(sets.values())) > 1}
+        given = answered(manifest.rows(root, stored, "annotations") or [])
+        found |= {item[0] for (item, _), sets in given.items() if len(set(sets.values())) > 1}
     return found

@@ -214,10 +214,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-def _added(progress: Callable[[int], None], before: int, done: int) -> None:
-    progress(before + done)
-
-
 def _parts(post: Post) -> list[str | bytes]:
     return [*filter(None, [post.text]), *post.images]
 
@@ -256,7 +252,7 @@ class System:
         progress = reporter(self.name, total=sum(len(fitting) for _, fitting in asked))
         requests, cost = 0, 0.0
         for channel, fitting in asked:
-            tell = partial(_added, progress, requests)
+            tell = partial(lambda before, done: progress(before + done), requests)
             answered, paid = channel.verdicts([item for _, item in fitting], progress=tell)
             for (place, _), verdict in zip(fitting, answered, strict=True):
                 verdicts[place].append(verdict)

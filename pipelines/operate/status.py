@@ -16,7 +16,6 @@ from pipelines.core.config.params import ALL_CORPORA, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.label import votes_report
-from pipelines.packaging import evaluation_table
 from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
@@ -157,9 +156,9 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
         with workspace(settings, revision=status["commit"]) as clone:
             evaluated = read_metrics(clone.path / "metrics" / corpus / "evaluate.json")
             if evaluated:
-                for file, columns in evaluation_table.of_metrics(evaluated).items():
+                for file, columns in evaluation_tables(evaluated).items():
                     mlflow.log_table(columns, file)
-                _log_test_scores(evaluation_table.of_runs(clone.path, corpus=corpus, metrics=evaluated))
+                _log_test_scores(scores_of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
             folder, reported = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
             if reported:
@@ -185,6 +184,59 @@ def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
             new = [Metric(name, value, at, 0) for name, value in values.items() if known.get(name) != value]
             if new:
                 client.log_batch(run, metrics=new)
+
+
+Columns = dict[str, list[Any]]
+"""A table by column, as ``MlflowClient.log_table`` takes it."""
+FOLDER = "evaluation"  # of a run's artifacts
+PARTS = ("f1", "precision", "recall")
+FIGURES = ("macro_f1", "weighted_f1", "exact")
+
+
+def evaluation_tables(metrics: Mapping[str, Any]) -> dict[str, Columns]:
+    """Return the tables of ``evaluate.json`` by file: ``scores.json`` (by task and model), ``labels.json``."""
+    scores, labels = [], []
+    for key, task in sorted(metrics["tasks"].items()):
+        for name, model in sorted(task["models"].items()):
+            valid = model["valid"] or {"figures": {}, "labels": {}}
+            row = {"task": key, "model": name, "kind": model["kind"] or "", "runs": model["runs"], "items": task["n"]}
+            scores.append(row | _cells(valid["figures"], FIGURES))
+            labels += [
+                {"task": key, "model": name, "label": label, "items": task["support"].get(label, 0)}
+                | _cells(valid["labels"].get(label, {}), PARTS)
+                for label in task["labels"]
+            ]
+    return {
+        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
+        for name, table in (("scores", scores), ("labels", labels))
+        if table
+    }
+
+
+def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    ends = {"": "mean", "_low": "low", "_high": "high"}
+    return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
+
+
+def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the scores on test by MLflow run: ``test_macro_f1`` and others; a missing answer counts as wrong.
+
+    ``metrics`` is the ``evaluate.json`` of the corpus. Training runs have ended before these scores are computed.
+    """
+    folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
+    models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
+    seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    for task, name, seed, part in seeds:
+        scores = (part.get("all") or {}).get("figures") or {}
+        files = [folder / f"train-{task}-{name}-{seed}.json"]
+        # named by the subset of its labels: see `Described.measured_as`
+        model, _, subset = name.rpartition("-")
+        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
+            files.append(folder / f"finetune-{subset}-{model}.json")
+        for file in files:
+            if run := (read_metrics(file).get("weights") or {}).get("run"):
+                by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
+    return by_run
 
 
 def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:
