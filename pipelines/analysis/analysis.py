@@ -30,7 +30,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.analysis import label_counts
 from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
@@ -39,9 +38,11 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
+from pipelines.datasets.post import BOILERPLATE
+from pipelines.datasets.posts import opened_posts
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
-from pipelines.store.seal import open_columns, open_posts
+from pipelines.store.seal import open_columns
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -201,15 +202,10 @@ def _memes(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> d
 
 def _posts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
     """Return title and body of each post, without the boilerplate of the collectors' form (SPEC 22)."""
-    from pipelines.datasets.post import BOILERPLATE
-
-    ids = tables.strings(sorted({record_id for record_id, _ in items}))
-    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    table = tables.concat(paths, name="posts", columns=["record_id", "title", "body"])
-    table = table.filter(pc.is_in(table["record_id"], value_set=ids))
+    ids = {record_id for record_id, _ in items}
     texts = {
         record_id: "\n".join(BOILERPLATE.sub("", part).strip() for part in (title, body))
-        for record_id, title, body in open_posts(table, vault=vault)
+        for record_id, title, body in opened_posts(corpus, ids=ids, vault=vault, root=root)
     }
     return {item: (texts[item[0]], ()) for item in items if item[0] in texts}
 
