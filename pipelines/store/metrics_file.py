@@ -18,8 +18,7 @@ def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def read_metrics(path: Path) -> dict[str, Any]:
     """Return the metrics of a stage, which are empty if it wrote none."""
-    metrics: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    return metrics
+    return dict(json.loads(path.read_bytes())) if path.is_file() else {}
 
 
 def rounded(value: Any) -> Any:
