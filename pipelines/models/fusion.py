@@ -27,10 +27,8 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
     """
     with backbones.opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
-        words, pixels = (
-            backbones.Words(place, base=spec.base, limit=max_tokens),
-            backbones.Pixels(place, base=spec.base),
-        )
+        words = backbones.Words(place, base=spec.base, limit=max_tokens)
+        pixels = backbones.Pixels(place, base=spec.base)
         family = backbones.had(AutoConfig, place, base=spec.base).model_type
         blank = {**words([""]), **pixels([None])}
         kind = QFormer if family == "blip-2" else SideBySide

@@ -13,7 +13,19 @@ from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from pipelines.annotate import response_validation as responses
+from pipelines.annotate.response_validation import (
+    UNFIT,
+    Question,
+    Row,
+    agreed,
+    answered,
+    check,
+    item_of,
+    labels_of,
+    latest,
+    roster,
+    unfit,
+)
 
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
@@ -52,7 +64,7 @@ class Decided:
 
 
 def cases(
-    annotations: Sequence[responses.Row], *, assignments: Sequence[responses.Row], scheme: Scheme, seed: int
+    annotations: Sequence[Row], *, assignments: Sequence[Row], scheme: Scheme, seed: int
 ) -> list[AdjudicationCase]:
     """Return the items of an annotation round that need adjudication, sorted.
 
@@ -60,15 +72,13 @@ def cases(
     For an item with one assigned annotator, only unanswered categories are disputed. An item that all its annotators
     found unfit is left out; one that only some of them found unfit has unanswered categories.
     """
-    answers, rejected = responses.answered(annotations), responses.unfit(annotations, assignments=assignments)
+    answers, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     disputes = []
-    for item, annotators in sorted(responses.roster(assignments).items()):
+    for item, annotators in sorted(roster(assignments).items()):
         if item in rejected:
             continue
         disputed = tuple(
-            key
-            for key in scheme.categories
-            if responses.agreed(answers.get((item, key), {}), annotators=annotators) is None
+            key for key in scheme.categories if agreed(answers.get((item, key), {}), annotators=annotators) is None
         )
         if disputed:
             sides = [_side(item, annotator, sets=answers, scheme=scheme) for annotator in annotators]
@@ -77,8 +87,8 @@ def cases(
 
 
 def review_cases(
-    gold: Sequence[responses.Row],
-    votes: Mapping[str, Sequence[responses.Row]],
+    gold: Sequence[Row],
+    votes: Mapping[str, Sequence[Row]],
     *,
     against: Sequence[str],
     splits: Collection[Item],
@@ -96,7 +106,7 @@ def review_cases(
     compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
     """
     ballots = {
-        (name, str(row["record_id"]), str(row["category"])): responses.labels_of(row)
+        (name, str(row["record_id"]), str(row["category"])): labels_of(row)
         for name in against
         for row in votes.get(name, ())
         if row["outcome"] == "vote"
@@ -104,7 +114,7 @@ def review_cases(
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
     unvoted = set()
     for row in gold:
-        item, key, labels = responses.item_of(row), str(row["category"]), responses.labels_of(row)
+        item, key, labels = item_of(row), str(row["category"]), labels_of(row)
         if item not in splits:
             continue
         others = [ballots.get((name, item[0], key)) for name in against]
@@ -120,16 +130,16 @@ def read_decisions(
     answers: Sequence[AnnotatorAnswer],
     *,
     cases: Sequence[AdjudicationCase],
-    known: Sequence[responses.Row],
+    known: Sequence[Row],
     scheme: Scheme,
     manifest: RoundManifest,
 ) -> Decided:
     """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing."""
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
-    last = {(responses.item_of(row), str(row["category"])): row for row in sorted(rows, key=_when)}
+    last = {(item_of(row), str(row["category"])): row for row in sorted(rows, key=_when)}
     sides = {question: cast(int, row["sides"]) for question, row in last.items()} | sides
-    sides |= {(item, responses.UNFIT): count for (item, _), count in sides.items()}
+    sides |= {(item, UNFIT): count for (item, _), count in sides.items()}
     problems: Counter[str] = Counter()
     by_item: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     for answer in answers:
@@ -137,7 +147,7 @@ def read_decisions(
     for item in sorted(by_item):
         faults: Counter[str] = Counter()
         # of two answers with the same time, only the one with the later id counts
-        for answer in {a.answered: a for a in sorted(by_item[item], key=responses.latest)}.values():
+        for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
             for key in labels:
                 row = _row(answer, key, labels=labels[key], sides=sides[item, key], manifest=manifest)
@@ -149,25 +159,25 @@ def read_decisions(
                     faults["not_later"] += 1
         problems += faults
     out = rejected(rows)
-    problems["unanswered"] = sum(q not in last and q[0] not in out for q in sides if q[1] != responses.UNFIT)
+    problems["unanswered"] = sum(q not in last and q[0] not in out for q in sides if q[1] != UNFIT)
     return Decided(rows=rows, problems={name: count for name, count in sorted(problems.items()) if count})
 
 
-def rejected(log: Sequence[responses.Row]) -> set[Item]:
+def rejected(log: Sequence[Row]) -> set[Item]:
     """Return the items that the adjudicator's last decision in ``log`` (rows of ``adjudications``) declares unfit."""
-    last = {responses.item_of(row): row for row in sorted(log, key=_when)}
-    return {item for item, row in last.items() if row["category"] == responses.UNFIT}
+    last = {item_of(row): row for row in sorted(log, key=_when)}
+    return {item for item, row in last.items() if row["category"] == UNFIT}
 
 
 def _valid(
-    last: Mapping[responses.Question, dict[str, object]], item: Item, *, key: str, scheme: Scheme
+    last: Mapping[Question, dict[str, object]], item: Item, *, key: str, scheme: Scheme
 ) -> dict[str, object] | None:
-    replaced = [*scheme.categories, responses.UNFIT] if key == responses.UNFIT else [key, responses.UNFIT]
+    replaced = [*scheme.categories, UNFIT] if key == UNFIT else [key, UNFIT]
     return max((last[item, name] for name in replaced if (item, name) in last), key=_when, default=None)
 
 
 def _side(
-    item: Item, annotator: str, *, sets: Mapping[responses.Question, Mapping[str, frozenset[str]]], scheme: Scheme
+    item: Item, annotator: str, *, sets: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
     side = {}
     for key, category in scheme.categories.items():
@@ -193,7 +203,7 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 
 
 def _decisions(
-    answer: AnnotatorAnswer, *, asked: Collection[responses.Question], scheme: Scheme
+    answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
@@ -201,9 +211,9 @@ def _decisions(
     if not answer.note.strip():
         return {}, Counter(without_rationale=1)
     if answer.unfit:
-        own = (answer.item, responses.UNFIT) in asked
-        return ({responses.UNFIT: frozenset()}, Counter()) if own else ({}, Counter(not_assigned=1))
-    labels, wrong = responses.check(answer, scheme=scheme)
+        own = (answer.item, UNFIT) in asked
+        return ({UNFIT: frozenset()}, Counter()) if own else ({}, Counter(not_assigned=1))
+    labels, wrong = check(answer, scheme=scheme)
     # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
     wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
@@ -218,9 +228,9 @@ def _row(
     return row | {name: getattr(manifest, name) for name in ("round", "guideline", "adjudicator")}
 
 
-def _when(row: responses.Row) -> datetime:
+def _when(row: Row) -> datetime:
     return cast(datetime, row["decided"])
 
 
-def _differ(row: responses.Row, last: responses.Row) -> bool:
+def _differ(row: Row, last: Row) -> bool:
     return any(row[name] != last[name] for name in ("category", "labels", "rationale"))

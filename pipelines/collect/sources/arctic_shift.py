@@ -175,10 +175,8 @@ class ArcticShiftSource:
         return QueryTimedOut(source=self.name, detail=detail)
 
     def _pace(self, headers: Mapping[str, str]) -> None:
-        remaining, reset = (
-            service.finite(headers.get("x-ratelimit-remaining")),
-            service.seconds(headers.get("x-ratelimit-reset")),
-        )
+        remaining = service.finite(headers.get("x-ratelimit-remaining"))
+        reset = service.seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
             self._pause(min(reset, MAX_PAUSE_SECONDS))
 

@@ -125,11 +125,8 @@ def repair(response: requests.Response) -> None:
     """Replace the headers that prawcore parses: unusable ones raise there, or make it sleep for years."""
     headers = response.headers
     names = [f"x-ratelimit-{name}" for name in ("remaining", "used", "reset")]
-    left, used, reset = (
-        service.finite(headers.get(names[0])),
-        service.finite(headers.get(names[1])),
-        service.seconds(headers.get(names[2])),
-    )
+    left, used = (service.finite(headers.get(name)) for name in names[:2])
+    reset = service.seconds(headers.get(names[2]))
     usable = left is not None and used is not None and reset is not None and left >= 0 and used >= 0
     for name in names:
         headers.pop(name, None)

@@ -161,14 +161,11 @@ def _numbers(clone: Workspace, corpus: str, *, counts: Mapping[str, Json]) -> Js
 
     ``counts``: of live records and tombstones by month.
     """
-
     data, folder = clone.path / "data" / corpus, clone.path / "metrics" / corpus
     published = {path.relative_to(data).parts[0] for path in data.rglob("*.dvc")}
     gaps = coverage_of(clone, corpus).get("month_gap_hours", {})
-    votes, agreement = (
-        votes_report.gather(clone.path, corpus),
-        read_metrics(folder / "agreement.json").get("rounds", {}),
-    )
+    votes = votes_report.gather(clone.path, corpus)
+    agreement = read_metrics(folder / "agreement.json").get("rounds", {})
     return {
         "funnel": {
             "collect": read_metrics(folder / "quality.json").get("collect") or {},

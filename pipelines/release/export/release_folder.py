@@ -23,7 +23,16 @@ from crisis_corpus.journal import canonical
 from pipelines.core.config.settings import Settings
 from pipelines.core.templates import render
 from pipelines.release import release_store, removal
-from pipelines.release.export import folder
+from pipelines.release.export.folder import (
+    CARD,
+    LICENCE,
+    ExportOrigin,
+    NotExportable,
+    RemovalsDue,
+    checked_repo,
+    finish,
+    writing,
+)
 from pipelines.release.release_store import PackageAltered, ReleaseEntry
 from pipelines.store.vault.vault import Vault
 
@@ -38,8 +47,8 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
     Card and Croissant contain the address of ``repo``. ``to`` must be new or empty.
     """
     entry = ReleaseEntry.of(settings, name)
-    with release_store.locked(settings), folder.writing(to) as made:
-        origin = current(entry, repo=folder.checked_repo(repo), vault=vault, now=now)
+    with release_store.locked(settings), writing(to) as made:
+        origin = current(entry, repo=checked_repo(repo), vault=vault, now=now)
         state = entry.state()
         facts = release_store.manifest_of(entry.package(state), name)
         if facts is None:
@@ -51,7 +60,7 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         (made / DATA).mkdir()
         for split, table in tables.items():
             pq.write_table(table, made / DATA / f"{split}.parquet")
-        release_store.write(made / folder.LICENCE, texts["LICENSE.txt"])
+        release_store.write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
         shared: dict[str, Any] = {"facts": facts, "repo": repo, "removed": entry.removal()["number"]}
         shared["columns"] = next(iter(tables.values())).schema
@@ -59,24 +68,24 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         release_store.write(
             made / CROISSANT, croissant(url=f"{settings.hub_url}/datasets/{repo}", files=files, **shared)
         )
-        release_store.write(made / folder.CARD, card_text(counts=counts, **shared))
-        exported = folder.finish(made, origin=origin)
+        release_store.write(made / CARD, card_text(counts=counts, **shared))
+        exported = finish(made, origin=origin)
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 
 
-def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> folder.ExportOrigin:
+def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> ExportOrigin:
     """Return the origin that an export of a release has now."""
     state, name = entry.state(), entry.name
     what = f"Release '{name}'"
     if state["status"] == release_store.RETIRED:
         do = "Export the release that replaced it; `corpus release list` shows all."
-        raise folder.NotExportable(what=what, detail="it is retired, so that it is not handed out any more", do=do)
+        raise NotExportable(what=what, detail="it is retired, so that it is not handed out any more", do=do)
     if state["status"] != release_store.APPROVED:
         do = f"Let a person approve it: `corpus release approve {name} --who … --why …`."
-        raise folder.NotExportable(what=what, detail="it is a draft that no person has approved", do=do)
+        raise NotExportable(what=what, detail="it is a draft that no person has approved", do=do)
     if count := removal.overdue(entry, vault=vault, now=now):
-        raise folder.RemovalsDue(what=what, count=count)
-    return folder.ExportOrigin(kind="dataset", name=name, version=None, repo=repo, basis=basis(state))
+        raise RemovalsDue(what=what, count=count)
+    return ExportOrigin(kind="dataset", name=name, version=None, repo=repo, basis=basis(state))
 
 
 def basis(state: Row) -> str:
@@ -103,9 +112,7 @@ def _tables(entry: ReleaseEntry, *, state: Row, facts: Row, texts: Mapping[str, 
     allowed = entry.ids() - entry.withdrawn()
     if any(row["id"] not in allowed or list(row) != columns for _, row in rows):
         do = "Restore the package from a backup, then run `corpus release refresh`."
-        raise folder.NotExportable(
-            what=f"Release '{entry.name}'", detail="its tables have other rows or columns", do=do
-        )
+        raise NotExportable(what=f"Release '{entry.name}'", detail="its tables have other rows or columns", do=do)
     types = {"image": pa.int32()} | dict.fromkeys(facts["labels"], pa.list_(pa.string()))
     schema = pa.schema([(column, types.get(column, pa.string())) for column in columns])
     return {
@@ -167,7 +174,7 @@ def card_text(
         language="en",
         license="other",
         license_name=f"{facts['release']}-terms",
-        license_link=folder.LICENCE,
+        license_link=LICENCE,
         pretty_name=facts["title"],
         size_categories=[next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")],
         task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
@@ -176,14 +183,7 @@ def card_text(
         extra_gated_prompt=PROMPT,
         extra_gated_fields=FIELDS,
     )
-    names = {
-        "facts": facts,
-        "repo": repo,
-        "removed": removed,
-        "counts": counts,
-        "columns": columns,
-        "licence": folder.LICENCE,
-    }
+    names = {"facts": facts, "repo": repo, "removed": removed, "counts": counts, "columns": columns, "licence": LICENCE}
     body = render(TEMPLATE, **names, summary=summary(facts), meaning=meaning)
     return f"---\n{head.to_yaml()}\n---\n\n{body}"
 
@@ -244,7 +244,7 @@ def croissant(*, facts: Row, repo: str, url: str, removed: int, columns: pa.Sche
         "name": name,
         "description": summary(facts),
         "url": url,
-        "license": f"{url}/blob/main/{folder.LICENCE}",
+        "license": f"{url}/blob/main/{LICENCE}",
         "version": f"{1 + removed}.0.0",
         "datePublished": on,
         "creator": {"@type": "sc:Organization", "name": repo.partition("/")[0]},
