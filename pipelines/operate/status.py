@@ -189,7 +189,7 @@ def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
 Columns = dict[str, list[Any]]
 """A table by column, as ``MlflowClient.log_table`` takes it."""
 FOLDER = "evaluation"  # of a run's artifacts
-PARTS = ("f1", "precision", "recall")
+BY_LABEL = ("f1", "precision", "recall")
 FIGURES = ("macro_f1", "weighted_f1", "exact")
 
 
@@ -203,7 +203,7 @@ def evaluation_tables(metrics: Mapping[str, Any]) -> dict[str, Columns]:
             scores.append(row | _cells(valid["figures"], FIGURES))
             labels += [
                 {"task": key, "model": name, "label": label, "items": task["support"].get(label, 0)}
-                | _cells(valid["labels"].get(label, {}), PARTS)
+                | _cells(valid["labels"].get(label, {}), BY_LABEL)
                 for label in task["labels"]
             ]
     return {
