@@ -12,6 +12,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.core.config.base import flat
 from pipelines.core.config.params import ALL_CORPORA, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -151,7 +152,8 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
-        mlflow.log_metrics(dict(_flat(status)))
+        numbers = {name: float(value) for name, value in flat(status) if isinstance(value, int | float)}
+        mlflow.log_metrics(numbers)
         result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
             evaluated = read_metrics(clone.path / "metrics" / corpus / "evaluate.json")
@@ -237,14 +239,6 @@ def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> di
             if run := (read_metrics(file).get("weights") or {}).get("run"):
                 by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
     return by_run
-
-
-def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            yield from _flat(inner, prefix=f"{prefix}{key}.")
-        elif isinstance(inner, int | float):
-            yield f"{prefix}{key}", float(inner)
 
 
 # The corpus whose parts are at the top level of the object.
