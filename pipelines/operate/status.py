@@ -12,8 +12,8 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.core.config.base import flat
 from pipelines.core.config.params import ALL_CORPORA, load
+from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.label import votes_report
@@ -152,7 +152,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
-        numbers = {name: float(value) for name, value in flat(status) if isinstance(value, int | float)}
+        numbers = {".".join(key): float(value) for key, value in leaves(status) if isinstance(value, int | float)}
         mlflow.log_metrics(numbers)
         result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:

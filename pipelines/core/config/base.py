@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -45,15 +45,6 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list):
         return [nested(below, change) for below in value]
     return change(value)
-
-
-def flat(value: Mapping[str, Any], *, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values inside a mapping of mappings, each with its keys joined by dots."""
-    for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
-            yield from flat(inner, prefix=f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", inner
 
 
 def faults(error: ValidationError) -> str:
