@@ -152,7 +152,9 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
-        numbers = {".".join(key): float(value) for key, value in leaves(status) if isinstance(value, int | float)}
+        numbers = {
+            ".".join(map(str, key)): float(value) for key, value in leaves(status) if isinstance(value, int | float)
+        }
         mlflow.log_metrics(numbers)
         result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
