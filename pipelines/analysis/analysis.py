@@ -30,7 +30,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.analysis import label_counts
 from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
@@ -39,9 +38,11 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
+from pipelines.datasets.post import BOILERPLATE
+from pipelines.datasets.posts import opened_posts
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
-from pipelines.store.seal import open_columns, open_posts
+from pipelines.store.seal import open_columns
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -97,18 +98,10 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
 def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozenset[str]]], dict[Item, str]]:
     """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item."""
     folder = root / "snapshot" / corpus
-    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
-    if not all(path.is_file() for path in paths):
+    if not all((folder / path).is_file() for path in ("split/splits.parquet", "gold/gold.parquet")):
         raise ConfigError("NothingToAnalyse", corpus=corpus)
-    splits = tables.read(paths[0], name="splits", columns=["record_id", "image", "group"])
-    units = dict(zip(tables.items_of(splits), splits["group"].to_pylist(), strict=True))
-    gold: dict[str, dict[Item, frozenset[str]]] = {}
-    rows = tables.read(paths[1], name="gold", columns=["record_id", "image", "category", "labels"])
-    columns = rows["category"].to_pylist(), rows["labels"].to_pylist()
-    for item, category, labels in zip(tables.items_of(rows), *columns, strict=True):
-        if item in units:
-            gold.setdefault(category, {})[item] = frozenset(labels)
-    return gold, units
+    units = {item: group for item, (_, group) in tables.splits(folder).items()}
+    return tables.gold(folder, within=units), units
 
 
 def describe(
@@ -209,15 +202,10 @@ def _memes(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> d
 
 def _posts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
     """Return title and body of each post, without the boilerplate of the collectors' form (SPEC 22)."""
-    from pipelines.datasets.post import BOILERPLATE
-
-    ids = tables.strings(sorted({record_id for record_id, _ in items}))
-    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    table = tables.concat(paths, name="posts", columns=["record_id", "title", "body"])
-    table = table.filter(pc.is_in(table["record_id"], value_set=ids))
+    ids = {record_id for record_id, _ in items}
     texts = {
         record_id: "\n".join(BOILERPLATE.sub("", part).strip() for part in (title, body))
-        for record_id, title, body in open_posts(table, vault=vault)
+        for record_id, title, body in opened_posts(corpus, ids=ids, vault=vault, root=root)
     }
     return {item: (texts[item[0]], ()) for item in items if item[0] in texts}
 

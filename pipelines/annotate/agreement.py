@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.forms.manifest import RoundManifest, folder, opened
+from pipelines.annotate.forms.manifest import RoundManifest, opened, rows
 from pipelines.annotate.response_validation import SKIPPED
 from pipelines.core.config.annotate import Agreement
 from pipelines.core.config.params import Params
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, str, int]
 """An item (record, image) in a round, because an item counts for its own round only."""
-COLUMNS = ["record_id", "image", "annotator", "category", "round", "batch", "outcome", "labels"]
 DIGITS = 6  # finer than 1,000 resamples can resolve, coarser than floating-point error
 # Landis and Koch's words describe agreement beyond chance.
 READ = ("kappa", "weighted_kappa", "ac1", "alpha")
@@ -110,9 +109,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     scheme = load(params.corpora[corpus].scheme, root=root)
     rounds: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
-        path = folder(root, corpus, manifest.round) / "annotations.parquet"
-        if path.exists():
-            rounds.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
+        if (annotations := rows(root, manifest, "annotations")) is not None:
+            rounds.append((manifest, annotations))
     schemes = {m.round: load(m.scheme, root=root) for m, _ in rounds if m.scheme != scheme.name}
     clusters = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
     groups = {}

@@ -160,17 +160,10 @@ def settle(
 
 
 def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
-    folder = manifests.folder(root, manifest.corpus, manifest.round)
-
-    def rows(name: str) -> list[dict[str, Any]]:
-        path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
-        columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
-        return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
-
-    assignments = rows("assignments")
-    known = settle(
-        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=manifest.round
+    assignments, annotations, log = (
+        manifests.rows(root, manifest, name) or [] for name in ("assignments", "annotations", "adjudications")
     )
+    known = settle(annotations, assignments=assignments, log=log, scheme=scheme, name=manifest.round)
     settled = {item for item, _ in known if all((item, key) in known for key in scheme.categories)}
     settled |= {item for item, key in known if key == UNFIT}
     waiting = set() if manifest.status == "closed" else roster(assignments).keys() - settled

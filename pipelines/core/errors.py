@@ -32,6 +32,8 @@ class DataError(CorpusError):
 class LabellingError(CorpusError):
     """Labelling by models cannot continue."""
 
+    exit_code = 75
+
 
 class NoSecret(ConfigError):
     """There is no project secret in ``CORPUS_HOME``, so this folder is not the home of a corpus."""

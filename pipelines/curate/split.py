@@ -23,21 +23,10 @@ from pipelines.core.config.curate import Dedupe, Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.curate.balance import Balance
+from pipelines.curate.dedupe import image_pairs
 from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
 from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
-from pipelines.curate.dedupe.image_pairs import (
-    PAPER,
-    Ints,
-    Looks,
-    PictureKinds,
-    Pictures,
-    kinds,
-    looks_apart,
-    pairs_of_items,
-    pairs_of_kinds,
-    widest_radius,
-)
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
@@ -152,7 +141,7 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
     return {**ledger, **imported}
 
 
-def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: Split, corpus: str) -> Ints:
+def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: Split, corpus: str) -> image_pairs.Ints:
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
@@ -164,7 +153,7 @@ def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: 
     return indices
 
 
-def _write(rows: Mapping[Item, str], out: Mapping[Item, str], units: Ints, *, folder: Path) -> None:
+def _write(rows: Mapping[Item, str], out: Mapping[Item, str], units: image_pairs.Ints, *, folder: Path) -> None:
     """Write the tables; a group is named by its smallest member in the sample, as the ``rows`` are sorted."""
     _, first, number = np.unique(units, return_index=True, return_inverse=True)
     names = [f"{record_id}/{image}" for record_id, image in rows]
@@ -200,23 +189,27 @@ def near_pairs(
     return [(items[left], items[right]) for left, right in near]
 
 
-def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, int]]:
-    known = kinds(pictures)
-    near = pairs_of_kinds(pictures, known, params=params, proposed=_every_pair(pictures, known, params=params))
-    pairs = pairs_of_items(near, known, listed=params.listed_copies)
+def _of_pictures(pictures: image_pairs.Pictures, *, params: Dedupe) -> Iterator[tuple[int, int]]:
+    known = image_pairs.kinds(pictures)
+    near = image_pairs.pairs_of_kinds(
+        pictures, known, params=params, proposed=_every_pair(pictures, known, params=params)
+    )
+    pairs = image_pairs.pairs_of_items(near, known, listed=params.listed_copies)
     yield from zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
 
 
-def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
+def _every_pair(
+    pictures: image_pairs.Pictures, known: image_pairs.PictureKinds, *, params: Dedupe
+) -> Iterator[tuple[image_pairs.Ints, image_pairs.Ints]]:
     """Yield the pairs of hashed kinds within the largest radius of any rule, and all pairs with a mostly empty one."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     looks, energies = pictures.looks(known.first[hashed]), pictures.energies[known.first[hashed]]
-    radius = widest_radius(params)
+    radius = image_pairs.widest_radius(params)
     for begin in range(0, len(hashed), ROWS):
-        block = Looks(*(hashes[begin : begin + ROWS, None] for hashes in looks))
-        rest = Looks(*(hashes[None, begin:] for hashes in looks))
-        sparse = np.minimum(energies[begin : begin + ROWS, None], energies[None, begin:]) < PAPER
-        row, column = np.nonzero(sparse | (looks_apart(block, rest) <= radius))
+        block = image_pairs.Looks(*(hashes[begin : begin + ROWS, None] for hashes in looks))
+        rest = image_pairs.Looks(*(hashes[None, begin:] for hashes in looks))
+        sparse = np.minimum(energies[begin : begin + ROWS, None], energies[None, begin:]) < image_pairs.PAPER
+        row, column = np.nonzero(sparse | (image_pairs.looks_apart(block, rest) <= radius))
         later = column > row
         yield hashed[begin + row[later]], hashed[begin + column[later]]
 

@@ -22,15 +22,11 @@ from pipelines.store.vault.vault import Vault
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
     """Read all memes with gold labels of the task as examples; records that were taken down are only counted."""
-    path = root / "snapshot" / corpus / "gold" / "gold.parquet"
-    if not path.is_file():
+    folder = root / "snapshot" / corpus
+    if not (folder / "gold" / "gold.parquet").is_file():
         raise NoGold(corpus=corpus)
     placed = _placed(corpus, params=params, root=root, missing=NoGold(corpus=corpus))
-    gold = {
-        (str(row["record_id"]), int(row["image"])): task.seen(frozenset(row["labels"]))
-        for row in tables.read(path, name="gold").to_pylist()
-        if row["category"] == task.key
-    }
+    gold = {item: task.seen(labels) for item, labels in tables.gold(folder).get(task.key, {}).items()}
     content, gone = opened(corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault, root=root)
     return material(task, placed=placed, gold=gold, opened=content, gone=gone)
 

@@ -18,6 +18,13 @@ BOILERPLATE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+# the formats that browsers and providers read, by their first bytes
+MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+
+
+def media_type(picture: bytes) -> str | None:
+    """Return the media type of an encoded picture, or ``None`` if its format is another one."""
+    return next((kind for magic, kind in MAGIC.items() if picture.startswith(magic)), None)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,10 @@ def load(
         raise BadParams(where=f"split.{corpus}.ratios", detail=detail)
     own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
     inside = {item: (own[split], group) for item, (split, group) in placed.items()}
-    labels, shown = _gold(folder, task=task, inside=inside)
+    gold = tables.gold(folder, within=inside).get(task.key, {})
+    # the prompt shows their answers
+    shown = {item for item in tables.examples(folder) & gold.keys() if inside[item][0] == VALIDATION}
+    labels = {item: task.seen(chosen) for item, chosen in gold.items() if item not in shown}
     posterior: dict[str, float] = {}
     if subset != GOLD:
         labels = {item: chosen for item, chosen in labels.items() if inside.get(item, ("",))[0] != TRAIN}
@@ -183,24 +186,6 @@ def load(
         values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in loaded.train)
     values["without"] = {**loaded.without, VALIDATION: loaded.without[VALIDATION] - examples}
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
-
-
-def _gold(
-    folder: Path, *, task: Task, inside: Mapping[Item, tuple[str, str]]
-) -> tuple[dict[Item, LabelSet], set[Item]]:
-    """Return the gold that models see by item, and the items of validation left out because the prompt shows them."""
-    rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    examples = tables.examples(folder)
-    labels, shown = {}, set()
-    for row in rows:
-        item = (str(row["record_id"]), int(row["image"]))
-        if row["category"] != task.key or item not in inside:
-            continue
-        if item in examples and inside[item][0] == VALIDATION:
-            shown.add(item)
-        else:
-            labels[item] = task.seen(frozenset(row["labels"]))
-    return labels, shown
 
 
 def _silver(

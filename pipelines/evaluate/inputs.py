@@ -25,8 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms.manifest import folder as round_folder
-from pipelines.annotate.forms.manifest import opened
+from pipelines.annotate.forms.manifest import opened, rows
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy.task import Task
@@ -57,16 +56,9 @@ class EvaluationGold:
     @classmethod
     def read(cls, folder: Path) -> EvaluationGold:
         """Read the gold from ``folder`` (``snapshot/<corpus>``); gold of an item without a split is left out."""
-        split, group = {}, {}
-        for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
-            item = (row["record_id"], row["image"])
-            split[item], group[item] = row["split"], row["group"]
-        labels: dict[str, dict[Item, LabelSet]] = defaultdict(dict)
-        for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
-            item = (row["record_id"], row["image"])
-            if item in split:
-                labels[row["category"]][item] = frozenset(row["labels"])
-        return cls(split, group, labels, tables.examples(folder))
+        placed = tables.splits(folder)
+        split, group = ({item: value[i] for item, value in placed.items()} for i in (0, 1))
+        return cls(split, group, tables.gold(folder, within=placed), tables.examples(folder))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
         """Return the gold label sets of one category by item, sorted, for the items of one split."""
@@ -214,9 +206,8 @@ def reviewed(corpus: str, *, root: Path) -> frozenset[Item]:
     """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), with gold kept or revised."""
     items: set[Item] = set()
     for manifest in opened(root, corpus):
-        path = round_folder(root, corpus, manifest.round) / "assignments.parquet"
-        if manifest.draw == "disagreement" and path.exists():
-            items |= set(tables.items_of(tables.read(path, name="assignments", columns=["record_id", "image"])))
+        if manifest.draw == "disagreement":
+            items |= {(row["record_id"], row["image"]) for row in rows(root, manifest, "assignments") or ()}
     return frozenset(items)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.core.taxonomy.task import Task
-from pipelines.metrics import label_sets
+from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.agreement_coefficients import defined_mean, ratio
 from pipelines.metrics.bootstrap import BLOCK, bca, cluster_sums, percentile
 from pipelines.metrics.label_sets import Floats, LabelSet, Tally
@@ -98,8 +98,8 @@ class Board:
     def drawn_runs(self, runs: int, *, key: int) -> Iterator[Floats]:
         """Yield in blocks how often each of a model's runs is drawn, shape (resamples, runs), ``runs`` - 1 in all."""
         rng = np.random.default_rng([self.sampling.seed, 2, key])
-        for size in self._blocks:
-            yield rng.multinomial(max(1, runs - 1), np.full(runs, 1 / runs), size=size).astype(np.float64)
+        for block in bootstrap.weights(runs, resamples=self.sampling.resamples, rng=rng, draws=max(1, runs - 1)):
+            yield block.astype(np.float64)
 
     def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
         """Return each bootstrap resample's sums of ``rows`` (items, runs, columns), shape (resamples, columns).
@@ -117,21 +117,16 @@ class Board:
     @cached_property
     def _drawn(self) -> list[Small]:
         # drawn once: drawing takes longer than everything that uses it
-        groups = len(set(self.groups))
         rng = np.random.default_rng(self.sampling.seed)
-        even = np.full(groups, 1 / groups)
-        return [rng.multinomial(groups, even, size=size).astype(np.int16) for size in self._blocks]
+        drawn = bootstrap.weights(len(set(self.groups)), resamples=self.sampling.resamples, rng=rng)
+        return [block.astype(np.int16) for block in drawn]
 
     @cached_property
     def _exchanged(self) -> list[Small]:
         rng = np.random.default_rng([self.sampling.seed, 1])
-        groups = len(set(self.groups))
-        return [rng.integers(2, size=(size, groups)).astype(np.int16) for size in self._blocks]
-
-    @property
-    def _blocks(self) -> list[int]:
-        resamples = self.sampling.resamples
-        return [min(BLOCK, resamples - start) for start in range(0, resamples, BLOCK)]
+        groups, resamples = len(set(self.groups)), self.sampling.resamples
+        sizes = [min(BLOCK, resamples - start) for start in range(0, resamples, BLOCK)]
+        return [rng.integers(2, size=(size, groups)).astype(np.int16) for size in sizes]
 
 
 @dataclass(frozen=True)

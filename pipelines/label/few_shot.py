@@ -7,6 +7,7 @@ the paper's examples are.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,14 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         ``disputed``: the posts of dev with gold on which annotators disagreed.
     """
     folder, scheme = root / "snapshot" / corpus, load(params.corpora[corpus].scheme, root=root)
-    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    splits = tables.read(folder / "split" / "splits.parquet", name="splits")
-    split = dict(zip(tables.items_of(splits), splits["split"].to_pylist(), strict=True))
-    labels = {(row["record_id"], row["image"]): frozenset(row["labels"]) for row in gold}
+    split = {item: name for item, (name, _) in tables.splits(folder).items()}
+    gold = tables.gold(folder, within=split)
     chosen: list[str] = []
     dev: dict[str, frozenset[str]] = {}
     differing = disputed(corpus, root=root) if params.few_shot.among == "disagreement" else None
     if len(scheme.categories) == 1:
-        dev = {item[0]: found for item, found in labels.items() if split.get(item) == DEV}
+        labels = gold.get(scheme.category().key, {})
+        dev = {item[0]: found for item, found in labels.items() if split[item] == DEV}
         section = params.few_shot
         if differing is not None:
             dev = {record_id: found for record_id, found in dev.items() if record_id in differing}
@@ -50,8 +50,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         chosen = choose(dev, count=section.examples, seed=section.seed, category=scheme.category())
     table = pa.table({"record_id": chosen, "image": [0] * len(chosen)}, schema=tables.SCHEMAS["examples"])
     tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")
-    placed = [split[item] for item in labels if item in split]
-    counts = {name: placed.count(name) for name in sorted(set(placed))}
+    counts = dict(sorted(Counter(split[item] for item in set().union(*gold.values())).items()))
     metrics = {"examples": len(chosen), "gold": counts} | ({} if differing is None else {"disputed": len(dev)})
     return write_metrics(metrics, root / "metrics" / corpus / "few_shot.json")
 
@@ -60,9 +59,6 @@ def disputed(corpus: str, *, root: Path) -> set[str]:
     """Return the ids of the records to which two annotators of one round gave different label sets."""
     found: set[str] = set()
     for stored in manifest.opened(root, corpus):
-        path = manifest.folder(root, corpus, stored.round) / "annotations.parquet"
-        if path.exists():
-            columns = ["record_id", "image", "annotator", "category", "outcome", "labels"]
-            given = answered(tables.read(path, name="annotations", columns=columns).to_pylist())
-            found |= {item[0] for (item, _), sets in given.items() if len(set(sets.values())) > 1}
+        given = answered(manifest.rows(root, stored, "annotations") or [])
+        found |= {item[0] for (item, _), sets in given.items() if len(set(sets.values())) > 1}
     return found

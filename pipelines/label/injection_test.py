@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
@@ -24,11 +23,10 @@ from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.remote import Remote
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Panel
 from pipelines.label.silver.silver import refused_of
-from pipelines.label.votes import open_labeller
+from pipelines.label.votes import open_labeller, remote_labellers
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer
 from pipelines.store import tables
@@ -108,16 +106,9 @@ def planned(
     A member of several ensembles is counted once, because it answers a copy once.
     """
     members = dict.fromkeys(name for one in params.silver.ensembles for name in params.ensembles[one].members)
-    names = [name for name in members if isinstance(params.labellers[name], RemoteLabeller)]
-    if not names:
-        return
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    _, copies = _drawn(material, params=params)
-    with ExitStack() as stack:
-        for name in names:
-            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
-            if isinstance(asked, Remote):
-                yield asked.planned("injection_test", copies)
+    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
+    for asked, material in remote_labellers(corpus, names=members, **places):
+        yield asked.planned("injection_test", _drawn(material, params=params)[1])
 
 
 def _drawn(material: SplitPosts, *, params: Params) -> tuple[list[str], list[Post]]:

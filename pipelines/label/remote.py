@@ -6,7 +6,6 @@ The key of a request is made of the prompt, the model and the content.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,9 +17,9 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
-from pipelines.llm.asking import Asking, PlannedRequests
+from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.capabilities import capabilities, price
-from pipelines.llm.costs import BATCH_SHARE, CHARACTERS_PER_TOKEN, size, tokens, usd
+from pipelines.llm.costs import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 # Ours: the post gets at least this share of the context, however long the prompt and its examples are.
 LEAST_SHARE = 0.25
-CUT = " [...] "
 
 
 class Remote(Asking):
@@ -63,6 +61,7 @@ class Remote(Asking):
         self.price = price(labeller.model, api=api, given=labeller.price, name=name)
         self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
+        self.batches = votes.batch and self._can.batch
         self._decoding: dict[str, Any] = {}  # further settings to send
 
     @classmethod
@@ -119,38 +118,11 @@ class Remote(Asking):
             for answer in self._answered(post, stored=stored, failed=failed)
         ]
 
-    def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the estimated tokens and US dollars of labelling posts; nothing is sent.
-
-        Returns:
-            ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
-            (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
-        """
-        missing = self._missing(posts)
+    def _sizes(self, missing: Sequence[Post]) -> list[Size]:
         if missing:
             api, url = self._provider.api, self._endpoint.url
             require_served(self._labeller, name=self.name, api=api, url=url, today=now().date())
-        sizes = [self._request("", post).size for post in missing]
-        expected = sum((usd(self.price, read=each.read, written=each.written) for each in sizes), start=0.0)
-        most = sum((usd(self.price, read=each.read_at_most, written=each.written_at_most) for each in sizes), start=0.0)
-        return {
-            "records": len(posts),
-            "cached": len(posts) - len(missing),
-            "to_ask": len(missing),
-            "input_tokens": sum(each.read for each in sizes),
-            "output_tokens": sum(each.written_at_most for each in sizes),
-            "usd_expected": round(expected * (BATCH_SHARE if self.batches else 1), 6),
-            "usd_at_most": round(most, 6),
-        }
-
-    def planned(self, step: str, posts: Sequence[Post]) -> PlannedRequests:
-        """Return what a step would send about posts, and at what cost; nothing is sent."""
-        return PlannedRequests(step, self.name, self.receiver, cost=self.estimate(posts), leaves=self.leaving(posts))
-
-    @property
-    def batches(self) -> bool:
-        """Whether requests are sent as batches: if the parameters say so and the model has a batch endpoint."""
-        return self._votes.batch and self._can.batch
+        return [self._request("", post).size for post in missing]
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:
         """Submit posts without a stored answer to the batch endpoint; return the digests of the batch jobs' ids.
@@ -229,9 +201,7 @@ class Remote(Asking):
         surplus = len(post.text) - self._room
         if surplus <= 0:
             return post
-        kept = max(len(post.body) - surplus - len(CUT), 0)
-        head = math.ceil(kept / 2)
-        return replace(post, body=post.body[:head] + CUT + post.body[len(post.body) - (kept - head) :])
+        return replace(post, body=without_middle(post.body, kept=max(len(post.body) - surplus - len(CUT), 0)))
 
     def _answered(self, post: Post, *, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
         if stored is not None:

@@ -7,8 +7,9 @@ the gold of dev. Refused, malformed and failed answers become rows too, but only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,21 @@ def open_labeller(
     return Remote.of(name, labeller=described, params=params, settings=settings, **given)
 
 
+def remote_labellers(
+    corpus: str, *, names: Iterable[str], params: Params, settings: Settings, vault: Vault, root: Path
+) -> Iterator[tuple[Remote, SplitPosts]]:
+    """Yield each remote labeller of ``names`` with the corpus's posts, which are not read if there is none."""
+    remote = [name for name in names if isinstance(params.labellers[name], RemoteLabeller)]
+    if not remote:
+        return
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
+    with ExitStack() as stack:
+        for name in remote:
+            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
+            if isinstance(asked, Remote):
+                yield asked, material
+
+
 def ask(
     corpus: str,
     *,
@@ -93,19 +109,13 @@ def planned(
     ``jobs`` of a cost are the shards with unanswered records: one {labeller, provider, shard, batch} each (``batch``:
     whether a batch endpoint is used).
     """
-    names = [name for name in params.votes.labellers if isinstance(params.labellers[name], RemoteLabeller)]
-    if not names:
-        return
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    shards, posts = material.shards(size=params.votes.shard_size), list(material.posts.values())
-    with ExitStack() as stack:
-        for name in names:
-            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
-            if isinstance(asked, Remote):
-                cost: dict[str, Any] = asked.estimate(posts)
-                job = {"labeller": name, "provider": asked.receiver, "batch": asked.batches}
-                cost["jobs"] = [job | {"shard": i} for i, shard in enumerate(shards) if asked.unanswered(shard)]
-                yield PlannedRequests("votes", name, asked.receiver, cost=cost, leaves=asked.leaving(posts))
+    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
+    for asked, material in remote_labellers(corpus, names=params.votes.labellers, **places):
+        planned = asked.planned("votes", list(material.posts.values()))
+        job = {"labeller": asked.name, "provider": asked.receiver, "batch": asked.batches}
+        shards = enumerate(material.shards(size=params.votes.shard_size))
+        jobs = [job | {"shard": i} for i, shard in shards if asked.unanswered(shard)]
+        yield replace(planned, cost={**planned.cost, "jobs": jobs})
 
 
 def run(

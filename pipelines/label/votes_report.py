@@ -77,11 +77,10 @@ def sheets(gathered: Mapping[str, Any], *, root: Path = Path(), everything: bool
 
 def _agreed(found: Mapping[str, Any]) -> Iterator[Sheet]:
     """Yield CRADLE's Table 5 and, if the decided labels are not always the majority's, the agreement on these."""
-    # metrics of earlier versions have the members' agreement only
-    paper, own = found.get("agreement_paper", found["agreement"]), found["agreement"]
+    paper, own = found["agreement_paper"], found["agreement"]
     members = len(found["members"])
     yield label_tables.table_5({HEADINGS.get(s, s): paper[s] for s in _in_order(paper)}, members=members)
-    if any(counts.get("differs") for counts in paper.values()):
+    if any(counts["differs"] for counts in paper.values()):
         table = label_tables.table_5({HEADINGS.get(s, s): own[s] for s in _in_order(own)}, members=members)
         differs = tuple(f"{paper[s]['differs']:,}" for s in _in_order(paper))
         rows = (*table.rows, ("Differs from the agreement between the labellers", *differs))
@@ -111,7 +110,7 @@ def _details(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[She
     train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
 
     yield _titled(right_by_agreement(found["by_agreement"]), name)
-    if any(row["n"] for row in found.get("posterior", {}).values()):
+    if any(row["n"] for row in found["posterior"].values()):
         yield _titled(confidence(found["posterior"]), name)
     if people:
         yield label_tables.table_1(people, layout=layout)

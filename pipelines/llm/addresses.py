@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pipelines.core.config.label import Consent, on_this_machine
+from dataclasses import dataclass
+
+from pipelines.core.config.label import Api, Consent, on_this_machine
 from pipelines.core.config.settings import Endpoint
+from pipelines.core.errors import LabellerRefused
 from pipelines.core.process import now
 
 # the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
@@ -14,6 +17,20 @@ ADDRESSES = {
 }
 # sent where no key is set: the SDKs require one
 NO_KEY = "none"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The provider, labeller and protocol of a request, on which error messages and its decoding depend."""
+
+    labeller: str
+    provider: str
+    api: Api
+
+    def refused(self, detail: str) -> LabellerRefused:
+        """Return the error that ends the labeller's run: the provider rejects its requests, because of ``detail``."""
+        variable = self.provider.upper().replace("-", "_")
+        return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
 
 
 def admit(endpoint: Endpoint, *, consent: Consent, provider: str) -> None:

@@ -23,12 +23,20 @@ from pipelines.core.process import now
 from pipelines.datasets.post import Post
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
+from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
 from pipelines.llm.traces import Trace
 from pipelines.store.answers import AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault
 
 HERE = "this machine"
+CUT = " [...] "
+
+
+def without_middle(text: str, *, kept: int) -> str:
+    """Return a text that is too long without its middle (CRADLE 4.1): its start and end say most."""
+    head = (kept + 1) // 2
+    return text[:head] + CUT + text[len(text) - (kept - head) :]
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class PlannedRequests:
         step: the stage that sends it.
         name: of the labeller, model or moderation system.
         provider: the provider that receives it.
-        cost: see :meth:`pipelines.label.remote.Remote.estimate`.
+        cost: see :meth:`Asking.estimate`.
         leaves: see :meth:`Asking.leaving`.
     """
 
@@ -79,6 +87,8 @@ class Asking(ABC):
 
     price: Price
     schema: dict[str, Any]
+    batches = False
+    """Whether requests are sent as batches."""
     trace: Trace | None = None
     """Where each request is noted; ``None``: nowhere."""
 
@@ -106,6 +116,10 @@ class Asking(ABC):
     @abstractmethod
     def _request(self, key: str, post: Post) -> LabelRequest:
         """Return the request about an item."""
+
+    @abstractmethod
+    def _sizes(self, missing: Sequence[Post]) -> list[Size]:
+        """Return the size of the request about each of the items, which have no stored answer."""
 
     @abstractmethod
     def _client(self) -> AbstractAsyncContextManager[RequestClient]:
@@ -150,6 +164,31 @@ class Asking(ABC):
             [stored.get(key) if p.record_id in under else None for key, p in zip(keys, posts, strict=True)],
             [failed.get(key) for key in keys],
         )
+
+    def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
+        """Return the estimated tokens and US dollars of labelling posts; nothing is sent.
+
+        Returns:
+            ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
+            (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
+        """
+        sizes = self._sizes(self._missing(posts))
+        expected = sum((usd(self.price, read=each.read, written=each.written) for each in sizes), start=0.0)
+        most = sum((usd(self.price, read=each.read_at_most, written=each.written_at_most) for each in sizes), start=0.0)
+        return {
+            "records": len(posts),
+            "cached": len(posts) - len(sizes),
+            "to_ask": len(sizes),
+            "input_tokens": sum(each.read for each in sizes),
+            "output_tokens": sum(each.written_at_most for each in sizes),
+            "usd_expected": round(expected * (BATCH_SHARE if self.batches else 1), 6),
+            "usd_at_most": round(most, 6),
+        }
+
+    def planned(self, step: str, posts: Sequence[Post], *, name: str | None = None) -> PlannedRequests:
+        """Return what a step would send about posts, under the labeller's or another name; nothing is sent."""
+        cost, leaves = self.estimate(posts), self.leaving(posts)
+        return PlannedRequests(step, name or self.name, self.receiver, cost=cost, leaves=leaves)
 
     def unanswered(self, posts: Sequence[Post]) -> int:
         """Return how many of the posts have no stored answer and would be sent."""

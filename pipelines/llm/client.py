@@ -29,8 +29,9 @@ from pipelines.core.config.label import Consent, Provider, RemoteLabeller, Votes
 from pipelines.core.config.settings import Endpoint
 from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused, LabellingError
 from pipelines.core.process import now
+from pipelines.datasets.post import media_type
 from pipelines.llm import provider_response
-from pipelines.llm.addresses import ADDRESSES, NO_KEY, admit
+from pipelines.llm.addresses import ADDRESSES, NO_KEY, Target, admit
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.retirements import require_served
@@ -38,7 +39,6 @@ from pipelines.llm.transport import EXCHANGE, Exchange, opened, parameters
 
 POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
-MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 BATCH = TypeAdapter(Batch)
 
 
@@ -68,7 +68,7 @@ class Client:
         self._consent = consent or Consent()
         self.capabilities = capabilities(labeller.model, api=provider.api)
         self.sampling: dict[str, Any] = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
-        self._asked = provider_response.Target(name, provider=labeller.provider, api=provider.api)
+        self._asked = Target(name, provider=labeller.provider, api=provider.api)
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -245,7 +245,7 @@ class Client:
             if isinstance(part, str):
                 content.append(part)
                 continue
-            kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), None)
+            kind = media_type(part)
             if kind is None or not self.capabilities.images:
                 detail = "the model accepts no images" if kind else "the image is neither JPEG, PNG, WebP nor GIF"
                 raise ConfigError("CannotSee", model=self.labeller.model, detail=detail)

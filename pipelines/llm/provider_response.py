@@ -8,22 +8,12 @@ Error texts may quote a post: none is passed on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    ModelOverloadedError,
-    ModelQuotaExceededError,
-    ModelTimeoutError,
-)
+from pydantic_ai import exceptions
 from pydantic_ai.messages import ModelResponse, TextPart
 
-from pipelines.core.config.label import Api
-from pipelines.core.errors import LabellerRefused
+from pipelines.llm.addresses import Target
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange
 
@@ -39,20 +29,6 @@ COUNTS = (
     ("prompt_tokens", "input_tokens", "promptTokenCount"),
     ("completion_tokens", "output_tokens", "candidatesTokenCount", "thoughtsTokenCount"),
 )
-
-
-@dataclass(frozen=True)
-class Target:
-    """The provider, labeller and protocol of a request, on which error messages and its decoding depend."""
-
-    labeller: str
-    provider: str
-    api: Api
-
-    def refused(self, detail: str) -> LabellerRefused:
-        """Return the error that ends the labeller's run: the provider rejects its requests, because of ``detail``."""
-        variable = self.provider.upper().replace("-", "_")
-        return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
 
 
 def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
@@ -91,15 +67,15 @@ def understand(error: Exception, *, asked: Target, exchange: Exchange | None, ef
 
     ``exchange`` is the HTTP request with its response, ``None`` for a request in a batch.
     """
-    if isinstance(error, TimeoutError | ModelTimeoutError):
+    if isinstance(error, TimeoutError | exceptions.ModelTimeoutError):
         raise Passing(reason="timeout") from None
-    if isinstance(error, ModelConnectionError):
+    if isinstance(error, exceptions.ModelConnectionError):
         raise Passing(reason="connection") from None
-    if isinstance(error, ModelHTTPError):
+    if isinstance(error, exceptions.ModelHTTPError):
         return _status(error, asked=asked, effective=effective)
     if exchange is None:
         # one item of a batch: an error without a status means that it was never run
-        if isinstance(error, ModelAPIError):
+        if isinstance(error, exceptions.ModelAPIError):
             raise Passing(reason="not_run") from None
         return _without_text(UNREADABLE, effective)
     if exchange.response is None:
@@ -113,27 +89,27 @@ def understand(error: Exception, *, asked: Target, exchange: Exchange | None, ef
     return _without_text("empty" if empty else UNREADABLE, effective, refused="empty" if empty else None, body=body)
 
 
-def _status(error: ModelHTTPError, *, asked: Target, effective: dict[str, Any]) -> Raw:
+def _status(error: exceptions.ModelHTTPError, *, asked: Target, effective: dict[str, Any]) -> Raw:
     words, status = _words(error), error.status_code
-    if isinstance(error, ModelQuotaExceededError) or "insufficient_quota" in words:
+    if isinstance(error, exceptions.ModelQuotaExceededError) or "insufficient_quota" in words:
         raise asked.refused("insufficient_quota") from None
     if status in POLICY_STATUS and POLICY.search(words):
         return _without_text("content_filter", effective, refused="content_filter")
-    if isinstance(error, ModelContextWindowExceededError) or status == 413:
+    if isinstance(error, exceptions.ModelContextWindowExceededError) or status == 413:
         return _without_text(TOO_LONG, effective)
     if status == 429 or (status >= 500 and error.retry_after is not None):
         raise Throttled(retry_after=error.retry_after) from None
     if status >= 500 or status in (408, 409, 425):
-        raise Passing(reason="overloaded" if isinstance(error, ModelOverloadedError) else "server") from None
+        raise Passing(reason="overloaded" if isinstance(error, exceptions.ModelOverloadedError) else "server") from None
     code = next((c for c in _codes(error) if WORD.match(c)), "")
     raise asked.refused(f"HTTP {status} {code}".strip()) from None
 
 
-def _codes(error: ModelHTTPError) -> list[str]:
+def _codes(error: exceptions.ModelHTTPError) -> list[str]:
     return [c for c in (error.provider_error_code, error.provider_error_type) if isinstance(c, str)]
 
 
-def _words(error: ModelHTTPError) -> str:
+def _words(error: exceptions.ModelHTTPError) -> str:
     """Return the machine words and the start of the message of an error, in lower case."""
     found = _codes(error)
     body: object = error.body

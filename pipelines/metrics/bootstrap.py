@@ -10,11 +10,12 @@ interval (BCa; Efron 1987) allows for both; its acceleration comes from leaving 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.metrics.label_sets import NAMES, Floats, LabelSet, Tally, figures, tally
 
@@ -130,12 +131,8 @@ def draw(
         return None
     counts = tally([gold[r] for r in records], predicted=[predicted.get(r) for r in records], labels=labels)
     clusters = cluster_sums(counts.flat(), groups=[groups.get(r, r) for r in records])
-    rng = np.random.default_rng(seed)
-    parts: list[dict[str, Floats]] = []
-    for start in range(0, resamples, BLOCK):
-        size = min(BLOCK, resamples - start)
-        weights = rng.multinomial(len(clusters), np.full(len(clusters), 1 / len(clusters)), size=size)
-        parts.append(figures(Tally.of_flat(weights.astype(np.float64) @ clusters)))
+    drawn = weights(len(clusters), resamples=resamples, rng=np.random.default_rng(seed))
+    parts = [figures(Tally.of_flat(block.astype(np.float64) @ clusters)) for block in drawn]
     whole = figures(counts.total())
     without = figures(Tally.of_flat(clusters.sum(axis=0) - clusters))
     return Draws(
@@ -143,6 +140,14 @@ def draw(
         resampled={name: np.concatenate([part[name] for part in parts]) for name in NAMES},
         without={name: without[name] for name in NAMES},
     )
+
+
+def weights(
+    units: int, *, resamples: int, rng: np.random.Generator, draws: int | None = None
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield in blocks how often each of some units is drawn, shape (resamples, units), of ``draws`` or ``units``."""
+    for start in range(0, resamples, BLOCK):
+        yield rng.multinomial(draws or units, np.full(units, 1 / units), size=min(BLOCK, resamples - start))
 
 
 def cluster_sums(rows: Floats, *, groups: Sequence[str]) -> Floats:

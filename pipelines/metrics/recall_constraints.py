@@ -27,9 +27,9 @@ from pipelines.datasets.example import VALIDATION, Example, only, targets
 from pipelines.metrics import calibration
 from pipelines.metrics.alerts import Alert, alert
 from pipelines.metrics.decoding import checked, decode
+from pipelines.metrics.label_sets import matrix
 
 Floats = npt.NDArray[np.float64]
-Truth = npt.NDArray[np.bool_]
 Alerts = Mapping[str, Alert]
 
 # SPEC 2.4: with fewer positives than this in dev no threshold of a label's own is fitted.
@@ -78,12 +78,6 @@ def raised(scores: npt.NDArray[np.floating], *, task: Task, alerts: Alerts) -> l
     return [frozenset(np.array(task.labels, object)[row]) for row in above]
 
 
-def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
-    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label."""
-    rows = [[label in labels for label in task.labels] for labels in sets]
-    return np.array(rows, np.bool_).reshape(len(rows), len(task.labels))
-
-
 def learned(
     chances: Floats,
     *,
@@ -102,7 +96,7 @@ def learned(
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     alerts = fit(chances, examples=examples, task=task, floors=floors)
-    answered = encoded(sets or decode(chances, category=task.category), task=task)
+    answered = matrix(sets or decode(chances, category=task.category), labels=task.labels)
     return alerts, {
         "alerts": {label: asdict(fitted) for label, fitted in alerts.items()},
         "exact": float((answered == truth).all(axis=1).mean()),

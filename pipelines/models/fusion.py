@@ -12,18 +12,7 @@ from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.core.config.models import FusionModel
 from pipelines.core.taxonomy.task import Task
-from pipelines.models.pretrained.backbones import (
-    Batch,
-    Built,
-    Pixels,
-    Words,
-    checkpointed,
-    had,
-    opened,
-    recordable,
-    unfit,
-    weights,
-)
+from pipelines.models.pretrained import backbones
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -32,34 +21,35 @@ if TYPE_CHECKING:
 DROPOUT = 0.1
 
 
-def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
+def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> backbones.Built:
     """Build a model of text and picture: a Q-Former for BLIP-2 base models, otherwise two separate encoders.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
     """
-    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
-        words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
-        family = had(AutoConfig, place, base=spec.base).model_type
+    with backbones.opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
+        words = backbones.Words(place, base=spec.base, limit=max_tokens)
+        pixels = backbones.Pixels(place, base=spec.base)
+        family = backbones.had(AutoConfig, place, base=spec.base).model_type
         blank = {**words([""]), **pixels([None])}
         kind = QFormer if family == "blip-2" else SideBySide
         module = kind(place, base=spec.base, blank=blank, labels=len(task.labels))
 
-    return Built(
+    return backbones.Built(
         module, both(words, pixels), lambda example: words.count(example.text), pixels.forget,
-        recordable=kind is SideBySide and recordable(module.model),
+        recordable=kind is SideBySide and backbones.recordable(module.model),
     )  # fmt: skip
 
 
-def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
+def both(words: backbones.Words, pixels: backbones.Pixels) -> Callable[[Sequence[Example]], backbones.Batch]:
     """Return a function that converts examples to a model's input: the tensors of their texts and of their pictures."""
     return lambda examples: {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
 
 
 def two_towers(place: str, *, base: str) -> Any:
     """Load a base model that encodes text and picture separately (two towers)."""
-    model = weights(AutoModel, place, base=base)
+    model = backbones.weights(AutoModel, place, base=base)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-        raise unfit(base, "it does not encode text and pictures separately")
+        raise backbones.unfit(base, "it does not encode text and pictures separately")
     return model
 
 
@@ -85,7 +75,7 @@ class SideBySide(nn.Module):  # type: ignore[misc]
     the interaction of its two parts, which one layer on a concatenation cannot model.
     """
 
-    def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
+    def __init__(self, place: str, *, base: str, blank: backbones.Batch, labels: int) -> None:
         super().__init__()
         self.model = two_towers(place, base=base)
         with torch.no_grad():
@@ -101,7 +91,7 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         return self.head(self.features(**batch))
 
     def gradient_checkpointing_enable(self) -> None:
-        checkpointed(self.model)
+        backbones.checkpointed(self.model)
 
 
 class QFormer(nn.Module):  # type: ignore[misc]
@@ -114,9 +104,9 @@ class QFormer(nn.Module):  # type: ignore[misc]
     (``Salesforce/blip2-itm-vit-g``); a base model saved with a language model lacks them.
     """
 
-    def __init__(self, place: str, *, base: str, blank: Batch, labels: int) -> None:
+    def __init__(self, place: str, *, base: str, blank: backbones.Batch, labels: int) -> None:
         super().__init__()
-        whole = weights(Blip2ForImageTextRetrieval, place, base=base)
+        whole = backbones.weights(Blip2ForImageTextRetrieval, place, base=base)
         self.vision, self.qformer, self.embeddings = whole.vision_model, whole.qformer, whole.embeddings
         self.queries = whole.query_tokens
         self.vision.requires_grad_(False)

@@ -10,7 +10,7 @@ group at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -22,7 +22,7 @@ from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.core.config.label import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
-from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, TIE, cluster_sums, percentile
+from pipelines.metrics.bootstrap import CONFIDENCE, TIE, cluster_sums, percentile, weights
 from pipelines.moderation.systems import AuditedItems
 from pipelines.moderation.wires import Verdict
 
@@ -68,7 +68,7 @@ def mean(values: Floats, *, groups: Sequence[str], resamples: int, seed: int) ->
     if not len(values):
         return {"n": 0, "mean": None, "low": None, "high": None}
     sums = cluster_sums(np.stack([values, np.ones(len(values))], axis=1), groups=groups)
-    drawn = np.concatenate([w @ sums for w in _weights(len(sums), resamples=resamples, seed=seed)])
+    drawn = np.concatenate([*_resampled(sums, resamples=resamples, seed=seed)])
     low, high = percentile(drawn[:, 0] / drawn[:, 1]) if len(sums) > 1 else (None, None)
     return {"n": len(values), "mean": rounded(float(values.mean())), "low": rounded(low), "high": rounded(high)}
 
@@ -116,7 +116,7 @@ def adjusted(
     value, used = _common(sums.sum(axis=0)[None])
     if not used:
         return {"value": None, "low": None, "high": None, "n": len(values), "strata": 0}
-    every = np.concatenate([_common(w @ sums)[0] for w in _weights(len(sums), resamples=resamples, seed=seed)])
+    every = np.concatenate([_common(block)[0] for block in _resampled(sums, resamples=resamples, seed=seed)])
     low, high = percentile(every[~np.isnan(every)])
     ends = {"low": rounded(low), "high": rounded(high)}
     return {"value": rounded(float(value[0])), **ends, "n": len(values), "strata": used}
@@ -132,12 +132,10 @@ def _common(sums: Floats) -> tuple[Floats, int]:
     return common, int((weight[0] > 0).sum())
 
 
-def _weights(groups: int, *, resamples: int, seed: int) -> list[Floats]:
-    """Return blocks of bootstrap weights (resamples, groups) that draw whole groups."""
-    rng = np.random.default_rng(seed)
-    sizes = [min(BLOCK, resamples - start) for start in range(0, resamples, BLOCK)]
-    share = np.full(groups, 1 / groups)
-    return [rng.multinomial(groups, share, size=size).astype(np.float64) for size in sizes]
+def _resampled(sums: Floats, *, resamples: int, seed: int) -> Iterator[Floats]:
+    """Yield blocks of the sums of groups that are drawn as a whole, shape (resamples, columns)."""
+    for block in weights(len(sums), resamples=resamples, rng=np.random.default_rng(seed)):
+        yield block.astype(np.float64) @ sums
 
 
 def rounded(value: float | None) -> Any:

@@ -3,21 +3,28 @@
 A system has one kind of request, or two: Azure takes a text and a picture apart. The key of a request is made of the
 format, the model and settings, and the content that is sent; neither the snapshot, the record nor the way in which an
 answer is judged is part of it, so a new snapshot, a copy of an item or another threshold asks nothing again.
+
+The systems' requests are one JSON object each, so they need no SDK. Nothing here repeats a request; ``llm/sender.py``
+does retries, limits and the budget. Error texts may quote an item: none is passed on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
@@ -25,12 +32,12 @@ from pipelines.datasets.example import Item, NoGold, groups_apart
 from pipelines.datasets.memes import opened
 from pipelines.datasets.post import BOILERPLATE, Post
 from pipelines.datasets.posts import opened_posts
-from pipelines.llm.asking import Asking, PlannedRequests
-from pipelines.llm.costs import usd
-from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
+from pipelines.llm.addresses import ADDRESSES, NO_KEY, Target, admit
+from pipelines.llm.asking import CUT, Asking, PlannedRequests, without_middle
+from pipelines.llm.costs import Size
+from pipelines.llm.outcome import UNREADABLE, Outcome, Passing, Raw, Throttled
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
-from pipelines.moderation.moderation_client import ModerationClient
 from pipelines.moderation.wires import Verdict, Wire, combined, malformed, wires_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
@@ -38,7 +45,11 @@ from pipelines.store.vault.vault import Vault
 
 STEP = "moderation"
 PARTS = {"text": (True, False), "image": (False, True), "both": (True, True)}
-CUT = " [...] "
+ANSWERED, REJECTED = "stop", "rejected"
+# What a provider answers to an item that it cannot read: too large, too small, of an unknown format, too long.
+ABOUT_THE_ITEM = frozenset({400, 413, 415, 422})
+AGAIN = frozenset({408, 409, 425})
+WORD = re.compile(r"(?=[_.-]*[A-Za-z0-9])[A-Za-z0-9_.-]{1,40}")
 FORMS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
@@ -59,11 +70,14 @@ class Channel(Asking):
         super().__init__(name, **options)
         self._wire, self._secret = wire, secret
         self._words, self._pictures = PARTS[part]
-        self.price, self.schema = wire.price, {}
+        self.price, self.schema, self.provider = wire.price, {}, self._provider
+        self._asked = Target(name, provider=self.receiver, api=self.provider.api)
 
     def reduced(self, item: AuditedItem) -> AuditedItem | None:
         """Return an item with the parts that this request sends, or ``None`` if it has none of them."""
-        text = _shortened(item.text, most=self._wire.characters) if self._words else ""
+        text, most = item.text if self._words else "", self._wire.characters
+        if len(text) > most:
+            text = without_middle(text, kept=most - len(CUT))
         images = item.images[:1] if self._pictures else ()
         return AuditedItem(item.record_id, title="", body=text, images=images) if text or images else None
 
@@ -86,20 +100,8 @@ class Channel(Asking):
             nanos += stored.cost if stored.record_id == item.record_id else 0
         return verdicts, nanos / NANO
 
-    def plan(self, items: Sequence[AuditedItem]) -> dict[str, Any]:
-        """Return the estimated units and US dollars of the items without a stored answer; nothing is sent."""
-        sizes = [self._wire.size(_parts(item)) for item in self._missing(items)]
-        expected = sum(usd(self.price, read=size.read, written=size.written) for size in sizes)
-        most = sum(usd(self.price, read=size.read_at_most, written=size.written_at_most) for size in sizes)
-        return {
-            "records": len(items),
-            "cached": len(items) - len(sizes),
-            "to_ask": len(sizes),
-            "input_tokens": sum(size.read for size in sizes),
-            "output_tokens": sum(size.written_at_most for size in sizes),
-            "usd_expected": round(expected, 6),
-            "usd_at_most": round(most, 6),
-        }
+    def _sizes(self, missing: Sequence[Post]) -> list[Size]:
+        return [self._wire.size(_parts(item)) for item in missing]
 
     def _key(self, post: Post) -> str:
         facts = {
@@ -116,9 +118,68 @@ class Channel(Asking):
         size = self._wire.size(parts)
         return LabelRequest(key, post.record_id, system="", parts=parts, size=size, cut=CUT in post.text)
 
-    def _client(self) -> AbstractAsyncContextManager[ModerationClient]:
-        place = self._provider, self.receiver, self._endpoint, self._consent
-        return ModerationClient(self.name, self._wire, *place).connected()
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Self]:
+        """Yield itself as the client, open for one event loop."""
+        from pipelines.llm import transport
+
+        address = self._endpoint.url or ADDRESSES.get(self.receiver)
+        if address is None:
+            raise self._asked.refused("no address is set")
+        if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
+            raise self._asked.refused("no key is set")
+        admit(self._endpoint, consent=self._consent, provider=self.receiver)
+        self._transport, self._address = transport, address.rstrip("/") + self._wire.path
+        async with transport.opened(self._provider.timeout_seconds) as self._http:
+            yield self
+
+    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
+        """Send one request about a text, a picture or both; ``key`` is its ``Idempotency-Key``.
+
+        Raises:
+            Throttled: the provider asks the client to wait.
+            Passing: a timeout, no connection, a broken answer, or the provider's own fault.
+            LabellerRefused: the key, the model, the account or the request is rejected.
+        """
+        import httpx2
+
+        token = self._transport.EXCHANGE.set(self._transport.Exchange(key))
+        headers = self._wire.headers(self._endpoint.key.get_secret_value() or NO_KEY)
+        try:
+            async with asyncio.timeout(self._provider.timeout_seconds):
+                answer = await self._http.post(self._address, json=self._wire.body(parts), headers=headers)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise Passing(reason="timeout") from None
+        except httpx2.TransportError:
+            raise Passing(reason="connection") from None
+        finally:
+            self._transport.EXCHANGE.reset(token)
+        return self._read(answer.status_code, headers=answer.headers, content=answer.content, parts=parts)
+
+    def _read(self, status: int, *, headers: Mapping[str, str], content: bytes, parts: Sequence[str | bytes]) -> Raw:
+        try:
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            body = None
+        effective = {"path": self._wire.path, **self._wire.settings}
+        if status == 200:
+            if not isinstance(body, dict):
+                return Raw(None, UNREADABLE, None, input_tokens=0, output_tokens=0, effective=effective)
+            read, written = self._wire.used(body, expected=self._wire.size(parts))
+            text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+            return Raw(text, ANSWERED, None, input_tokens=read, output_tokens=written, effective=effective)
+        words = _words(body)
+        if "insufficient_quota" in words:
+            raise self._asked.refused("insufficient_quota")
+        wait = retry_after(headers)
+        if status == 429 or (status == 503 and wait is not None):
+            raise Throttled(retry_after=wait)
+        if status >= 500 or status in AGAIN:
+            raise Passing(reason="server")
+        pictures = any(isinstance(part, bytes) for part in parts)
+        if status in ABOUT_THE_ITEM and (pictures or any("content" in word for word in words)):
+            return Raw(None, REJECTED, (words or [REJECTED])[0], input_tokens=0, output_tokens=0, effective=effective)
+        raise self._asked.refused(" ".join([f"HTTP {status}", *words[:1]]))
 
     def _judged(self, stored: StoredAnswer) -> Verdict:
         raw = Raw.from_json(stored.data)
@@ -132,21 +193,29 @@ class Channel(Asking):
             return malformed(UNREADABLE)
 
 
-def _added(progress: Callable[[int], None], before: int, done: int) -> None:
-    progress(before + done)
+def _words(body: object) -> list[str]:
+    """Return the machine words of an error, the most precise first; a word with other characters may be content."""
+    words: list[str] = []
+    error = body.get("error") if isinstance(body, dict) else None
+    while isinstance(error, dict):
+        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and WORD.fullmatch(w)]
+        error = error.get("innererror")
+    return [word.lower() for word in words]
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a provider asks to wait, from its headers (a number, or a date), or ``None``."""
+    value = headers.get("retry-after", "")
+    with suppress(ValueError):
+        milliseconds = headers.get("retry-after-ms")
+        return max(0.0, float(value) if milliseconds is None else float(milliseconds) / 1000)
+    with suppress(ValueError, TypeError):
+        return max(0.0, (parsedate_to_datetime(value) - now()).total_seconds())
+    return None
 
 
 def _parts(post: Post) -> list[str | bytes]:
     return [*filter(None, [post.text]), *post.images]
-
-
-def _shortened(text: str, *, most: int) -> str:
-    """Return a text that is too long without its middle, as labellers get it (CRADLE 4.1)."""
-    if len(text) <= most:
-        return text
-    kept = most - len(CUT)
-    head = (kept + 1) // 2
-    return text[:head] + CUT + text[len(text) - (kept - head) :]
 
 
 @dataclass(frozen=True)
@@ -183,7 +252,7 @@ class System:
         progress = reporter(self.name, total=sum(len(fitting) for _, fitting in asked))
         requests, cost = 0, 0.0
         for channel, fitting in asked:
-            tell = partial(_added, progress, requests)
+            tell = partial(lambda before, done: progress(before + done), requests)
             answered, paid = channel.verdicts([item for _, item in fitting], progress=tell)
             for (place, _), verdict in zip(fitting, answered, strict=True):
                 verdicts[place].append(verdict)
@@ -193,9 +262,7 @@ class System:
     def plan(self, items: Sequence[AuditedItem]) -> Iterator[PlannedRequests]:
         """Yield what would be sent and cost, by kind of request."""
         for channel in self.channels:
-            fitting = [item for _, item in channel.fitting(items)]
-            cost, leaves = channel.plan(fitting), channel.leaving(fitting)
-            yield PlannedRequests(STEP, self.name, self.spec.provider, cost=cost, leaves=leaves)
+            yield channel.planned(STEP, [item for _, item in channel.fitting(items)])
 
 
 @dataclass(frozen=True)
@@ -240,10 +307,7 @@ def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> A
         raise NoGold(corpus=corpus)
     placed = groups_apart(tables.read(splits, name="splits").to_pylist(), corpus=corpus)
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
-    labels: dict[str, dict[Item, frozenset[str]]] = {}
-    for row in tables.read(gold, name="gold").to_pylist():
-        item = (str(row["record_id"]), int(row["image"]))
-        labels.setdefault(row["category"], {})[item] = frozenset(row["labels"])
+    labels = tables.gold(folder)
     audited = AuditedItems(scheme, {}, labels, {}, 0)
     labelled = placed.keys() & labels.get(audited.by.key, {}).keys()
     chosen = drawn(labelled, most=params.moderation.items, seed=params.moderation.seed)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pipelines.core.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator, Price
+from pipelines.datasets.post import media_type
 from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
 
@@ -83,8 +84,6 @@ RECORD_CHARACTERS, AZURE_CHARACTERS = 1_000, 10_000
 AZURE = ("Hate", "SelfHarm", "Sexual", "Violence")
 MILLION = 1_000_000
 TOKENS = ("prompt_tokens", "completion_tokens")
-# Pictures of a corpus are stored as JPEG.
-MAGIC = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 class Wire(ABC):
@@ -245,5 +244,6 @@ def wires_of(spec: Moderator) -> Iterator[tuple[Wire, str]]:
 def _part(part: str | bytes) -> Json:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), "image/jpeg")
+    # pictures of a corpus are stored as JPEG
+    kind = media_type(part) or "image/jpeg"
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{base64.b64encode(part).decode()}"}}

@@ -6,7 +6,6 @@ from the assumptions of :data:`DEFAULTS`. Every number that was not counted is l
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -27,8 +26,9 @@ from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompting.prompts import build
 from pipelines.operate.services.airflow_api import named
+from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.address import local_path
-from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.clone import workspace
 from pipelines.workspace.pointer import read_pointer
 
 # Requests a minute: Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml); Arctic Shift's is a guess.
@@ -215,14 +215,14 @@ def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Sc
     if (path := local_path(settings.repo)) and not path.exists():
         return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:
-        pointers = sorted((clone.path / "data" / corpus).rglob("*.dvc"))
-        collect = _metrics(clone, corpus=corpus, name="quality").get("collect", {})
+        pointers, folder = sorted((clone.path / "data" / corpus).rglob("*.dvc")), clone.path / "metrics" / corpus
+        collect = read_metrics(folder / "quality.json").get("collect", {})
         return *_in_force(clone.path, corpus=corpus), History(
             months=frozenset(path.relative_to(clone.path).parts[2] for path in pointers),
             size=sum(read_pointer(path.read_text()).size for path in pointers),
             submissions=collect.get("submissions", 0),
             kept=collect.get("kept", 0),
-            sampled=_metrics(clone, corpus=corpus, name="sample").get("taken", 0),
+            sampled=read_metrics(folder / "sample.json").get("taken", 0),
         )
 
 
@@ -231,11 +231,6 @@ def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[P
     if corpus not in params.corpora:
         raise ConfigError("UnknownName", kind="corpus", name=corpus, known=", ".join(params.corpora))
     return params, load_scheme(params.corpora[corpus].scheme, root=root)
-
-
-def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
-    path = clone.path / "metrics" / corpus / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def lines(made: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +13,14 @@ from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core.config.params import ALL_CORPORA, load
+from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.label import votes_report
-from pipelines.packaging import evaluation_table
 from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
+from pipelines.store.metrics_file import read_metrics
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.workspace.clone import Workspace, workspace
@@ -69,7 +69,7 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 
 def _parts(folder: Path) -> dict[str, Any]:
     names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
-    score, dedupe, split, evaluated, predicted = (_metrics(folder / f"{name}.json") for name in names)
+    score, dedupe, split, evaluated, predicted = (read_metrics(folder / f"{name}.json") for name in names)
     parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
     if dedupe:
         parts["dedupe"] = some(dedupe, "pairs", "dropped") | some(score.get("truth") or {}, "precision", "recall")
@@ -121,16 +121,12 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
     if not rounds:
         return {}
     part: dict[str, Any] = {"rounds": rounds}
-    measured = _metrics(root / "metrics" / corpus / "agreement.json")
+    measured = read_metrics(root / "metrics" / corpus / "agreement.json")
     if measured_rounds := measured.get("rounds"):
         overall = measured["overall"]
         shown = overall if overall["rounds"] else max(measured_rounds.values(), key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
@@ -156,14 +152,17 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
-        mlflow.log_metrics(dict(_flat(status)))
+        numbers = {
+            ".".join(map(str, key)): float(value) for key, value in leaves(status) if isinstance(value, int | float)
+        }
+        mlflow.log_metrics(numbers)
         result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
-            evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
+            evaluated = read_metrics(clone.path / "metrics" / corpus / "evaluate.json")
             if evaluated:
-                for file, columns in evaluation_table.of_metrics(evaluated).items():
+                for file, columns in evaluation_tables(evaluated).items():
                     mlflow.log_table(columns, file)
-                _log_test_scores(evaluation_table.of_runs(clone.path, corpus=corpus, metrics=evaluated))
+                _log_test_scores(scores_of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
             folder, reported = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
             if reported:
@@ -191,12 +190,57 @@ def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
                 client.log_batch(run, metrics=new)
 
 
-def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:
-    for key, inner in value.items():
-        if isinstance(inner, dict):
-            yield from _flat(inner, prefix=f"{prefix}{key}.")
-        elif isinstance(inner, int | float):
-            yield f"{prefix}{key}", float(inner)
+Columns = dict[str, list[Any]]
+"""A table by column, as ``MlflowClient.log_table`` takes it."""
+FOLDER = "evaluation"  # of a run's artifacts
+BY_LABEL = ("f1", "precision", "recall")
+FIGURES = ("macro_f1", "weighted_f1", "exact")
+
+
+def evaluation_tables(metrics: Mapping[str, Any]) -> dict[str, Columns]:
+    """Return the tables of ``evaluate.json`` by file: ``scores.json`` (by task and model), ``labels.json``."""
+    scores, labels = [], []
+    for key, task in sorted(metrics["tasks"].items()):
+        for name, model in sorted(task["models"].items()):
+            valid = model["valid"] or {"figures": {}, "labels": {}}
+            row = {"task": key, "model": name, "kind": model["kind"] or "", "runs": model["runs"], "items": task["n"]}
+            scores.append(row | _cells(valid["figures"], FIGURES))
+            labels += [
+                {"task": key, "model": name, "label": label, "items": task["support"].get(label, 0)}
+                | _cells(valid["labels"].get(label, {}), BY_LABEL)
+                for label in task["labels"]
+            ]
+    return {
+        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
+        for name, table in (("scores", scores), ("labels", labels))
+        if table
+    }
+
+
+def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    ends = {"": "mean", "_low": "low", "_high": "high"}
+    return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
+
+
+def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the scores on test by MLflow run: ``test_macro_f1`` and others; a missing answer counts as wrong.
+
+    ``metrics`` is the ``evaluate.json`` of the corpus. Training runs have ended before these scores are computed.
+    """
+    folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
+    models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
+    seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    for task, name, seed, part in seeds:
+        scores = (part.get("all") or {}).get("figures") or {}
+        files = [folder / f"train-{task}-{name}-{seed}.json"]
+        # named by the subset of its labels: see `Described.measured_as`
+        model, _, subset = name.rpartition("-")
+        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
+            files.append(folder / f"finetune-{subset}-{model}.json")
+        for file in files:
+            if run := (read_metrics(file).get("weights") or {}).get("run"):
+                by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
+    return by_run
 
 
 # The corpus whose parts are at the top level of the object.

@@ -16,6 +16,7 @@ from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.store.metrics_file import read_metrics
 
 Json = Mapping[str, Any]
 
@@ -64,8 +65,7 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
 
     ``measured`` is the ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
-    path = pack / recall_constraints.FILE
-    alerts = json.loads(path.read_bytes()).get("alerts", {}) if path.is_file() else {}
+    alerts = read_metrics(pack / recall_constraints.FILE).get("alerts", {})
     made = card(described, measured=measured, alerts=alerts)
     (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
     (pack / PAGE).write_text(page(made))

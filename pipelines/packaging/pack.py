@@ -39,6 +39,7 @@ from pipelines.packaging.model_described import REST, SCHEME, Described
 from pipelines.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
 from pipelines.registry.versions import Registry, subject
 from pipelines.store import tables
+from pipelines.store.metrics_file import read_metrics
 from pipelines.store.tables import items_of
 from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors import finetuned, training_records
@@ -265,11 +266,9 @@ def _spec(source: Source) -> Spec:
 def _best(source: Source, *, task: Task) -> tuple[int, Mapping[str, Any]]:
     """Return the seed with the best validation macro-F1 (the smallest on ties), and the metrics of its run."""
     corpus, model = source.subject[0], source.chosen.model
-    known = {}
-    for seed in source.params.train.seeds:
-        path = source.root / "metrics" / corpus / f"train-{task.key}-{model}-{seed}.json"
-        if path.is_file() and SCORE in (metrics := json.loads(path.read_bytes())):
-            known[seed] = metrics
+    folder, seeds = source.root / "metrics" / corpus, source.params.train.seeds
+    runs = {seed: read_metrics(folder / f"train-{task.key}-{model}-{seed}.json") for seed in seeds}
+    known = {seed: metrics for seed, metrics in runs.items() if SCORE in metrics}
     if not known:
         raise source.missing(f"the stage train@{corpus} has no metrics of '{model}' for '{task.key}'")
     best = min(known, key=lambda seed: (-known[seed][SCORE], seed))

@@ -14,15 +14,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config import models as kinds
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.models import (
-    EnsembleModel,
-    LocalModel,
-    PromptedModel,
-    RegisteredModel,
-    SavedModel,
-    VotesModel,
-)
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
@@ -98,7 +91,7 @@ def planned(
 ) -> Iterator[PlannedRequests]:
     """Yield what each served model of ``baselines.models`` would be sent, and at what cost."""
     for model in params.baselines.models:
-        if isinstance(spec := params.models[model], PromptedModel):
+        if isinstance(spec := params.models[model], kinds.PromptedModel):
             yield Baseline(corpus, model, params, settings, vault, root).planned(spec)
 
 
@@ -142,17 +135,15 @@ class Baseline:
         """The ids of the records to predict."""
         return [example.item[0] for example in self.material.asked]
 
-    def planned(self, spec: PromptedModel) -> PlannedRequests:
+    def planned(self, spec: kinds.PromptedModel) -> PlannedRequests:
         """Return what a served model would be sent, and at what cost; nothing is sent."""
         splits = self.splits
         unseen = [r for r in splits.posts if r in splits.gold and r not in splits.examples]
         asked_about = [splits.posts[r] for r in unseen if splits.split[r] in (DEV, TEST)]
         with AnswerStore.open(self.settings.answers_url) as store:
-            asked = self._remote(spec, store=store)
-            cost, leaves = asked.estimate(asked_about), asked.leaving(asked_about)
-        return PlannedRequests(STEP, self.model, asked.receiver, cost=cost, leaves=leaves)
+            return self._remote(spec, store=store).planned(STEP, asked_about, name=self.model)
 
-    def prompted(self, spec: PromptedModel) -> BaselineAnswers:
+    def prompted(self, spec: kinds.PromptedModel) -> BaselineAnswers:
         """Request a served model's answers; stored answers are not requested again."""
         asked_about = [self.material.posts[record_id] for record_id in self.ids]
         with AnswerStore.open(self.settings.answers_url) as store:
@@ -170,11 +161,11 @@ class Baseline:
         cost = round(sum(sorted(answer.cost for answer in answers)), DECIMALS)
         return BaselineAnswers(said, Spent.of(list(said.values()), cost=cost), {"labeller": spec.labeller})
 
-    def local(self, spec: LocalModel) -> BaselineAnswers:
+    def local(self, spec: kinds.LocalModel) -> BaselineAnswers:
         """Predict with a causal model in this process."""
         return self._here(self.generator(spec))
 
-    def generator(self, spec: LocalModel) -> Predictor:
+    def generator(self, spec: kinds.LocalModel) -> Predictor:
         """Return a causal model; with the labellers' prompt it answers freely, and posts are shortened as theirs."""
         from pipelines.train.predictors.generate import Generator
 
@@ -195,13 +186,13 @@ class Baseline:
         [answer] = interpret(raw, record_id="", labeller=self.model, prompt=prompt, cost=0.0, **by)
         return str(answer.outcome), frozenset(answer.labels if answer.outcome is Outcome.VOTE else ())
 
-    def registered(self, spec: RegisteredModel) -> BaselineAnswers:
+    def registered(self, spec: kinds.RegisteredModel) -> BaselineAnswers:
         """Predict with a model from the registry."""
         from pipelines.predict.registered import Registered
 
         return self._here(Registered(spec.uri, task=self.task, posts=self.material.posts, settings=self.settings))
 
-    def votes(self, spec: VotesModel) -> BaselineAnswers:
+    def votes(self, spec: kinds.VotesModel) -> BaselineAnswers:
         """Return a labeller's votes."""
         rows = self._votes(spec.labeller)
         said = {
@@ -211,7 +202,7 @@ class Baseline:
         }
         return BaselineAnswers(said, _bill([rows], ids=said.keys()))
 
-    def ensemble(self, spec: EnsembleModel) -> BaselineAnswers:
+    def ensemble(self, spec: kinds.EnsembleModel) -> BaselineAnswers:
         """Return an ensemble's decisions: without a majority, its fallback's answer, or else an abstention."""
         if spec.ensemble not in self.params.ensembles:
             raise BadParams(where=f"models.{self.model}.ensemble", detail=f"section ensembles has no '{spec.ensemble}'")
@@ -227,7 +218,7 @@ class Baseline:
         members = dict.fromkeys(self.params.ensembles[spec.ensemble].members)
         return BaselineAnswers(said, _bill([self._votes(member) for member in members], ids=said.keys()))
 
-    def saved(self, spec: SavedModel) -> BaselineAnswers:
+    def saved(self, spec: kinds.SavedModel) -> BaselineAnswers:
         """Read predictions from an external file."""
         known = {record_id for record_id, _ in self.material.placed}
         folder = self.settings.annotation_files
@@ -243,7 +234,7 @@ class Baseline:
     def _votes(self, labeller: str) -> Mapping[str, finetuned.Row]:
         return finetuned.votes(self.corpus, labeller=labeller, task=self.task, root=self.root)
 
-    def _remote(self, spec: PromptedModel, *, store: AnswerStore) -> Remote:
+    def _remote(self, spec: kinds.PromptedModel, *, store: AnswerStore) -> Remote:
         labeller = self.params.labellers[spec.labeller]
         if not isinstance(labeller, RemoteLabeller):
             raise BadParams(where=f"models.{self.model}.labeller", detail=f"'{spec.labeller}' is offline")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -10,6 +9,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import Watch
+from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.clone import workspace
 
 
@@ -23,8 +23,7 @@ def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
         :meth:`pipelines.registry.webhook.Watch.deliver`, which sends the queued notices.
     """
     with workspace(settings) as clone:
-        path = clone.path / "metrics" / corpus / "batch_predict.json"
-        metrics = json.loads(path.read_bytes()) if path.is_file() else {}
+        metrics = read_metrics(clone.path / "metrics" / corpus / "batch_predict.json")
     drifted = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
     queued = 0
     with Journal.of(settings, clock=now) as journal:

@@ -173,9 +173,9 @@ class PromptedRun:
         posts = list(self._memes(question).values())
         shown = sum(len(example.post.images) for example in question.prompt.examples)
         for labeller in self._labellers(question, store=store):
-            cost, leaves = labeller.estimate(posts), labeller.leaving(posts)
-            leaves["pictures"] += shown if cost["to_ask"] else 0
-            yield PlannedRequests("prompted", self.model, labeller.receiver, cost=cost, leaves=leaves)
+            planned = labeller.planned("prompted", posts, name=self.model)
+            more = {"pictures": planned.leaves["pictures"] + (shown if planned.cost["to_ask"] else 0)}
+            yield replace(planned, leaves={**planned.leaves, **more})
 
     def _memes(self, question: PromptedTask) -> dict[Item, MemePost]:
         return {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import json
 import secrets
 from collections import Counter
@@ -32,6 +31,7 @@ from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
+from pipelines.core.config.label import on_this_machine
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.progress import silent
 from pipelines.registry.journal import Clock, Journal, utc_now
@@ -75,18 +75,11 @@ def check(url: str) -> None:
 def _safe(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        good = parts.scheme == "https" or (parts.scheme == "http" and _is_local(parts.hostname or ""))
+        good = parts.scheme == "https" or (parts.scheme == "http" and on_this_machine(url))
         good = good and bool(parts.hostname) and parts.username is None and parts.port != 0
     except ValueError:
         return False
     return good and len(url) <= URL_CHARACTERS and url.isprintable()
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def post(client: httpx.Client, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:

@@ -7,7 +7,6 @@ of the stage; nothing is computed from annotations here. An undefined value is a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from pipelines.core.taxonomy.scheme import normal
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import papers, parts
+from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]
@@ -41,9 +41,7 @@ STATISTICS = {
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
     """Return the metrics of the stage ``agreement`` for a corpus; without them, an object without rounds."""
-    path = root / "metrics" / corpus / "agreement.json"
-    metrics: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
-    return metrics
+    return read_metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
 
 
 def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:

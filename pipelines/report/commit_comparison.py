@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from pipelines.core.config.params_text import leaves
 from pipelines.core.taxonomy.task import TASKS
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
@@ -212,7 +213,10 @@ def _items(
 
 
 def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterator[Block]:
-    before, after = (dict(_flat({key: v.params[key] for key in SECTIONS if key in v.params})) for v in (a, b))
+    before, after = (
+        {".".join(map(str, key)): value for key, value in leaves({k: v.params[k] for k in SECTIONS if k in v.params})}
+        for v in (a, b)
+    )
     others = b.params["corpora"].keys() - {corpus}
     rows = [
         (name, _value(before, name), _value(after, name))
@@ -223,14 +227,6 @@ def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterato
         yield Sheet("Parameters of data, models and scores", ("Parameter", "A", "B"), tuple(rows))
     else:
         yield "The parameters of data, models and scores are the same."
-
-
-def _flat(value: Mapping[str, Any], *, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
-            yield from _flat(inner, prefix=f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", inner
 
 
 def _value(values: Mapping[str, Any], name: str) -> str:

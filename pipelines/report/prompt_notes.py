@@ -14,6 +14,7 @@ from pipelines.core.config.models import EnsembleModel, PromptedModel, SftModel,
 from pipelines.core.config.params import Params
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.store.metrics_file import read_metrics
 
 NOTES = "notes"
 MARKS = {"learnt": "prompt has rules learnt from the paper's test errors", "own": "prompt of the team's own folder"}
@@ -31,8 +32,7 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
     folder = root / "metrics" / corpus
 
     def of(name: str) -> list[Json]:
-        path = folder / f"{name}.json"
-        metrics: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        metrics = read_metrics(folder / f"{name}.json")
         several = metrics.get("prompts")
         prompts = [metrics.get("prompt"), *(several.values() if isinstance(several, dict) else ())]
         return [origin for origin in prompts if isinstance(origin, dict)]

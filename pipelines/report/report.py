@@ -9,7 +9,6 @@ papers' tables, any other scheme has the sections that need no paper.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pipelines.report.cradle import parts as cradle_parts
 from pipelines.report.page import Block, Notice, Page
 from pipelines.report.papers import stands_for
 from pipelines.report.parts import best_of, figures_of, noun_of, section
+from pipelines.store.metrics_file import read_metrics
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
 FORM = "The paper's numbers beside them show the format and are not for comparison."
@@ -64,8 +64,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
 
 def measured(corpus: str, *, root: Path) -> Json:
     """Return the content of a corpus's ``evaluate.json``."""
-    metrics = _read(root / "metrics" / corpus / "evaluate.json")
-    if metrics is None:
+    metrics = read_metrics(root / "metrics" / corpus / "evaluate.json")
+    if not metrics:
         raise DataError("NotEvaluated", corpus=corpus)
     return metrics
 
@@ -83,11 +83,11 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         corpus=corpus,
         synthetic=params.sandbox is not None,
         title=title_of(corpus, params=params, root=root),
-        silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
-        moderation=_read(folder / "moderation.json"),
+        silver=read_metrics(folder / f"silver-{params.finetune.ensemble}.json") or None,
+        moderation=read_metrics(folder / "moderation.json") or None,
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
-        analysis=_read(folder / "analysis.json"),
-        agreement=_read(folder / "agreement.json"),
+        analysis=read_metrics(folder / "analysis.json") or None,
+        agreement=read_metrics(folder / "agreement.json") or None,
         source=source,
         prompts=prompt_notes.origins(corpus, params=params, root=root),
     )
@@ -96,11 +96,6 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
 def title_of(corpus: str, *, params: Params, root: Path) -> str:
     """Return the title of a corpus's report: that of section ``report``, or that of the label scheme."""
     return params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title)
-
-
-def _read(path: Path) -> Json | None:
-    metrics: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return metrics
 
 
 def summary(metrics: Json) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config.base import nested
+
 
 def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
     """Write the metrics of a stage to a file as JSON with sorted keys, and return them unchanged."""
@@ -14,10 +16,11 @@ def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
     return metrics
 
 
+def read_metrics(path: Path) -> dict[str, Any]:
+    """Return the metrics of a stage, which are empty if it wrote none."""
+    return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+
 def rounded(value: Any) -> Any:
     """Round every float in a nested value to six decimals, so that different machines give equal metrics."""
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return round(value, 6) if isinstance(value, float) else value
+    return nested(value, lambda inner: round(inner, 6) if isinstance(inner, float) else inner)

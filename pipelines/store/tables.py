@@ -7,7 +7,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,11 +46,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "author_id", "subreddit"),
         ("created", UTC),
         ("kind", pa.string()),
-        _sealed("title"),
-        _sealed("body"),
-        _sealed("media"),
-        ("nsfw", pa.bool_()),
-        ("spoiler", pa.bool_()),
+        *map(_sealed, ("title", "body", "media")),
+        *_all(pa.bool_(), "nsfw", "spoiler"),
         *_all(pa.string(), "source", "source_digest", "scrubbed"),
     ),
     "images": _schema(
@@ -58,20 +55,15 @@ SCHEMAS: dict[str, pa.Schema] = {
         RECORD,
         IMAGE,
         ("sha256", pa.string()),
-        ("width", pa.int32()),
-        ("height", pa.int32()),
-        _sealed("bytes"),
-        _sealed("text"),
+        *_all(pa.int32(), "width", "height"),
+        *map(_sealed, ("bytes", "text")),
         ("words", pa.int32()),
         ("ocr_engine", pa.string()),
         ("ocr_confidence", pa.float32()),
         ("language", pa.string()),
-        ("fingerprint", pa.uint64()),
-        ("inner_fingerprint", pa.uint64()),
-        ("outer_fingerprint", pa.uint64()),
+        *_all(pa.uint64(), "fingerprint", "inner_fingerprint", "outer_fingerprint"),
         ("fingerprint_id", pa.string()),
-        ("energy", pa.float32()),
-        ("text_area", pa.float32()),
+        *_all(pa.float32(), "energy", "text_area"),
     ),
     # The items of a text corpus, one row per post; an image corpus has ``images`` instead.
     "texts": _schema("record_id", RECORD, ("words", pa.int32()), ("language", pa.string()), _sealed("signature")),
@@ -147,8 +139,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("repaired", pa.bool_()),
         LABELS,
         ("scores", pa.list_(pa.float32())),
-        ("input_tokens", pa.int32()),
-        ("output_tokens", pa.int32()),
+        *_all(pa.int32(), "input_tokens", "output_tokens"),
         ("cost", pa.float64()),
     ),
     "silver": _schema(
@@ -280,6 +271,22 @@ def items_of(table: pa.Table) -> list[Item]:
 def examples(snapshot: Path) -> frozenset[Item]:
     """Return the items that prompts show as few-shot examples, from the result of the stage ``few_shot``."""
     return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
+
+
+def splits(snapshot: Path) -> dict[Item, tuple[str, str]]:
+    """Return the split and the group of each item, from the result of the stage ``split``."""
+    rows = read(snapshot / "split" / "splits.parquet", name="splits").to_pylist()
+    return {(row["record_id"], row["image"]): (row["split"], row["group"]) for row in rows}
+
+
+def gold(snapshot: Path, *, within: Collection[Item] | None = None) -> dict[str, dict[Item, frozenset[str]]]:
+    """Return the gold labels by category and item (of ``within``), from the result of the stage ``gold``."""
+    labels: dict[str, dict[Item, frozenset[str]]] = {}
+    for row in read(snapshot / "gold" / "gold.parquet", name="gold").to_pylist():
+        item = (row["record_id"], row["image"])
+        if within is None or item in within:
+            labels.setdefault(row["category"], {})[item] = frozenset(row["labels"])
+    return labels
 
 
 def strings(values: list[str]) -> pa.Array:

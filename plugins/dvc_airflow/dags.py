@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk import (
-    DAG,
-    AssetAny,
-    CronPartitionTimetable,
-    CronTriggerTimetable,
-    FixedKeyMapper,
-    Param,
-    PartitionedAssetTimetable,
-    task,
-)
+from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import listed, period, refreshes, resolved, scoring
@@ -58,19 +49,19 @@ OF_SNAPSHOT = (
 
 def explained(title: str, text: str) -> dict[str, Any]:
     """Return the parameters of a Dag whose runs need a partition key: what to enter, shown where a run is started."""
-    return {"partition_key": Param(KEY_FIELD, type="string", enum=[KEY_FIELD], title=title, description=text)}
+    return {"partition_key": sdk.Param(KEY_FIELD, type="string", enum=[KEY_FIELD], title=title, description=text)}
 
 
 @contextmanager
 def corpus_dag(
     name: str, *, doc: str, tags: Sequence[str], schedule: Any, hours: float = 0, **options: Any
-) -> Iterator[DAG]:
+) -> Iterator[sdk.DAG]:
     """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
     Args:
         hours: the deadline of a run in hours after it was queued; 0: no deadline.
     """
-    with DAG(
+    with sdk.DAG(
         dag_id=named(name),
         description=description(doc),
         doc_md=mentioned(doc),
@@ -86,7 +77,7 @@ def corpus_dag(
     task_options.place(dag.task_dict, dag=name)
 
 
-def collect_dag(corpus: str, *, doc: str) -> DAG:
+def collect_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_collect``, which collects one month a run.
 
     The tasks are ``collect`` → ``images`` or ``texts`` (mapped) → ``partition`` → ``publish``.
@@ -97,7 +88,7 @@ def collect_dag(corpus: str, *, doc: str) -> DAG:
         doc=doc,
         tags=[corpus, "partition"],
         hours=settings.MONTH_HOURS,
-        schedule=CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
+        schedule=sdk.CronPartitionTimetable("0 0 1 * *", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
         start_date=first,
         end_date=last,
         max_active_runs=2,
@@ -107,7 +98,7 @@ def collect_dag(corpus: str, *, doc: str) -> DAG:
     return dag
 
 
-def refresh_dag(corpus: str, *, doc: str) -> DAG:
+def refresh_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
 
     The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
@@ -117,7 +108,7 @@ def refresh_dag(corpus: str, *, doc: str) -> DAG:
         f"{corpus}_refresh",
         doc=doc,
         tags=[corpus, "partition"],
-        schedule=CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        schedule=sdk.CronTriggerTimetable(cron, timezone="UTC") if cron else None,
         start_date=period(corpus)[0],
         max_active_runs=1,
     ) as dag:
@@ -130,7 +121,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     # the step that processes each item, and the folder that it writes: `images` or `texts`
     items = str(resolved()["corpora"][corpus]["content"])
 
-    @task
+    @sdk.task
     def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
         """Bring the month's submissions into a sealed table, and return one job per shard."""
         month = of(dag_run, ti)
@@ -142,7 +133,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
         shards = range(result["first"], result["first"] + result["shards"])
         return [{"shard": shard, "pointers": done["pointers"]} for shard in shards]
 
-    @task(task_id=items)
+    @sdk.task(task_id=items)
     def look(job: dict[str, Any], *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
         """Process each item of one shard."""
         month, pointers = of(dag_run, ti), job["pointers"]
@@ -151,7 +142,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
         written: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
         return {**pointers, **written}
 
-    @task
+    @sdk.task
     def partition(shards: Any, *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
         """Join the shards into the month's tables, and return the pointers to commit."""
         month = of(dag_run, ti)
@@ -170,7 +161,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     return collected
 
 
-def dataset_dag(corpus: str, *, doc: str) -> DAG:
+def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         built = snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
@@ -178,7 +169,7 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
     return dag
 
 
-def label_dag(corpus: str, *, doc: str) -> DAG:
+def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_label``: stages up to ``few_shot``, requests to labellers, up to ``injection_test``."""
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
@@ -194,7 +185,7 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
     return dag
 
 
-def finetune_dag(corpus: str, *, doc: str) -> DAG:
+def finetune_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
     with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
         below = [f"silver@{corpus}-{ensemble}" for ensemble in listed("ensembles")]
@@ -202,7 +193,7 @@ def finetune_dag(corpus: str, *, doc: str) -> DAG:
     return dag
 
 
-def benchmark_dag(corpus: str, *, doc: str) -> DAG:
+def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_benchmark``: train and evaluate models of memes on the present gold labels."""
     with corpus_dag(
         f"{corpus}_benchmark",
@@ -231,7 +222,7 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
     register(corpus, published=published)
 
 
-def scoring_dag(corpus: str, *, doc: str) -> DAG:
+def scoring_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Return the Dag ``<corpus>_scoring``, which labels a corpus with its champion models.
 
     The Dag pins the champions, runs the stage ``batch_predict``, publishes the predictions and reports drift.
@@ -243,7 +234,7 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
         f"{corpus}_scoring",
         doc=doc,
         tags=[corpus, "registry"],
-        schedule=AssetAny(asset(f"{corpus}/dataset"), *changed),
+        schedule=sdk.AssetAny(asset(f"{corpus}/dataset"), *changed),
         start_date=period(corpus)[0],
         max_active_runs=1,
     ) as dag:
@@ -254,7 +245,7 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
 
 @contextmanager
-def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[DAG]:
+def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[sdk.DAG]:
     """Open the Dag ``<corpus>_<name>``, which runs when the asset ``wakes_on`` changes.
 
     At most one run is active, and it works on all months that are published when it begins. Airflow makes a run for
@@ -265,7 +256,9 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         doc=doc,
         tags=[corpus, "snapshot"],
         # every month maps to the same snapshot, so that a queued run takes all months that arrived meanwhile
-        schedule=PartitionedAssetTimetable(assets=asset(wakes_on), default_partition_mapper=FixedKeyMapper("snapshot")),
+        schedule=sdk.PartitionedAssetTimetable(
+            assets=asset(wakes_on), default_partition_mapper=sdk.FixedKeyMapper("snapshot")
+        ),
         start_date=period(corpus)[0],
         max_active_runs=1,
         params=explained("Months", OF_SNAPSHOT),
@@ -274,7 +267,7 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
 
 
 WITH_FILES = ("memes", "posts")
-KINDS: dict[str, tuple[Callable[..., DAG], str]] = {
+KINDS: dict[str, tuple[Callable[..., sdk.DAG], str]] = {
     "collect": (collect_dag, "Collect one month"),
     "refresh": (refresh_dag, "Read the listings between two months"),
     "dataset": (dataset_dag, "Build the dataset"),
@@ -290,7 +283,7 @@ def added() -> list[str]:
     return [corpus for corpus in listed("corpora") if corpus not in WITH_FILES]
 
 
-def dags_of(corpus: str) -> dict[str, DAG]:
+def dags_of(corpus: str) -> dict[str, sdk.DAG]:
     """Return the Dags of a corpus by Dag name (without the prefix)."""
     texts = resolved()["corpora"][corpus]["content"] == "texts"
     like, without = ("posts", {"benchmark"}) if texts else ("memes", {"label", "finetune"})

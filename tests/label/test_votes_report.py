@@ -30,15 +30,18 @@ def corpus(tmp_path: Path) -> Path:
     score = {"n": 600, "n_valid": 586, "valid": SCORES, "all": dict.fromkeys(NAMES, 0.7633)}
     row = {**score, "interval": {name: [0.7, 0.8] for name in NAMES}}
     lead = {"value": 0.0233, "low": 0.001, "high": 0.04, "probability": 0.98}
+    agreed = {
+        "test": {"unanimous": 411, "consensus": 163, "none": 26},
+        "train": {"unanimous": 3058, "consensus": 1123, "none": 106},
+    }
     silver = {
         "ensemble": "cradle",
         "members": ["gpt", "claude", "gemini"],
         "scheme": "cradle",
         "records": 4887,
-        "agreement": {
-            "test": {"unanimous": 411, "consensus": 163, "none": 26},
-            "train": {"unanimous": 3058, "consensus": 1123, "none": 106},
-        },
+        "agreement": agreed,
+        "agreement_paper": {split: {**counts, "differs": 0} for split, counts in agreed.items()},
+        "posterior": {},
         "distributions": {
             name: Distribution(n, {label: counts[key] for label, counts in KNOWN.items()}, sizes).plain()
             for name, (key, n, sizes) in SIZES.items()

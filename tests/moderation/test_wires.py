@@ -14,7 +14,7 @@ from PIL import Image
 
 from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderation_client import retry_after
+from pipelines.moderation.systems import retry_after
 from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire
 from tests.label.conftest import VendorHost
 

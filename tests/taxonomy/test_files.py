@@ -105,6 +105,9 @@ def _wind(**changes):
     [
         (lambda s: s.pop("role"), "role"),
         (lambda s: s.update(colour="blue"), "colour"),
+        (lambda s: s.update(digest="0" * 64), "digest"),
+        (_wind(key="gusts"), "not a key of a scheme's file"),
+        (_wind(learnt={}), "not a key of a scheme's file"),
         (lambda s: s.update(display={"Row": ["tornado"]}), "tornado"),
         (_wind(none="lull"), "lull"),
         (_wind(merges={"m": {"labels": ["calm"], "into": "tornado"}}), "tornado"),

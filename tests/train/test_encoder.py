@@ -18,7 +18,7 @@ from pipelines.core.taxonomy import load, tiers_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier
-from pipelines.metrics.recall_constraints import encoded
+from pipelines.metrics.label_sets import matrix
 from pipelines.models.pretrained.backbones import EncoderWords, opened
 from pipelines.train.classifiers.encoder_training import fit
 from pipelines.train.predictors.encoder_predictor import EncoderPredictor
@@ -79,17 +79,19 @@ def test_what_it_reports_is_what_it_does(trained: Trained) -> None:
     dev, truth = posts(80, split=VALIDATION, seed=2)
     predictor = trained.opened()
     scores = predictor.probabilities([e.text for e in dev])
-    carry, given = (encoded(s, task=TASK) for s in (truth, predictor.labels(scores)))
+    carry, given = (matrix(s, labels=TASK.labels) for s in (truth, predictor.labels(scores)))
     k = TASK.labels.index(HARM)
     metrics = trained.metrics
     assert metrics["brier"] == pytest.approx(brier(scores, truth=carry), abs=1e-6)
     assert metrics["brier"] < metrics["raw_brier"]
     assert metrics["exact"] == (carry == given).all(axis=1).mean()
-    warned = encoded([answer.alerts for answer in predictor.predict([e.text for e in dev])], task=TASK)[:, k]
+    warned = matrix([answer.alerts for answer in predictor.predict([e.text for e in dev])], labels=TASK.labels)[:, k]
     found = metrics["alerts"][HARM]
     assert found["recall"] == (carry[:, k] & warned).sum() / carry[:, k].sum() >= FLOOR
     assert found["alert_rate"] == warned.mean() < 1
-    assert not np.delete(encoded([a.alerts for a in predictor.predict([e.text for e in dev])], task=TASK), k, 1).any()
+    assert not np.delete(
+        matrix([a.alerts for a in predictor.predict([e.text for e in dev])], labels=TASK.labels), k, 1
+    ).any()
     assert metrics["history"] == trained.history
     assert [line["epoch"] for line in trained.history] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert metrics["epoch"] == max(trained.history, key=lambda line: line["validation_macro_f1"])["epoch"]

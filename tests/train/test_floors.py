@@ -20,7 +20,8 @@ from pipelines.datasets.example import Example
 from pipelines.metrics import alerts, recall_constraints
 from pipelines.metrics.alerts import CONFIDENCE, alert, judged, lower, misses, needed, upper
 from pipelines.metrics.decoding import decode
-from pipelines.metrics.recall_constraints import encoded, fit, raised
+from pipelines.metrics.label_sets import matrix
+from pipelines.metrics.recall_constraints import fit, raised
 from tests.refusals import refused
 
 CRISES = task_of(load("cradle"), "labels")
@@ -42,7 +43,7 @@ def a_dev(count: int = 400, *, seed: int = 1) -> tuple[Any, list[frozenset[str]]
     rng = np.random.default_rng(seed)
     valid = CRISES.category.valid_sets(most=2)
     sets = [valid[k] for k in rng.integers(0, len(valid), count)]
-    z = rng.normal(-2.5, 1.2, (count, len(CRISES.labels))) + 3.0 * encoded(sets, task=CRISES)
+    z = rng.normal(-2.5, 1.2, (count, len(CRISES.labels))) + 3.0 * matrix(sets, labels=CRISES.labels)
     return 1 / (1 + np.exp(-z)), sets
 
 
@@ -57,14 +58,14 @@ def test_every_set_is_one_that_the_hard_rules_allow(seed: int) -> None:
 def test_a_floor_adds_alerts_and_changes_no_label() -> None:
     scores, sets = a_dev()
     alerts = fit(scores, examples=posts(sets), task=CRISES, floors={HARM: 0.9})
-    found, carry = raised(scores, task=CRISES, alerts=alerts), encoded(sets, task=CRISES)[:, column(HARM)]
-    warned = encoded(found, task=CRISES)
+    found, carry = raised(scores, task=CRISES, alerts=alerts), matrix(sets, labels=CRISES.labels)[:, column(HARM)]
+    warned = matrix(found, labels=CRISES.labels)
     assert alerts.keys() == {HARM}
     assert alerts[HARM].guarantee
     assert alerts[HARM].recall == (warned[:, column(HARM)] & carry).sum() / carry.sum() > 0.9
     assert alerts[HARM].alert_rate == warned[:, column(HARM)].mean() < 0.9
     assert not np.delete(warned, column(HARM), axis=1).any(), "labels without a floor have no alert"
-    given = encoded(decode(scores, category=CRISES.category), task=CRISES)[:, column(HARM)]
+    given = matrix(decode(scores, category=CRISES.category), labels=CRISES.labels)[:, column(HARM)]
     assert (given & carry).sum() / carry.sum() < 0.9, "the test needs a floor that the labels miss"
 
 
@@ -90,9 +91,12 @@ def test_in_an_order_an_alert_of_a_grade_covers_the_graver_ones(task: Any) -> No
     *_, grave, gravest = task.labels
     sets = [frozenset({task.labels[n % len(task.labels)]}) for n in range(200)]
     rng = np.random.default_rng(2)
-    scores = rng.dirichlet(np.ones(len(task.labels)), 200) * 0.5 + 0.5 * encoded(sets, task=task)
+    scores = rng.dirichlet(np.ones(len(task.labels)), 200) * 0.5 + 0.5 * matrix(sets, labels=task.labels)
     alerts = fit(scores, examples=posts(sets), task=task, floors={grave: 0.9, gravest: 0.9})
-    found, truth = encoded(raised(scores, task=task, alerts=alerts), task=task), encoded(sets, task=task)
+    found, truth = (
+        matrix(raised(scores, task=task, alerts=alerts), labels=task.labels),
+        matrix(sets, labels=task.labels),
+    )
     for k, label in ((-2, grave), (-1, gravest)):
         assert alerts[label].recall == (found & truth)[:, k].sum() / truth[:, k].sum() >= 0.9
     sure = np.zeros((1, len(task.labels)))
@@ -145,7 +149,7 @@ def test_what_a_stage_reports_is_of_the_probabilities_and_of_the_scores_before()
     raw = np.full_like(scores, 0.5)
     alerts, report = recall_constraints.learned(scores, raw=raw, examples=posts(sets), task=CRISES, floors={HARM: 0.9})
     assert report["raw_brier"] == 0.25
-    assert report["brier"] == pytest.approx(float(np.mean((scores - encoded(sets, task=CRISES)) ** 2)))
+    assert report["brier"] == pytest.approx(float(np.mean((scores - matrix(sets, labels=CRISES.labels)) ** 2)))
     hits = [a == b for a, b in zip(decode(scores, category=CRISES.category), sets, strict=True)]
     assert report["exact"] == sum(hits) / len(hits)
     assert report["alerts"] == {HARM: asdict(alerts[HARM])}

@@ -20,7 +20,7 @@ from pipelines.core.taxonomy import load, tiers_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier, log_loss
-from pipelines.metrics.recall_constraints import encoded
+from pipelines.metrics.label_sets import matrix
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.train.predictors.finetuned import FinetuneJob
@@ -80,10 +80,10 @@ def test_what_it_reports_is_what_it_does(tmp_path: Path, vault: Vault) -> None:
     metrics = a_fit(tmp_path / "model", vault=vault)
     predictor = KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
     scores = predictor.probabilities([e.text for e in DEV])
-    carry, given = (encoded(sets, task=TASK) for sets in (GOLD, predictor.labels(scores)))
+    carry, given = (matrix(sets, labels=TASK.labels) for sets in (GOLD, predictor.labels(scores)))
     k = TASK.labels.index(HARM)
     assert metrics["exact"] == (carry == given).all(axis=1).mean()
-    warned = encoded([answer.alerts for answer in predictor.predict([e.text for e in DEV])], task=TASK)[:, k]
+    warned = matrix([answer.alerts for answer in predictor.predict([e.text for e in DEV])], labels=TASK.labels)[:, k]
     found = metrics["alerts"][HARM]
     assert found["recall"] == (carry[:, k] & warned).sum() / carry[:, k].sum() >= FLOOR
     assert found["alert_rate"] == warned.mean()
@@ -182,7 +182,7 @@ def test_a_post_unknown_to_the_vault_leaves_no_partial_files(tmp_path: Path, vau
 
 
 def test_a_labeller_and_its_neighbours_know_more_than_either(tmp_path: Path, vault: Vault) -> None:
-    said, unseen, truth = votes(DEV, GOLD), votes(UNSEEN, TRUTH), encoded(TRUTH, task=TASK)
+    said, unseen, truth = votes(DEV, GOLD), votes(UNSEEN, TRUTH), matrix(TRUTH, labels=TASK.labels)
     only = ASKED.model_copy(update={"blend": (1.0,)})
     loss, metrics = {}, {}
     for name, spec in {"alone": SPEC, "labeller": only, "both": ASKED}.items():
@@ -208,7 +208,7 @@ def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> 
     np.testing.assert_array_equal(scores[:30], plain[:30])
     assert (np.abs(scores[30:] - plain[30:]).max(axis=1) > 0.01).all()
     np.testing.assert_array_equal(some.probabilities(TEXTS), plain)
-    truth = encoded(TRUTH[30:], task=TASK)
+    truth = matrix(TRUTH[30:], labels=TASK.labels)
     assert log_loss(scores[30:], truth=truth, task=TASK) < log_loss(plain[30:], truth=truth, task=TASK)
 
 

@@ -19,15 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import (
-    AnnotationTask,
-    AnnotatorAnswer,
-    Item,
-    Queue,
-    in_chunks,
-    item_of,
-    name_of,
-)
+from pipelines.annotate.backends import backend
 from pipelines.annotate.backends.label_studio_server import address, ensure_accounts
 from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
@@ -68,7 +60,7 @@ class LabelStudio:
         self._folder = folder
         self._clients: dict[str, Client] = {}
 
-    def prepare(self, queue: Queue, *, form: Form) -> None:
+    def prepare(self, queue: backend.Queue, *, form: Form) -> None:
         """Create the queue's Label Studio project with its form unless it exists."""
         with _errors():
             if self._project(queue) is None:
@@ -84,18 +76,18 @@ class LabelStudio:
                     show_annotation_history=False,
                 )
 
-    def present(self, queue: Queue) -> dict[Item, datetime]:
+    def present(self, queue: backend.Queue) -> dict[backend.Item, datetime]:
         """Return each item of the queue's project with the time at which it was first added."""
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
-        added: dict[Item, datetime] = {}
+        added: dict[backend.Item, datetime] = {}
         with _errors():
             for item, row in self._rows(queue, fields="task_only", include="id,meta,created_at"):
                 moment = _moment(row["created_at"])
                 added[item] = min(moment, added.get(item, moment))
         return dict(sorted(added.items()))
 
-    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
+    def add(self, queue: backend.Queue, *, tasks: Sequence[backend.AnnotationTask]) -> None:
         """Import tasks into the queue's project in the order of ``position``, in which the annotator sees them."""
         there = self.present(queue)
         new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
@@ -103,11 +95,11 @@ class LabelStudio:
             project = self._project(queue)
             if project is None:
                 raise _unavailable("the queue was not prepared")
-            for chunk in in_chunks(_rows(new), size=CHUNK_BYTES):
+            for chunk in backend.in_chunks(_rows(new), size=CHUNK_BYTES):
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
-    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
+    def answers(self, queue: backend.Queue) -> list[backend.AnnotatorAnswer]:
         """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
         with _errors():
             tasks = self._rows(queue, fields="all", include=ANSWER)
@@ -116,7 +108,7 @@ class LabelStudio:
         answers = [_answer(row, item=item, emails=emails) for item, row in rows]
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
-    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
+    def remove(self, queue: backend.Queue, *, items: Collection[backend.Item]) -> None:
         """Delete these items' tasks from the queue's project; the embedded server also erases their deleted rows."""
         wanted = set(items)
         with _errors():
@@ -131,7 +123,7 @@ class LabelStudio:
             )
         self._clean()
 
-    def purge(self, queues: Collection[Queue]) -> None:
+    def purge(self, queues: Collection[backend.Queue]) -> None:
         """Delete the queues' projects; on the embedded server, also erase all traces in its database and folders."""
         with _errors():
             for queue in queues:
@@ -139,7 +131,7 @@ class LabelStudio:
                     self._client(queue).projects.delete(project)
         self._clean()
 
-    def address(self, queue: Queue) -> str:
+    def address(self, queue: backend.Queue) -> str:
         """Return the URL of the page on which the queue's annotator answers one task after another."""
         with _errors():
             project = self._project(queue)
@@ -150,7 +142,7 @@ class LabelStudio:
             clean(self._folder)
             (self._folder / UNCLEAN).unlink(missing_ok=True)
 
-    def _client(self, queue: Queue) -> Client:
+    def _client(self, queue: backend.Queue) -> Client:
         if queue.annotator not in self._clients:
             import httpx
             from label_studio_sdk import LabelStudio as Sdk
@@ -161,11 +153,13 @@ class LabelStudio:
             self._clients[queue.annotator] = Sdk(base_url=self._url, api_key=key, httpx_client=http)
         return self._clients[queue.annotator]
 
-    def _project(self, queue: Queue) -> int | None:
+    def _project(self, queue: backend.Queue) -> int | None:
         pages = self._client(queue).projects.list(include="id,title", page_size=PAGE)
         return min((each.id for each in pages if each.title == title(queue)), default=None)
 
-    def _rows(self, queue: Queue, *, fields: str, include: str) -> Iterator[tuple[Item, Mapping[str, Any]]]:
+    def _rows(
+        self, queue: backend.Queue, *, fields: str, include: str
+    ) -> Iterator[tuple[backend.Item, Mapping[str, Any]]]:
         """Yield our tasks with the requested fields only, never the pictures; tasks imported by users are left out."""
         if (project := self._project(queue)) is None:
             return
@@ -173,7 +167,7 @@ class LabelStudio:
         for task in pages:
             row = json.loads(task.json())
             try:
-                item = item_of(str((row["meta"] or {}).get("item", "")))
+                item = backend.item_of(str((row["meta"] or {}).get("item", "")))
             except ValueError:
                 continue
             yield item, row
@@ -196,7 +190,7 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
     return LabelStudio(url, keys=token, folder=settings.label_studio, accounts=emails)
 
 
-def title(queue: Queue) -> str:
+def title(queue: backend.Queue) -> str:
     """Return the title of the queue's Label Studio project, shortened to 50 characters with a digest at the end."""
     if len(queue.title) <= LONGEST_TITLE:
         return queue.title
@@ -222,10 +216,10 @@ def _unavailable(detail: str) -> AnnotationError:
     return AnnotationError("BackendUnavailable", backend="label_studio", detail=detail)
 
 
-def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
+def _rows(tasks: Sequence[backend.AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
     for task in tasks:
         data = shown(task)
-        meta = {"item": name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
+        meta = {"item": backend.name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
         yield {"data": data, "meta": meta}, sum(map(len, data.values()))
 
 
@@ -234,7 +228,7 @@ def _moment(text: object) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) -> AnnotatorAnswer:
+def _answer(row: Mapping[str, Any], *, item: backend.Item, emails: Mapping[int, str]) -> backend.AnnotatorAnswer:
     values: dict[str, tuple[str, ...]] = {}
     note = ""
     for part in row["result"] or []:
@@ -244,7 +238,7 @@ def _answer(row: Mapping[str, Any], *, item: Item, emails: Mapping[int, str]) ->
         elif "choices" in value:
             values[name] = tuple(map(str, value["choices"]))
     by, seconds = row["completed_by"], row["lead_time"]
-    return AnnotatorAnswer(
+    return backend.AnnotatorAnswer(
         item=item,
         by=emails.get(by, str(by)) if isinstance(by, int) else str(by),
         id=str(row["id"]),

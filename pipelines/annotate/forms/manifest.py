@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
@@ -16,6 +16,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, mode
 from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
 from pipelines.core.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
 from pipelines.core.errors import AnnotationError, DataError
+from pipelines.store import tables
 
 FILE = "manifest.yaml"
 
@@ -122,6 +123,13 @@ def opened(root: Path, corpus: str) -> list[RoundManifest]:
             raise DataError("BadManifest", file=_short(path), detail=detail)
         manifests.append(manifest)
     return sorted(manifests, key=lambda m: (m.opened, m.round))
+
+
+def rows(root: Path, manifest: RoundManifest, name: str) -> list[dict[str, Any]] | None:
+    """Return the rows of a round's table without content, or ``None`` if the round has no such table."""
+    path, schema = folder(root, manifest.corpus, manifest.round) / f"{name}.parquet", tables.SCHEMAS[name]
+    columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
+    return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else None
 
 
 def _short(path: Path) -> str:

@@ -10,12 +10,9 @@ from pipelines.annotate.backends.backend import AnnotationTask, Item
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import Params
 from pipelines.datasets.memes import open_images
+from pipelines.datasets.post import media_type
 from pipelines.datasets.posts import opened_posts
 from pipelines.store.vault.vault import Vault
-
-# Formats that every browser shows, with the first bytes from their specifications.
-_MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-_OTHER = "application/octet-stream"
 
 
 def tasks(
@@ -37,7 +34,7 @@ def tasks(
     if params.corpora[corpus].content == "images":
         pictures = open_images(root / "data" / corpus, items=items, vault=vault)
         contents = (
-            (item, {"image": image, "media_type": media_type(image)})
+            (item, {"image": image, "media_type": media_type(image) or "application/octet-stream"})
             for item, (_, image) in pictures
             if image is not None
         )
@@ -51,8 +48,3 @@ def tasks(
             content |= {"sides": case.sides, "disputed": case.categories}
         tasks.append(AnnotationTask(item, items[item], **content))
     return sorted(tasks, key=lambda task: task.position)
-
-
-def media_type(image: bytes) -> str:
-    """Return the media type of a picture, such as ``image/png``, from its first bytes."""
-    return next((kind for magic, kind in _MAGIC.items() if image.startswith(magic)), _OTHER)

@@ -6,7 +6,6 @@ command, or the next pull, therefore completes an interrupted one. A pull withou
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, w
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store.metrics_file import read_metrics
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round
@@ -194,8 +194,8 @@ def _decision(manifest: RoundManifest) -> Result:
 
 
 def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
-    path = clone.path / "metrics" / corpus / "agreement.json"
-    published = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
+    metrics = read_metrics(clone.path / "metrics" / corpus / "agreement.json")
+    published = metrics.get("rounds", {}).get(name)
     if published is None:
         return {}
     kappas = {key: figures["kappa"]["value"] for key, figures in published["categories"].items()}

@@ -17,16 +17,7 @@ import orjson
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Gathered
-from pipelines.collect.sources.service import (
-    AnswerTooSlow,
-    BoundedSession,
-    check_address,
-    finite,
-    refusal,
-    seconds,
-    user_agent,
-)
+from pipelines.collect.sources import Gathered, service
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.core.config.collect import ArcticShift
 from pipelines.core.config.settings import Settings
@@ -68,9 +59,9 @@ class ArcticShiftSource:
         self._journal = journal
         self._pause = pause
         self._limit = params.page_size
-        self._address = check_address(settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
-        self._session = BoundedSession(seconds=params.timeout_seconds)
-        self._session.headers["User-Agent"] = user_agent(settings.contact)
+        self._address = service.check_address(settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
+        self._session = service.BoundedSession(seconds=params.timeout_seconds)
+        self._session.headers["User-Agent"] = service.user_agent(settings.contact)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
@@ -153,7 +144,7 @@ class ArcticShiftSource:
         query: dict[str, str | int] = {"subreddit": subreddit, "after": after, "before": before, "limit": limit}
         try:
             response = self._session.get(f"{self._address}/api/posts/search", params=query | {"sort": "asc"})
-        except AnswerTooSlow as error:
+        except service.AnswerTooSlow as error:
             raise self._timed_out(subreddit, limit=limit, what=type(error).__name__) from None
         except (requests.RequestException, ValueError) as error:
             raise SourceUnavailable(source=self.name, detail=type(error).__name__) from None
@@ -171,7 +162,9 @@ class ArcticShiftSource:
         if slow or response.status_code in TIMEOUTS:
             raise self._timed_out(subreddit, limit=limit, what=f"HTTP {response.status_code}")
         if response.status_code != 200:
-            raise refusal(self.name, status=response.status_code, headers=response.headers, what=f"r/{subreddit}")
+            raise service.refusal(
+                self.name, status=response.status_code, headers=response.headers, what=f"r/{subreddit}"
+            )
         data = body.get("data") if isinstance(body, dict) else None
         if error is not None or not isinstance(data, list):
             raise SourceUnavailable(source=self.name, detail="the response does not follow the API")
@@ -182,7 +175,8 @@ class ArcticShiftSource:
         return QueryTimedOut(source=self.name, detail=detail)
 
     def _pace(self, headers: Mapping[str, str]) -> None:
-        remaining, reset = finite(headers.get("x-ratelimit-remaining")), seconds(headers.get("x-ratelimit-reset"))
+        remaining = service.finite(headers.get("x-ratelimit-remaining"))
+        reset = service.seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
             self._pause(min(reset, MAX_PAUSE_SECONDS))
 

@@ -17,16 +17,8 @@ import prawcore
 import requests
 from prawcore.const import ACCESS_TOKEN_PATH
 
+from pipelines.collect.sources import service
 from pipelines.collect.sources.arctic_shift import post_of
-from pipelines.collect.sources.service import (
-    BoundedSession,
-    SubredditClosed,
-    check_address,
-    finite,
-    refusal,
-    seconds,
-    user_agent,
-)
 from pipelines.collect.submission import fullname_of
 from pipelines.core.config.collect import Reddit
 from pipelines.core.config.settings import Settings
@@ -66,13 +58,13 @@ class RedditSource:
             username=None,
             password=None,
             refresh_token=None,
-            user_agent=user_agent(settings.contact),
-            reddit_url=check_address(settings.reddit_url, setting="CORPUS_REDDIT_URL"),
-            oauth_url=check_address(settings.reddit_oauth_url, setting="CORPUS_REDDIT_OAUTH_URL"),
+            user_agent=service.user_agent(settings.contact),
+            reddit_url=service.check_address(settings.reddit_url, setting="CORPUS_REDDIT_URL"),
+            oauth_url=service.check_address(settings.reddit_oauth_url, setting="CORPUS_REDDIT_OAUTH_URL"),
             check_for_updates=False,
             check_for_async=False,
             requestor_class=RepairingRequestor,
-            requestor_kwargs={"session": BoundedSession(seconds=answer_seconds)},
+            requestor_kwargs={"session": service.BoundedSession(seconds=answer_seconds)},
         )
 
     def _listing(
@@ -133,7 +125,8 @@ def repair(response: requests.Response) -> None:
     """Replace the headers that prawcore parses: unusable ones raise there, or make it sleep for years."""
     headers = response.headers
     names = [f"x-ratelimit-{name}" for name in ("remaining", "used", "reset")]
-    left, used, reset = (finite(headers.get(names[0])), finite(headers.get(names[1])), seconds(headers.get(names[2])))
+    left, used = (service.finite(headers.get(name)) for name in names[:2])
+    reset = service.seconds(headers.get(names[2]))
     usable = left is not None and used is not None and reset is not None and left >= 0 and used >= 0
     for name in names:
         headers.pop(name, None)
@@ -168,8 +161,8 @@ def _of_response(response: requests.Response, *, subreddit: str | None) -> Sourc
     if subreddit is not None and not token:
         reason = _closed(status, body=body, location=response.headers.get("location", ""))
         if reason:
-            return SubredditClosed(source="reddit", subreddit=subreddit, reason=reason)
-    return refusal("reddit", status=status, headers=response.headers, what=what)
+            return service.SubredditClosed(source="reddit", subreddit=subreddit, reason=reason)
+    return service.refusal("reddit", status=status, headers=response.headers, what=what)
 
 
 def _closed(status: int, *, body: dict[str, Any] | None, location: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import queue
 import threading
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 import requests
 
 from pipelines.collect.connection import retry_after
+from pipelines.core.config.label import on_this_machine
 from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
 # Ours: the wait after a 429 without a time, a tenth of Reddit's window of ten minutes.
@@ -43,8 +43,8 @@ def user_agent(contact: str) -> str:
 
 def check_address(address: str, *, setting: str) -> str:
     """Normalise a server's address, and reject an address to which credentials must not be sent."""
-    parts = urlsplit(address)
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    scheme = urlsplit(address).scheme
+    if scheme != "https" and not (scheme == "http" and on_this_machine(address)):
         raise BadParams(where=setting, detail="neither https nor a loopback address")
     return address.rstrip("/")
 
@@ -84,13 +84,6 @@ def finite(text: str | None) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # Ours: a page of a hundred of the longest posts, in all their forms, takes about 20 MiB.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -36,6 +36,15 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
         raise refuse(f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
         raise refuse(faults(error)) from None
+
+
+def nested(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value of mappings and lists with ``change`` applied to every value inside that is neither."""
+    if isinstance(value, Mapping):
+        return {name: nested(below, change) for name, below in value.items()}
+    if isinstance(value, list):
+        return [nested(below, change) for below in value]
+    return change(value)
 
 
 def faults(error: ValidationError) -> str:

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from pipelines.core.config.base import nested
 from pipelines.core.config.params import by_file
 
 Key = tuple[str, ...]
@@ -57,11 +58,7 @@ def put(values: dict[str, Any], key: Key, value: Any) -> None:
 
 def undated(value: Any) -> Any:
     """Return a parameter value with its dates converted to text, because DVC's parameters have no dates."""
-    if isinstance(value, Mapping):
-        return {name: undated(below) for name, below in value.items()}
-    if isinstance(value, list):
-        return [undated(below) for below in value]
-    return value.isoformat() if isinstance(value, date) else value
+    return nested(value, lambda inner: inner.isoformat() if isinstance(inner, date) else inner)
 
 
 def rewrite(texts: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
@@ -88,12 +85,8 @@ def _assign(document: Any, values: Mapping[str, Any]) -> None:
         if isinstance(below, Mapping) and isinstance(value, Mapping) and value:
             _assign(below, value)
         elif name not in document or below != value or isinstance(value, bool) != isinstance(below, bool):
-            document[name] = _quoted(value)
+            document[name] = nested(value, _quoted)
 
 
 def _quoted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _quoted(below) for name, below in value.items()}
-    if isinstance(value, list):
-        return [_quoted(below) for below in value]
     return DoubleQuotedScalarString(value) if isinstance(value, str) and ":" in value else value

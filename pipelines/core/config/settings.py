@@ -83,6 +83,11 @@ def _mlflow(home: Path) -> str | None:
     return uri
 
 
+def provider_variable(provider: str) -> str:
+    """Return the beginning of the names of a provider's environment variables."""
+    return f"CORPUS_{provider.upper().replace('-', '_')}"
+
+
 class Endpoint(Section):
     """A model provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
 
@@ -165,7 +170,7 @@ class Settings(Section):
 
     def endpoint(self, provider: str) -> Endpoint:
         """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
-        name = f"CORPUS_{provider.upper().replace('-', '_')}"
+        name = provider_variable(provider)
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
     @property

@@ -21,6 +21,14 @@ CLOSED = ConfigDict(extra="forbid")
 TIERS = ("base", "improved", "soft")
 
 
+def _reserved(_: object) -> str:
+    raise ValueError("not a key of a scheme's file")
+
+
+Reserved = Annotated[str, BeforeValidator(_reserved)]
+"""A field that the loader sets after the file was read."""
+
+
 def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
     """Return the tiers of rules that a mode applies to labels before a vote: (a) to (c) or (a) to (e) of SPEC 27.
 
@@ -145,7 +153,7 @@ class Category:
     kind: Literal["single", "multi"]
     task: Text
     labels: Annotated[tuple[Label, ...], Field(min_length=1)]
-    key: str = ""
+    key: Reserved = ""
     ordinal: bool = False
     none: str | None = None
     rules: tuple[Preference, ...] = ()
@@ -298,6 +306,8 @@ def _with_learnt(category: Any) -> Any:
     """Set the learnt rules of a category of a file apart, by their texts."""
     if not isinstance(category, dict):
         return category
+    if "learnt" in category:
+        _reserved("learnt")
     category, learnt = dict(category), dict[Any, Any]()
     for name in ("guidelines", "special", "brief"):
         if isinstance(rules := category.get(name), list):
@@ -324,7 +334,7 @@ class Scheme:
     purpose: Text
     categories: Annotated[Mapping[Name, Annotated[Category, BeforeValidator(_with_learnt)]], Field(min_length=1)]
     display: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
-    digest: str = ""
+    digest: Reserved = ""
 
     def __post_init__(self) -> None:
         """Refuse a table with unknown labels."""

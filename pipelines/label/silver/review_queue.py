@@ -18,8 +18,6 @@ from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
 from pipelines.core.taxonomy import Category
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet, quorum
-from pipelines.store import tables
-from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
 
 REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
@@ -72,16 +70,8 @@ def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Categor
 def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
     """Return the records whose text matches an injection pattern, and all records whose text could be decrypted."""
     from pipelines.datasets.post import Post
+    from pipelines.datasets.posts import opened_posts
     from pipelines.label.injection import marks
 
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
-    table = table.filter([record in records for record in table["record_id"].to_pylist()])
-    titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
-    read, marked = set(), set()
-    for record, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
-        if title is not None and body is not None:
-            read.add(record)
-            if marks(Post(record, title.decode(), body.decode()).text):
-                marked.add(record)
-    return marked, read
+    posts = [Post(*post) for post in opened_posts(corpus, ids=records, vault=vault, root=root)]
+    return {post.record_id for post in posts if marks(post.text)}, {post.record_id for post in posts}

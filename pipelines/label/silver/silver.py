@@ -89,13 +89,12 @@ class Snapshot:
             raise BadParams(where="votes.labellers", detail=f"there are no votes of {', '.join(missing)}")
         votes = tables.concat(list(files.values()), name="votes")
         here = [r in alive and c == category.key for r, c in columns(votes, "record_id", "category")]
-        gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-        gold = [row for row in gold if row["record_id"] in alive and row["category"] == category.key]
+        gold = tables.gold(folder).get(category.key, {})
         return cls(
             votes=votes.filter(pa.array(here, pa.bool_())),
             split={row["record_id"]: row["split"] for row in splits},
             group={row["record_id"]: row["group"] for row in splits},
-            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
+            gold={record: labels for (record, _), labels in gold.items() if record in alive},
             examples=frozenset(record_id for record_id, _ in tables.examples(folder)),
         )
 

@@ -17,6 +17,7 @@ from pipelines.core.config.collect import SourceName
 from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
 from pipelines.core.config.models import PromptedModel, WithRationales
 from pipelines.core.config.params import Params
+from pipelines.core.config.settings import provider_variable
 from pipelines.core.errors import SourceNotApproved
 from pipelines.llm.addresses import ADDRESSES, NO_KEY
 from pipelines.llm.capabilities import deprecated
@@ -262,7 +263,7 @@ def labeller(deployment: Deployment, name: str) -> Finding:
     """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
     asked, today = labellers(deployment.params)[name], deployment.now.date()
     endpoint = deployment.settings.endpoint(asked.provider)
-    variable = f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    variable = provider_variable(asked.provider)
     if endpoint.url is None and not endpoint.key.get_secret_value():
         return failure("no key is set", fix=f"Set {variable}_KEY.")
     notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
@@ -277,7 +278,7 @@ def labeller(deployment: Deployment, name: str) -> Finding:
 def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> Finding:
     """Request a labeller's model, or its provider's list of models: of OpenAI's protocol, some have no page of one."""
     api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
-    key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    key, variable = endpoint.key.get_secret_value(), provider_variable(asked.provider)
     secret, model = key or NO_KEY, asked.model
     path, headers = {
         "openai": ("/models", {"Authorization": f"Bearer {secret}"}),

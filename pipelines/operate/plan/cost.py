@@ -46,7 +46,7 @@ def run(
 
     Returns:
         ``steps`` (their names); ``estimates``: step -> name of a labeller, model or system -> the sums of
-        :meth:`pipelines.label.remote.Remote.estimate`; ``leaves``: for each provider, ``provider``, ``to`` (its host),
+        :meth:`pipelines.llm.asking.Asking.estimate`; ``leaves``: for each provider, ``provider``, ``to`` (its host),
         the requests, texts and pictures that it would receive, and its ``consent``; the sums ``usd_expected`` and
         ``usd_at_most``, ``budget_usd``, ``spent_usd``, and ``jobs`` of the step ``votes`` (see
         :func:`pipelines.label.votes.planned`).

@@ -20,7 +20,7 @@ from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
 from pipelines.core.config.models import SftModel
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import Settings, provider_variable
 from pipelines.core.errors import ConfigError
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.retirements import retirement
@@ -144,11 +144,6 @@ def put(key: str, value: str) -> str:
     return f"corpus params set {key} {value} --reason …"
 
 
-def variable(provider: str) -> str:
-    """Return the beginning of the names of a provider's environment variables."""
-    return f"CORPUS_{provider.upper().replace('-', '_')}"
-
-
 def own_server(provider: str, *, params: Params) -> bool:
     """Return whether a provider has no address of its own, because a team serves its models."""
     return params.providers[provider].api == "openai" and provider not in ADDRESSES
@@ -159,7 +154,7 @@ def access(provider: str, *, params: Params, settings: Settings, today: date, se
 
     ``serve`` is the model to serve, for a provider that is a server of your own.
     """
-    endpoint, name = settings.endpoint(provider), variable(provider)
+    endpoint, name = settings.endpoint(provider), provider_variable(provider)
     address, key = endpoint.url is not None, bool(endpoint.key.get_secret_value())
     if params.providers[provider].api == "azure":
         if not (address and key):
@@ -201,8 +196,8 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     if notice.retired > today:
         return gaps, [text]
     command = (
-        f"export {variable(labeller.provider)}_URL=… of a host that still serves it, or enter a successor (the vendor "
-        f"names {notice.successor}) as labeller and model of its own: a row of its own"
+        f"export {provider_variable(labeller.provider)}_URL=… of a host that still serves it, or enter a successor "
+        f"(the vendor names {notice.successor}) as labeller and model of its own: a row of its own"
     )
     return [*gaps, Gap(text, command)], []
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pipelines.core.config.label import AzureModerator, RemoteLabeller
 from pipelines.core.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
 from pipelines.core.config.params import FILES, Params, load, parse_all, validate
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import Settings, provider_variable
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
@@ -331,8 +331,8 @@ def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     hardware = [row.hardware for row in rows]
     dataset, command = DATASETS[planning.paper]
     return {
-        "keys": [f"{needs.variable(name)}_KEY" for name in providers if name not in own],
-        "servers": [f"{needs.variable(name)}_URL" for name in providers if name in own | azure],
+        "keys": [f"{provider_variable(name)}_KEY" for name in providers if name not in own],
+        "servers": [f"{provider_variable(name)}_URL" for name in providers if name in own | azure],
         "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
         "datasets": [{"dataset": dataset, "import": command}],
         "approvals": list(params.corpora[planning.corpus].sources),

@@ -11,6 +11,7 @@ from pathlib import Path
 import requests
 
 from pipelines.core.config import logins
+from pipelines.core.config.settings import provider_variable
 from pipelines.core.errors import ConfigError
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
 
@@ -99,7 +100,7 @@ def connections(root: Path, *, providers: Iterable[str]) -> Fields:
     """
     known: dict[str, dict[str, str]] = json.loads((root / "profiles" / "connections.json").read_text())
     for name in providers:
-        variable = f"CORPUS_{name.upper().replace('-', '_')}"
+        variable = provider_variable(name)
         known.setdefault(name, {"host": f"{variable}_URL", "password": f"{variable}_KEY"})
     return known
 

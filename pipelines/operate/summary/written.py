@@ -30,6 +30,7 @@ from pipelines.operate.status import some
 from pipelines.registry import mlflow_pages
 from pipelines.release import release_store
 from pipelines.store.answers import NANO, AnswerStore
+from pipelines.store.metrics_file import read_metrics
 from pipelines.store.vault import checks, locks
 from pipelines.store.vault.database import records
 from pipelines.store.vault.engine import file_missing
@@ -160,19 +161,15 @@ def _numbers(clone: Workspace, corpus: str, *, counts: Mapping[str, Json]) -> Js
 
     ``counts``: of live records and tombstones by month.
     """
-
-    def metrics(name: str) -> Json:
-        path = clone.path / "metrics" / corpus / f"{name}.json"
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    data = clone.path / "data" / corpus
+    data, folder = clone.path / "data" / corpus, clone.path / "metrics" / corpus
     published = {path.relative_to(data).parts[0] for path in data.rglob("*.dvc")}
     gaps = coverage_of(clone, corpus).get("month_gap_hours", {})
-    votes, agreement = votes_report.gather(clone.path, corpus), metrics("agreement").get("rounds", {})
+    votes = votes_report.gather(clone.path, corpus)
+    agreement = read_metrics(folder / "agreement.json").get("rounds", {})
     return {
         "funnel": {
-            "collect": metrics("quality").get("collect") or {},
-            **{step: some(metrics(step), *names) for step, names in STEPS.items()},
+            "collect": read_metrics(folder / "quality.json").get("collect") or {},
+            **{step: some(read_metrics(folder / f"{step}.json"), *names) for step, names in STEPS.items()},
         },
         "months": {
             month: {"published": month in published, "gap_hours": gaps.get(month), **counts.get(month, {})}
@@ -186,7 +183,7 @@ def _numbers(clone: Workspace, corpus: str, *, counts: Mapping[str, Json]) -> Js
         },
         "models": {
             name: some(model, *MODEL) | {"drift": some(model.get("drift") or {}, "months", "exceeded", "newest")}
-            for name, model in metrics("batch_predict").items()
+            for name, model in read_metrics(folder / "batch_predict.json").items()
         },
     }
 

@@ -22,7 +22,8 @@ from pipelines.datasets.example import LabelSet
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
-from pipelines.metrics.recall_constraints import Alerts, encoded, raised
+from pipelines.metrics.label_sets import matrix
+from pipelines.metrics.recall_constraints import Alerts, raised
 from pipelines.models.pretrained.backbones import check_complete, had, opened, unfit
 from pipelines.train.predictors import adapter
 from pipelines.train.predictors.instruct import completion, conversation, instruction
@@ -112,7 +113,7 @@ class Generator:
     @cached_property
     def member(self) -> Floats:
         """A matrix of shape (sets, labels) that is 1 where a set of :attr:`sets` contains a label."""
-        return encoded(self.sets, task=self._task).astype(np.float64)
+        return matrix(self.sets, labels=self._task.labels).astype(np.float64)
 
     @cached_property
     def _lengths(self) -> list[int]:

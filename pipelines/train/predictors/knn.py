@@ -24,6 +24,7 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LabelSet, only, targets
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.label_sets import matrix
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.store.vault.vault import Vault
@@ -60,7 +61,7 @@ class Index:
         if not kept:
             raise DataError("NoNeighbours", records=table.num_rows)
         vectors = np.stack([np.frombuffer(vector, "<f4") for vector, _ in kept]).astype(np.float64)
-        truth = recall_constraints.encoded([frozenset(labels) for _, labels in kept], task=task)
+        truth = matrix([labels for _, labels in kept], labels=task.labels)
         return cls(vectors, truth.astype(np.float64))
 
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
@@ -160,7 +161,7 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
         blend: the weight of the answers, 0 to 1.
     """
     pool, rows = np.array(scores), _answered(answers)
-    said = recall_constraints.encoded([task.seen(labels) for labels in answers if labels is not None], task=task)
+    said = matrix([task.seen(labels) for labels in answers if labels is not None], labels=task.labels)
     others = (1 - TRUSTED) / (1 if task.kind == "multi" else max(1, len(task.labels) - 1))
     evidence = calibration.evidence(np.where(said, TRUSTED, others), kind=task.kind)
     mixed = (1 - blend) * calibration.evidence(scores[rows], kind=task.kind) + blend * evidence
