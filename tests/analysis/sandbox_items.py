@@ -10,6 +10,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,12 +29,19 @@ from tests.small_corpus import MONTHS, ROOT, full, write_table
 Gold = dict[str, dict[tuple[str, int], frozenset[str]]]
 
 
+def labelled(seed: int, submissions: int) -> list[Any]:
+    """Return the submissions of a sandbox that have labels and a drawn picture."""
+    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
+    return [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
+
+
+def named(post: Any) -> dict[str, list[str]]:
+    return {key: [v] if isinstance(v, str) else list(v) for key, v in post.figsim.names().items()}
+
+
 def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int = 7) -> Params:
     """Write the labelled memes of a sandbox; with ``drawn`` their pictures, else one of nine plain ones at random."""
-    rng = Random(seed)
-    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
-    posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
-    pictures = [plain(n) for n in range(9)]
+    rng, posts, pictures = Random(seed), labelled(seed, submissions), [plain(n) for n in range(9)]
     rows, images, gold, units = [], [], {}, {}
     small_corpus.admit(vault, {vault.record_id(p.fullname): p.fullname for p in posts}, corpus="memes", month=MONTHS[0])
     for post in posts:
@@ -42,8 +50,7 @@ def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int 
         data = render(picture.rendering) if drawn and picture.rendering else rng.choice(pictures)
         area = rng.uniform(0.05, 0.3)
         images.append({"record_id": record, "image": 0, "bytes": data, "text": picture.text, "text_area": area})
-        labels = post.figsim.names() if post.figsim else {}
-        gold[record, 0] = {k: [v] if isinstance(v, str) else list(v) for k, v in labels.items()}  # type: ignore[call-overload]
+        gold[record, 0] = named(post)
         units[record, 0] = post.family
     small_corpus.write_posts(root, rows, corpus="memes", month=MONTHS[0], vault=vault)
     small_corpus.write_images(root, [images], corpus="memes", month=MONTHS[0], vault=vault)
@@ -53,14 +60,11 @@ def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int 
 
 def captions(seed: int, *, submissions: int, visual: Sequence[list[float]]) -> tuple[AnalysedItems, Gold]:
     """Return the labelled memes of a sandbox as the stage reads them, each with a random one of the visual features."""
-    rng = Random(seed)
-    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
-    posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
+    rng, posts = Random(seed), labelled(seed, submissions)
     gold: Gold = {}
     for post in posts:
-        for category, labels in post.figsim.names().items() if post.figsim else ():
-            kept = frozenset([labels] if isinstance(labels, str) else labels)
-            gold.setdefault(category, {})[post.fullname, 0] = kept
+        for category, kept in named(post).items():
+            gold.setdefault(category, {})[post.fullname, 0] = frozenset(kept)
     found = AnalysedItems(
         items=tuple((post.fullname, 0) for post in posts),
         units=tuple(str(post.family) for post in posts),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipelines.analysis import group_comparison as comparison
-from pipelines.analysis.group_comparison import Factor, Plan, compare, is_sparse
+from pipelines.analysis.group_comparison import Factor, Plan, compare
 from tests.analysis import simulated_features
 
 PLAN = Plan(alpha=0.05, confidence=0.95, least=5, seed=1)
@@ -165,9 +165,3 @@ def test_a_rare_value_of_most_of_a_level_is_a_difference() -> None:
     assert [pair["significant"] for pair in found.values()] == [True, True, False]
     assert found["few", "b"]["p_permuted"] >= found["few", "b"]["p_wilcoxon"]
     assert "p_permuted" not in found["b", "c"]
-
-
-def test_only_features_of_one_frequent_value_are_permuted() -> None:
-    assert is_sparse([np.zeros(9), rare([1], zeros=400)])
-    assert not is_sparse([np.arange(9.0), np.arange(400.0)]), "without ties"
-    assert not is_sparse([rare([1] * 40, zeros=60), rare([1] * 40, zeros=60)]), "40 of each are expected"

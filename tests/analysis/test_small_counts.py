@@ -22,13 +22,6 @@ def test_a_single_small_count_hides_the_next_one_too() -> None:
     assert shown({"a": 3}, least=5) == {"a": None}
 
 
-def test_a_line_of_few_items_hides_what_they_do_not_have() -> None:
-    assert shown({"a": 3, "b": 0, "c": 0}, least=5) == {"a": None, "b": None, "c": None}
-    table = shown_table(np.array([[9, 8, 7], [1, 0, 0]]), rows=["x", "y"], columns=["a", "b", "c"], least=5)
-    assert table["y"] == {"a": None, "b": None, "c": None}
-    assert table["x"] == {"a": None, "b": 8, "c": None}, "the totals would give the 1 away"
-
-
 @given(TABLES)
 def test_no_line_of_a_table_hides_one_count_that_a_total_tells(counts: Any) -> None:
     rows, columns = [f"r{i}" for i in range(len(counts))], [f"c{i}" for i in range(len(counts[0]))]

@@ -19,3 +19,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     with HubServer().running() as server:
         yield server
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

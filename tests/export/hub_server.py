@@ -6,7 +6,6 @@ A repository keeps the files of every commit until a squash, and large files in 
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import json
 import secrets
@@ -20,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 from tests.json_server import QuietHandler, serving
 
 TOKEN = "hf_a-token-of-tests"
-LARGE = ("*.parquet", "*.safetensors")
+LARGE = (".parquet", ".safetensors")
+MISSING = (404, {"error": "Repository not found"})
 
 
 @dataclass
@@ -70,94 +70,70 @@ class HubServer:
             kind, repo, oid = parts[1], "/".join(parts[2:4]), parts[4]
             if hashlib.sha256(body).hexdigest() != oid:
                 return 400, {"error": "another digest"}
-            self._of(kind, repo).large[oid] = body
+            self.repos[kind, repo].large[oid] = body
             return 200, {}
         if parts[-1] == "batch" and "info" in parts:
             return 200, self._lfs_batch(parts, json.loads(body))
         if parts == ["api", "validate-yaml"]:
             return 200, {"errors": [], "warnings": []}
-        if parts == ["api", "repos", "create"]:
-            return self._create(json.loads(body))
-        if parts == ["api", "repos", "delete"]:
+        if parts in (["api", "repos", "create"], ["api", "repos", "delete"]):
             told = json.loads(body)
             key = (told.get("type") or "model", f"{told['organization']}/{told['name']}")
-            return (200, {}) if self.repos.pop(key, None) else _missing()
-        kind, repo, rest = parts[1].removesuffix("s"), "/".join(parts[2:4]), parts[4:]
-        if (kind, repo) not in self.repos:
-            return _missing()
-        return self._about(method, self._of(kind, repo), kind=kind, repo=repo, rest=rest, body=body)
+            if parts[-1] == "delete":
+                return (200, {}) if self.repos.pop(key, None) else MISSING
+            return self._create(key, private=told.get("visibility") == "private")
+        key = (parts[1].removesuffix("s"), "/".join(parts[2:4]))
+        if key not in self.repos:
+            return MISSING
+        return self._about(method, self.repos[key], repo=key[1], asked="".join(parts[4:5]), body=body)
 
-    def _of(self, kind: str, repo: str) -> Repository:
-        return self.repos[kind.removesuffix("s"), repo]
-
-    def _create(self, told: dict[str, Any]) -> tuple[int, Any]:
-        kind, repo = told.get("type") or "model", f"{told['organization']}/{told['name']}"
-        url = f"{self.url}/{'datasets/' if kind == 'dataset' else ''}{repo}"
-        if (kind, repo) in self.repos:
+    def _create(self, key: tuple[str, str], *, private: bool) -> tuple[int, Any]:
+        url = f"{self.url}/{'datasets/' if key[0] == 'dataset' else ''}{key[1]}"
+        if key in self.repos:
             return 409, {"url": url, "error": "exists"}
-        made = self.repos[kind, repo] = Repository(private=told.get("visibility") == "private")
-        made.add({".gitattributes": b"*.parquet filter=lfs\n"})
+        self.repos[key] = Repository(private=private)
+        self.repos[key].add({".gitattributes": b"*.parquet filter=lfs\n"})
         return 200, {"url": url}
 
-    def _about(
-        self, method: str, found: Repository, *, kind: str, repo: str, rest: list[str], body: bytes
-    ) -> tuple[int, Any]:
-        match (method, rest[0] if rest else ""):
+    def _about(self, method: str, found: Repository, *, repo: str, asked: str, body: bytes) -> tuple[int, Any]:
+        match (method, asked):
             case "GET", "":
-                return 200, {
-                    "id": repo,
-                    "sha": found.refs["refs/heads/main"],
-                    "private": found.private,
-                    "siblings": [{"rfilename": name} for name in found.files],
-                    "tags": [], "downloads": 0, "likes": 0,
-                }  # fmt: skip
+                told = {"id": repo, "sha": found.refs["refs/heads/main"], "private": found.private, "likes": 0}
+                siblings = [{"rfilename": name} for name in found.files]
+                return 200, told | {"siblings": siblings, "tags": [], "downloads": 0}
             case "GET", "tree":
                 return 200, [
                     {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
                     for name, data in found.files.items()
                 ]
             case "GET", "refs":
-                refs = [
-                    {"name": ref.rpartition("/")[2], "ref": ref, "targetCommit": sha} for ref, sha in found.refs.items()
-                ]
-                return 200, {
-                    "branches": [ref for ref in refs if "/heads/" in ref["ref"]],
-                    "tags": [ref for ref in refs if "/tags/" in ref["ref"]],
-                    "converts": [],
-                    "pullRequests": [ref for ref in refs if "/pr/" in ref["ref"]],
-                }
+                kinds = {"branches": "/heads/", "tags": "/tags/", "pullRequests": "/pr/", "converts": "/convert/"}
+                refs = [{"name": r.rpartition("/")[2], "ref": r, "targetCommit": sha} for r, sha in found.refs.items()]
+                return 200, {name: [ref for ref in refs if part in ref["ref"]] for name, part in kinds.items()}
             case "PUT", "settings":
                 found.gated = json.loads(body).get("gated", found.gated)
                 return 200, {}
             case "POST", "preupload":
-                asked = json.loads(body)["files"]
-                modes = [(file["path"], any(fnmatch.fnmatch(file["path"], p) for p in LARGE)) for file in asked]
-                return 200, {
-                    "files": [
-                        {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
-                        for path, large in modes
-                    ]
-                }
+                paths = [file["path"] for file in json.loads(body)["files"]]
+                modes = {path: "lfs" if path.endswith(LARGE) else "regular" for path in paths}
+                files = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
+                return 200, {"files": files}
             case "POST", "commit":
-                return self._commit(found, kind=kind, repo=repo, body=body)
+                return self._commit(found, repo=repo, body=body)
             case "POST", "super-squash":
                 found.add(found.files, squash=True)
                 return 200, {}
             case "GET", "lfs-files":
-                return 200, [
-                    {
-                        "fileOid": f"f{oid[1:]}", "filename": "unknown", "oid": oid,
-                        "pushedAt": "2026-01-01T00:00:00.000Z", "ref": "main", "size": len(data),
-                    }
-                    for oid, data in found.large.items()
-                ]  # fmt: skip
+                about = {"filename": "unknown", "pushedAt": "2026-01-01T00:00:00.000Z", "ref": "main"}
+                sizes = {oid: len(data) for oid, data in found.large.items()}
+                return 200, [about | {"fileOid": f"f{oid[1:]}", "oid": oid, "size": n} for oid, n in sizes.items()]
             case "POST", "lfs-files":
                 for sha in json.loads(body)["deletions"]["sha"]:
                     found.large = {oid: kept for oid, kept in found.large.items() if f"f{oid[1:]}" != sha}
                 return 200, {}
         return 404, {"error": "unknown request"}
 
-    def _commit(self, found: Repository, *, kind: str, repo: str, body: bytes) -> tuple[int, Any]:
+    def _commit(self, found: Repository, *, repo: str, body: bytes) -> tuple[int, Any]:
         files = dict(found.files)
         found.first = found.first or (found.private, found.gated)
         for line in body.splitlines():
@@ -173,12 +149,8 @@ class HubServer:
                 case "deletedFile":
                     del files[value["path"]]
         sha = found.add(files)
-        return 200, {
-            "commitOid": sha,
-            "commitUrl": f"{self.url}/{repo}/commit/{sha}",
-            "hookOutput": "",
-            "success": True,
-        }
+        url = f"{self.url}/{repo}/commit/{sha}"
+        return 200, {"commitOid": sha, "commitUrl": url, "hookOutput": "", "success": True}
 
     def _lfs_batch(self, parts: list[str], told: dict[str, Any]) -> dict[str, Any]:
         kind, names = ("dataset", parts[1:3]) if parts[0] == "datasets" else ("model", parts[:2])
@@ -216,7 +188,7 @@ class HubServer:
                     status, value = hub.answer(self.command, self.path, body)
                 data = json.dumps(value).encode()
                 self.send_response(status)
-                if value == _missing()[1]:
+                if (status, value) == MISSING:
                     self.send_header("X-Error-Code", "RepoNotFound")
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
@@ -226,7 +198,3 @@ class HubServer:
             do_GET = do_POST = do_PUT = do_DELETE = _reply
 
         return Handler
-
-
-def _missing() -> tuple[int, dict[str, str]]:
-    return 404, {"error": "Repository not found"}

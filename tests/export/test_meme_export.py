@@ -13,13 +13,8 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from transformers import (
-    AutoImageProcessor,
-    AutoModel,
-    AutoModelForImageClassification,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
+from transformers import AutoImageProcessor, AutoModel, AutoModelForImageClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification as AutoTexts
 
 from pipelines.packaging import model
 from pipelines.packaging.register import put
@@ -48,13 +43,12 @@ def probabilities(folder: Path, logits: Any) -> Any:
     return (torch.softmax(logits, dim=-1) if single else torch.sigmoid(logits)).numpy()
 
 
-def test_a_text_classifier(lab: Lab, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_classifier(lab: Lab, context: Context, tmp_path: Path, offline: None) -> None:
     folder, saved = exported(lab, "tiny-text", context=context, tmp_path=tmp_path)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     told = [row for row in lab.inputs("test").values() if row["text"]]
     reader = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
-        logits = AutoModelForSequenceClassification.from_pretrained(folder)(
+        logits = AutoTexts.from_pretrained(folder)(
             **reader([row["text"] for row in told], padding=True, return_tensors="pt")
         ).logits
     found = probabilities(folder, logits)
@@ -64,9 +58,8 @@ def test_a_text_classifier(lab: Lab, context: Context, tmp_path: Path, monkeypat
     assert list(named.values()) == list(json.loads((folder / "thresholds.json").read_bytes()))
 
 
-def test_an_image_classifier(lab: Lab, context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_classifier(lab: Lab, context: Context, tmp_path: Path, offline: None) -> None:
     folder, saved = exported(lab, "tiny-image", context=context, tmp_path=tmp_path)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     rows = list(lab.inputs("test").values())
     reader = AutoImageProcessor.from_pretrained(folder, backend="pil")
     pictures = [Image.open(io.BytesIO(row["image"])).convert("RGB") for row in rows]

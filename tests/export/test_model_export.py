@@ -44,11 +44,6 @@ def card(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 @pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
-@pytest.fixture
 def exported(context: Context, made: Made, tmp_path: Path, offline: None) -> Path:
     version, _ = put(NAME, made.saved, context=context, **WHO)
     export(context, version.version, tmp_path / "out")

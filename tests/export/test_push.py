@@ -168,16 +168,10 @@ def test_a_repository_with_files_of_others_is_left_alone(
     assert {method for method, _ in hub.requests} == {"GET"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/create",
-        "/settings",
-        "/commit/main",
-        "/super-squash/main",
-        pytest.param("/lfs-files", marks=pytest.mark.faults),  # huggingface_hub tries for 20 s
-    ],
-)
+LAST = pytest.param("/lfs-files", marks=pytest.mark.faults)  # huggingface_hub tries for 20 s
+
+
+@pytest.mark.parametrize("path", ["/create", "/settings", "/commit/main", "/super-squash/main", LAST])
 def test_a_push_that_fails_is_listed_and_can_be_repeated(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal, path: str
 ) -> None:

@@ -13,7 +13,7 @@ from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
 from pipelines.core.config.models import SftModel
 from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
-from pipelines.core.config.params_text import leaves, rewrite
+from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.capabilities import price
@@ -292,12 +292,3 @@ def test_cradles_profile_is_what_the_paper_states() -> None:
     params = load(ROOT, profile="cradle")
     bases = {params.weights(name) for name in found["finetune.models"]}
     assert bases == {params.weights(base) for _, _, _, base, *_ in printed("cradle")["table_8"]["rows"]}
-
-
-def test_a_text_with_a_colon_keeps_its_quotes_within_braces() -> None:
-    from ruamel.yaml import YAML
-
-    texts = {"catalogue.yaml": "models:\n  a: {kind: text, base: b}  # a row\n"}
-    text = rewrite(texts, {"models": {"a": {"kind": "text", "base": "tiny:c"}}})["catalogue.yaml"]
-    assert YAML(typ="safe").load(text) == {"models": {"a": {"kind": "text", "base": "tiny:c"}}}
-    assert "# a row" in text

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.params import validate
@@ -24,9 +23,9 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import repeats
 from pipelines.store import tables
-from pipelines.train.predictors import finetuned, training_records
-from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors import training_records
 from pipelines.train.predictors.training_records import TrainingRecords
+from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
@@ -142,9 +141,7 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     for place in (calm, disturbed):
         shutil.copytree(original.root, place / "root")
-    # its tables take seconds to make
-    MlflowClient(tracking_uri=f"sqlite:///{calm}/mlflow.sqlite").search_experiments()
-    shutil.copy(calm / "mlflow.sqlite", disturbed / "mlflow.sqlite")
+        mlflow_database.place(place)
     assert tried("encoder", (disturbed, 4), (disturbed, 0), (calm, 0)) == [-signal.SIGKILL, 0, 0]
     died = tmp_path / "disturbed-died"
     assert [run.info.status for run in runs(died)] == ["RUNNING"], "nothing was tracked: this proves nothing"
@@ -169,20 +166,9 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
     assert run.data.params["subset"] == "consensus" and run.data.params["epochs"] == "3"
     assert run.data.tags["data_commit"] == "none" and len(run.data.tags["train_digest"]) == 64
     assert run.data.tags["device"] == told[calm]["environment"]["device"] and run.data.tags["torch"]
-    history = MlflowClient(tracking_uri=f"sqlite:///{disturbed}/mlflow.sqlite").get_metric_history(
-        run.info.run_id, "train_loss"
-    )
+    client = MlflowClient(tracking_uri=f"sqlite:///{disturbed}/mlflow.sqlite")
+    history = client.get_metric_history(run.info.run_id, "train_loss")
     assert [metric.step for metric in history] == [1, 2, 3], "each epoch once, in whichever process it ran"
-
-
-def card(**changed: object) -> Card:
-    given = {
-        "kind": "knn", "corpus": "posts", "model": "near", "subset": "gold", "task": "labels", "scheme": "cradle",
-        "labels": small.TASK.labels, "base": "b", "seed": 1, "data_commit": "none",
-        "train": TrainingRecords(records=1, digest="d"), "selected": TrainingRecords(records=2, digest="e"),
-        "spec": small_tuned.MODELS["knn"],
-    }  # fmt: skip
-    return Card.model_validate(given | changed)
 
 
 def test_the_digest_is_of_the_sorted_ids() -> None:
@@ -190,19 +176,6 @@ def test_the_digest_is_of_the_sorted_ids() -> None:
     expected = hashlib.sha256(("a" * 32 + "\n" + "b" * 32 + "\n").encode()).hexdigest()
     assert training_records.trained_on(ids) == TrainingRecords(records=2, digest=expected)
     assert training_records.trained_on(ids[:1]).digest != expected
-
-
-def test_a_card_survives_the_disk_and_names_its_model(tmp_path: Path) -> None:
-    for spec in small_tuned.MODELS.values():
-        made = card(kind=spec.kind, spec=spec)
-        (tmp_path / finetuned.CARD).write_text(made.model_dump_json())
-        assert finetuned.read(tmp_path) == made and made.name == "near-gold"
-
-
-@pytest.mark.parametrize("changed", [{"spec": {"kind": "text", "base": "b"}}, {"more": 1}, {"seed": "one"}])
-def test_a_card_of_another_form_is_no_card(changed: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        card(**changed)
 
 
 def test_a_repeat_is_another_run_of_the_same_model_and_leaves_no_weights(posts: SmallPosts, settings: Settings) -> None:

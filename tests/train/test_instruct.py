@@ -15,7 +15,6 @@ from pipelines.core.taxonomy import Label, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.pretrained import tiny
-from pipelines.train.predictors import instruct
 from pipelines.train.predictors.instruct import DELIMITER, GAP, completion, conversation, instruction, read
 from pipelines.train.predictors.posterior import Grammar, State
 from tests.refusals import refused
@@ -130,12 +129,6 @@ def test_a_long_post_loses_its_middle(tokenizer: Any, max_length: int) -> None:
     assert abs(len(before) - len(after)) <= 1
 
 
-def test_a_truncated_post_is_reported(tokenizer: Any) -> None:
-    for post, expected in [(POST, False), (POST * 40, True)]:
-        _, cut = instruct.shortened(post, prompt=PROMPT, tokenizer=tokenizer, max_length=900, room=64)
-        assert cut is expected
-
-
 def test_an_instruction_that_does_not_fit_is_refused(tokenizer: Any) -> None:
     with refused("NoRoom", match="max_length"):
         asked(POST, tokenizer=tokenizer, max_length=300)
@@ -244,16 +237,6 @@ def test_every_valid_answer_can_be_written_and_no_other(task: Task) -> None:
     grammar = grammar_of(task, tokenizer)
     valid = {tuple(tokenizer(completion(s, task=task))["input_ids"]): s for s in task.category.valid_sets()}
     assert answers(grammar.start, written=grammar.opening) == valid
-
-
-def test_a_room_that_no_answer_keeps_is_refused() -> None:
-    tokenizer = byte_level(0)
-    grammar = grammar_of(CRADLE, tokenizer)
-    shortest = len('{"labels": ["no_crisis"]}')
-    grammar.check(shortest)
-    with pytest.raises(BadParams, match=f"takes {shortest} tokens, not {shortest - 1}"):
-        grammar.check(shortest - 1)
-    assert walk(grammar, room=shortest, rng=Random(0))[1] in ({"no_crisis"}, {"rape_past"})
 
 
 def test_a_tokenizer_that_cannot_tell_answers_apart_is_refused() -> None:

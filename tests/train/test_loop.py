@@ -194,21 +194,6 @@ def test_gradients_are_clipped_unless_the_recipe_does_not(tmp_path: Path) -> Non
     assert clipped.history[0]["train_loss"] != free.history[0]["train_loss"]
 
 
-def test_a_run_resumes_only_with_the_same_further_inputs(tmp_path: Path) -> None:
-    def stop(_: Any) -> None:
-        raise KeyboardInterrupt
-
-    def run(inputs: str, *, after: str, say: Any = stop) -> int:
-        built = replace(a_model(SINGLE), inputs=inputs)
-        return a_run(tmp_path / after, task=SINGLE, built=built, epochs=1, say=say).resumed
-
-    for name in ("same", "other"):
-        with pytest.raises(KeyboardInterrupt):
-            run("remarks", after=name)
-    assert run("remarks", after="same", say=lambda _: None) > 0
-    assert run("other remarks", after="other", say=lambda _: None) == 0
-
-
 def test_biases_and_norms_do_not_decay() -> None:
     module = Bag(3)
     decayed, kept = optimizer(module, settings=SETTINGS, device=torch.device("cpu")).param_groups

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import csv
 import json
-import os
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import yaml
 
+from pipelines.annotate.imports import imports
+from pipelines.core.config.params import load, overlay
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.store.vault.vault import Vault
+from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from tests.dags.test_dags import parse
+from tests.small_checkout import checkout
 from tests.stages import run_commands
-from tests.train import own_labels as own
 
-ROOT = own.ROOT
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LEVELS = load_scheme("cssrs").category().names
 PEOPLE = 500
 TASK, MODEL = "severity", "tiny-encoder-gold"
 pytestmark = pytest.mark.faults
@@ -31,33 +39,64 @@ CHANGES: dict[str, object] = {
         }
     },
     # a tenth of the people show no sign: an alert that misses none of them is raised for many
-    "finetune": {
-        "models": ["tiny-encoder", "knn"],
-        "recall_floors": {
-            "suicideideation_active_ongoing": 0, "selfharm_ongoing": 0, "Behavior": 0.9, "Attempt": 0.9,
-        },
-    },
+    "finetune": {"models": ["tiny-encoder", "knn"], "recall_floors": {"Behavior": 0.9}},
     # one labeller is enough for what nothing is learnt from here
     "votes": {"labellers": ["words"]},
     "ensembles": {"offline": {"members": ["words"]}},
     "silver": {"resamples": 100},
     "evaluate": {"resamples": 200},
 }  # fmt: skip
-PARSE = """
-import json, sys
-from airflow.dag_processing.dagbag import DagBag
-bag = DagBag(sys.argv[1])
-dags = {name: {t.task_id: sorted(t.upstream_task_ids) for t in dag.tasks} for name, dag in bag.dags.items()}
-print(json.dumps({"errors": bag.import_errors, "dags": dags}))
-"""
+# frequency of each level in the file, about as in the published one
+SHARES = dict(zip(LEVELS, (6, 5, 9, 4, 3), strict=True))
+# the words that give a level away, and those that do not
+SIGNS = dict(zip(LEVELS, ("garden bench", "river boat", "stone bridge", "window seat", "music box"), strict=True))
+PLACES = ("market", "station", "library", "harbour", "kitchen", "meadow", "village", "museum", "theatre", "bakery")
+TIMES = ("this morning", "last winter", "on the weekend", "after the rain", "before lunch", "in the evening")
+
+
+def posts_of(level: str, *, chance: Random) -> list[str]:
+    """Return one person's two or three mild posts; the last shows the level, but not for every tenth person."""
+    said = [
+        f"I walked by the {chance.choice(PLACES)} {chance.choice(TIMES)} and met {chance.randint(2, 90)} people there."
+        for _ in range(chance.randint(1, 2))
+    ]
+    shown = SIGNS[level] if chance.random() > 0.1 else "old tower"
+    sign = f"Then I saw the {shown} near the {chance.choice(PLACES)} and thought about it {chance.choice(TIMES)}."
+    return [*said, sign]
+
+
+def write_file(path: Path) -> None:
+    """Write ``User, Post list, Label`` as the published file has them."""
+    chance = Random(7)
+    levels = [level for level, share in SHARES.items() for _ in range(share)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["User", "Post list", "Label"])
+        for number in range(PEOPLE):
+            level = levels[number % len(levels)]
+            out.writerow([f"user-{number}", repr(posts_of(level, chance=chance)), level])
+
+
+def begin(home: Path, *, settings: Settings) -> dict[str, Any]:
+    """Make a corpus repository under C-SSRS's profile with some changes, import the file, and return the report."""
+    code = checkout(home / "checkout")
+    profile = overlay(yaml.safe_load((code / "profiles/cssrs.yaml").read_text()), CHANGES)
+    (code / "profiles/own.yaml").write_text(yaml.safe_dump(profile))
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "the profile", cwd=code)
+    repository.init(settings, checkout=code, profile="own")
+    write_file(home / "people.csv")
+    # as `corpus import` does it in a clone, whose params.yaml has the profile's values
+    with workspace(settings) as clone, Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        given: dict[str, Any] = {"params": load(clone.path), "settings": settings, "vault": vault, "now": NOW}
+        return imports.run("posts", files=[home / "people.csv"], mapping="cssrs", **given)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What the import reported, the stages that ran in their order, and what they left."""
+    """What the import reported, and what the stages left."""
 
     imported: dict[str, Any]
-    stages: tuple[str, ...]
     metrics: dict[str, dict[str, Any]]
     page: str
 
@@ -69,12 +108,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         patch.setenv("CORPUS_HOME", str(home / "var"))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         settings = Settings.from_env()
-        imported = own.begin(home, people=PEOPLE, settings=settings, changes=CHANGES)
+        imported = begin(home, settings=settings)
         with workspace(settings) as clone:
-            stages = run_commands("report@posts", clone=clone)
+            run_commands("report@posts", clone=clone)
             metrics = {path.stem: json.loads(path.read_text()) for path in clone.path.glob("metrics/posts/*.json")}
             page = (clone.path / "snapshot" / "posts" / "report" / "report.md").read_text()
-        yield Ran(imported, stages, metrics, page)
+        yield Ran(imported, metrics, page)
 
 
 def test_the_imported_labels_are_gold_of_every_split(ran: Ran) -> None:
@@ -93,7 +132,7 @@ def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
 
 def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran) -> None:
     task = ran.metrics["evaluate"]["tasks"][TASK]
-    assert (task["kind"], task["ordinal"], task["labels"]) == ("single", True, list(own.LEVELS))
+    assert (task["kind"], task["ordinal"], task["labels"]) == ("single", True, list(LEVELS))
     tuned = {name: cell["mean"] for name, cell in task["models"][MODEL]["valid"]["figures"].items()}
     majority = task["baselines"]["majority"]["figures"]
     assert task["n"] == 99
@@ -123,46 +162,9 @@ def test_no_model_with_an_alert_scores_below_the_majority_class(ran: Ran) -> Non
     assert "without guarantee of the floor" in page.splitlines()[4]
 
 
-def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
-    head, _, rest = ran.page.partition("**Suicide severity as an order**")
-    kappa = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["valid"]["figures"]["kappa"]["mean"]
-    rows = {line.split("|")[1].strip(): line for line in rest.splitlines()[:8] if line.startswith("|")}
-    assert "Quadratic-weighted kappa" in rows["Model"]
-    assert f" {kappa:.2f} [" in rows[MODEL]
-    assert "Majority" in head
-    assert not any(word in ran.page for word in ("CRADLE Bench", "Table 4", "Over-extension", "confused"))
-
-
-def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
-    outcomes = {"dev": {"vote": 100}, "test": {"vote": 99}}
-    assert ran.metrics["predict_finetuned-gold-tiny-encoder"]["outcomes"] == outcomes
-    confusion = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["confusion"]
-    assert sum(map(sum, confusion)) == 3 * 99
-
-
-def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:
-    before = ["dedupe", "sample", "gold", "split", "few_shot", "votes", "silver"]
-    after = ["finetune", "predict_finetuned", "baselines", "evaluate", "agreement", "analysis", "report"]
-    tuned = {"finetune": 2, "predict_finetuned": 2, "repeats": 4}
-    assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1) | tuned
-    assert "finetune@posts-gold-tiny-encoder" in ran.stages
-
-
-def test_the_dag_parses_under_the_profile_and_tunes_on_gold(tmp_path: Path) -> None:
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "CORPUS_HOME": str(tmp_path / "var"),
-        "CORPUS_PROFILE": "cssrs",
-    }
-    argv = [sys.executable, "-c", PARSE, str(ROOT / "dags" / "posts_finetune.py")]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
-    parsed = json.loads(done.stdout.strip().rpartition("\n")[2])
+def test_the_dag_tunes_on_gold_under_the_profile(tmp_path: Path) -> None:
+    parsed = parse(tmp_path, CORPUS_PROFILE="cssrs")
     assert parsed["errors"] == {}
-    tasks = parsed["dags"]["posts_finetune"]
-    tuned = {task for task in tasks if task.startswith("finetune__")}
-    assert tuned == {"finetune__gold-modernbert", "finetune__gold-knn"}
-    assert all(tasks[task] == ["pin"] for task in tuned), "what labels is another Dag's"
-    assert tasks["track"] == ["publish"]
+    tasks = parsed["dags"]["posts_finetune"]["tasks"]
+    tuned = {name: task["upstream"] for name, task in tasks.items() if name.startswith("finetune__")}
+    assert tuned == {"finetune__gold-modernbert": ["pin"], "finetune__gold-knn": ["pin"]}, "nothing labels here"

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipelines.core.config.settings import Settings
-from pipelines.datasets.example import Example
 from pipelines.store import tables
 from pipelines.train import finetune
 from pipelines.train.sft import packing
@@ -52,25 +51,22 @@ def losses(model: Any, batch: dict[str, Any]) -> Any:
     return found[wanted != IGNORED]
 
 
-def gradients(model: Any) -> dict[str, Any]:
-    found = {name: p.grad.clone() for name, p in model.named_parameters()}
+def learnt(model: Any, *batches: dict[str, Any]) -> list[Any]:
+    """Return the losses of batches, and the gradients that they leave at each weight."""
+    found = torch.cat([losses(model, batch) for batch in batches])
+    found.sum().backward()
+    made = [found.detach(), *(p.grad.clone() for p in model.parameters())]
     model.zero_grad()
-    return found
+    return made
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 @pytest.mark.parametrize("start", [5, 3, 0])
 def test_a_packed_row_has_the_losses_and_gradients_of_single_conversations(kind: str, start: int) -> None:
     model = a_model(kind)
-    alone = torch.cat([losses(model, padded([sample], pad=0)) for sample in SAMPLES])
-    alone.sum().backward()
-    expected = gradients(model)
+    alone = learnt(model, *(padded([sample], pad=0) for sample in SAMPLES))
     model.set_attn_implementation(packing.ATTENTION)
-    together = losses(model, row(SAMPLES, shared=start))
-    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
-    together.sum().backward()
-    for name, found in gradients(model).items():
-        torch.testing.assert_close(found, expected[name], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learnt(model, row(SAMPLES, shared=start)), alone, rtol=1e-4, atol=1e-5)
 
 
 def kernel(query: Any, keys: Any, values: Any, *ends_and_room: Any, scale: float, window_size: tuple[int, int]) -> Any:
@@ -95,40 +91,10 @@ def kernel(query: Any, keys: Any, values: Any, *ends_and_room: Any, scale: float
 def test_one_kernel_computes_the_attention_of_all_samples(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = a_model()
     model.set_attn_implementation(packing.ATTENTION)
-    apart = losses(model, row(SAMPLES, shared=start))
-    apart.sum().backward()
-    expected = gradients(model)
+    apart = learnt(model, row(SAMPLES, shared=start))
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     monkeypatch.setattr(packing, "_flash_form", lambda query: query.dtype)
-    at_once = losses(model, row(SAMPLES, shared=start))
-    torch.testing.assert_close(at_once, apart, rtol=1e-5, atol=1e-6)
-    at_once.sum().backward()
-    for name, found in gradients(model).items():
-        torch.testing.assert_close(found, expected[name], rtol=1e-4, atol=1e-5)
-
-
-def test_no_conversation_sees_another() -> None:
-    model = a_model()
-    model.set_attn_implementation(packing.ATTENTION)
-    before = losses(model, row(SAMPLES, shared=5))
-    other = [SAMPLES[0], SAMPLES[1], TokenizedSample((*SAMPLES[2].ids[:5], *range(20, 29)), 3), SAMPLES[3]]
-    after = losses(model, row(other, shared=5))
-    same = [0, 1, 2, 6]  # the answers of all but the third
-    torch.testing.assert_close(after[same], before[same], rtol=1e-6, atol=1e-6)
-    assert (after[3:6] - before[3:6]).abs().min() > 1e-3
-
-
-def test_padding_changes_nothing() -> None:
-    model = a_model()
-    alone = torch.cat([losses(model, padded([sample], pad=0)) for sample in SAMPLES])
-    torch.testing.assert_close(losses(model, padded(SAMPLES, pad=0)), alone, rtol=1e-5, atol=1e-6)
-
-
-def test_only_answers_are_learnt() -> None:
-    for batch in (row(SAMPLES, shared=5), padded(SAMPLES, pad=0)):
-        labels = batch["labels"]
-        assert (labels[labels != IGNORED] == batch["input_ids"][labels != IGNORED]).all()
-        assert labels[labels != IGNORED].tolist() == [40, 41, 42, 43, 44, 45, 46]
+    torch.testing.assert_close(learnt(model, row(SAMPLES, shared=start)), apart, rtol=1e-4, atol=1e-5)
 
 
 def test_a_row_holds_the_beginning_once() -> None:
@@ -136,14 +102,6 @@ def test_a_row_holds_the_beginning_once() -> None:
     assert batch["input_ids"].shape == (1, 5 + 5 + 2 + 9 + 2)
     assert batch["segments"] == (5, 5, 2, 9, 2)
     assert batch["position_ids"][0].tolist() == [*range(5), *range(5, 10), 5, 6, *range(5, 14), 5, 6]
-
-
-def test_what_is_shared_ends_before_the_last_token_of_a_prompt() -> None:
-    assert shared(SAMPLES) == 5
-    assert shared([SAMPLES[1], SAMPLES[3]]) == 5  # all of the prompt is the same: its last token stays
-    assert shared([SAMPLES[1]]) == 5
-    assert shared([SAMPLES[0], TokenizedSample((9, 9, 9), 1)]) == 0
-    assert shared([]) == 0
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=8), st.integers(1, 3)), min_size=1))
@@ -258,7 +216,3 @@ def test_a_sample_of_weight_two_counts_as_two_samples() -> None:
     assert torch.equal(padded["labels"] != IGNORED, torch.tensor([[0, 0, 1, 1], [0, 0, 1, 0]]) > 0)
     plain = [replace(sample, weight=1.0) for sample in samples]
     assert "weights" not in RowCollator(plain, shared=1, pad=0)([0, 1])
-
-
-def test_an_example_has_weight_one_unless_it_says_otherwise() -> None:
-    assert Example(("r", 0), "train", "", None, labels=None, group="g").weight == 1.0

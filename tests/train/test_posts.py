@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pipelines.core.errors import BadParams
@@ -24,11 +22,6 @@ def ids(examples: object) -> list[str]:
     return [example.item[0] for example in examples]  # type: ignore[attr-defined]
 
 
-def splits_of(posts: SmallPosts) -> tuple[Path, list[dict[str, object]]]:
-    path = posts.snapshot / "split/splits.parquet"
-    return path, tables.read(path, name="splits").to_pylist()
-
-
 def test_every_example_has_its_own_words_and_labels(posts: SmallPosts) -> None:
     material = posts.load("consensus")
     assert ids(material.train) == sorted(agreement(posts, "unanimous", "consensus"))
@@ -45,23 +38,12 @@ def test_every_example_has_its_own_words_and_labels(posts: SmallPosts) -> None:
     assert material.asked == (*material.validation, *material.test)
 
 
-def test_unanimous_is_the_part_of_the_consensus_that_all_agree_on(posts: SmallPosts) -> None:
-    unanimous, consensus = posts.load("unanimous").train, posts.load("consensus").train
-    assert set(unanimous) < set(consensus)
-    assert ids(unanimous) == sorted(agreement(posts, "unanimous"))
-
-
-def test_what_the_ensemble_discarded_is_in_no_subset(posts: SmallPosts) -> None:
-    small.write_silver(posts, dict.fromkeys(posts.posts, "none"))
-    for subset in ("unanimous", "consensus"):
-        assert posts.load(subset).train == () and posts.load(subset).without["train"] == 24
-
-
 def test_what_only_the_fallback_decided_is_no_consensus(posts: SmallPosts) -> None:
     path = posts.snapshot / "silver/cradle/silver.parquet"
     rows = tables.read(path, name="silver").to_pylist()
     small.write_table(path, [row | {"labels": ["rape_past"], "agreement": "none"} for row in rows], name="silver")
-    assert posts.load("consensus").train == ()
+    for subset in ("unanimous", "consensus"):
+        assert posts.load(subset).train == () and posts.load(subset).without["train"] == 24
 
 
 def test_gold_of_another_category_is_another_answer(posts: SmallPosts) -> None:
@@ -118,7 +100,8 @@ def test_an_example_of_the_prompt_that_was_taken_down_is_counted(posts: SmallPos
 
 
 def test_a_corpus_may_call_its_dev_validation(posts: SmallPosts) -> None:
-    path, rows = splits_of(posts)
+    path = posts.snapshot / "split/splits.parquet"
+    rows = tables.read(path, name="splits").to_pylist()
     renamed = [row | {"split": "validation"} if row["split"] == "dev" else row for row in rows]
     small.write_table(path, renamed, name="splits")
     ratios = {"train": 2, "validation": 1, "test": 1}

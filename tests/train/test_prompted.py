@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.core.config.label import Price, RemoteLabeller
 from pipelines.core.config.models import PromptedModel
-from pipelines.core.config.params import Params
+from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent
 from pipelines.predict import prompted
@@ -29,7 +28,6 @@ SECRET = "5e" * 64
 SIZES = {"train": 18, "validation": 2, "test": 8}
 QUESTIONS = 3 * SIZES["test"]
 TASKS = ("figurative", "severity", "related")
-PRICE = Price(input=1.0, output=1.0)
 Reply = tuple[int, dict[str, Any]]
 NO: dict[str, Any] = {"content": None, "refusal": "no"}
 
@@ -44,24 +42,19 @@ class Seer:
     instead: Callable[[str, bytes], Reply | dict[str, Any] | None] = lambda _task, _picture: None
 
     def answer(self, request: Request) -> Reply:
-        self.asked.append(request.body)
-        return answer(request.body, instead=self.instead)
-
-
-def answer(body: dict[str, Any], *, instead: Callable[[str, bytes], Any]) -> Reply:
-    """Answer one question as the schema asks, cut at the stop string as real vendors do."""
-    schema = body["response_format"]["json_schema"]["schema"]
-    ((key, form),) = schema["properties"].items()
-    picture = pictures(body)[-1]
-    other = instead(key, picture)
-    if isinstance(other, tuple):
-        return other
-    seen = [label for label in read(picture, key=key) if label in form.get("enum", form.get("items", {}).get("enum"))]
-    content = json.dumps({key: seen[0] if "enum" in form else seen})
-    for stop in body.get("stop") or []:
-        content = content.partition(stop)[0]
-    message = {"content": content} | (other or {})
-    return 200, completion(message, model=body["model"], tokens=(1000, 10))
+        """Answer one question as the schema asks, cut at the stop string as real vendors do."""
+        self.asked.append(body := request.body)
+        [(key, form)] = body["response_format"]["json_schema"]["schema"]["properties"].items()
+        picture = pictures(body)[-1]
+        other = self.instead(key, picture)
+        if isinstance(other, tuple):
+            return other
+        allowed = form.get("enum", form.get("items", {}).get("enum"))
+        seen = [label for label in read(picture, key=key) if label in allowed]
+        content = json.dumps({key: seen[0] if "enum" in form else seen})
+        for stop in body.get("stop") or []:
+            content = content.partition(stop)[0]
+        return 200, completion({"content": content} | (other or {}), model=body["model"], tokens=(1000, 10))
 
 
 def parts(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -100,14 +93,15 @@ class Lab:
     settings: Settings
     seer: Seer
 
-    def with_model(self, **changed: Any) -> Params:
-        model = PromptedModel(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
-        return self.params.model_copy(update={"models": {**self.params.models, "asked": model}})
-
-    def run(self, params: Params, *, model: str = "asked") -> dict[str, Any]:
-        return prompted.run(
-            "memes", model=model, params=params, settings=self.settings, vault=self.memes.vault, root=self.memes.root
-        )
+    def run(self, name: str = "asked", *, mode: str = "paper", usd: float = 100.0, **changed: Any) -> dict[str, Any]:
+        asked = PromptedModel(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
+        sections = {
+            "models": {**self.params.models, "asked": asked},
+            "votes": self.params.votes.model_copy(update={"budget_usd": usd}),
+            "train": self.params.train.model_copy(update={"mode": mode}),
+        }
+        given: dict[str, Any] = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
+        return prompted.run("memes", model=name, params=self.params.model_copy(update=sections), **given)
 
     @property
     def file(self) -> Path:
@@ -140,27 +134,17 @@ def lab(tmp_path: Path, seer: Seer, monkeypatch: pytest.MonkeyPatch) -> Iterator
     settings = Settings.from_env()
     with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=settings.secret()) as vault:
         memes = small.write(tmp_path / "clone", vault=vault, sizes=SIZES)
-        params = memes.params
-        model = RemoteLabeller(
-            kind="remote", provider="local", model="Qwen/Qwen3-VL-8B-Instruct", system="open", price=PRICE
-        )
-        labellers = {**params.labellers, "seer": model, "blind": model.model_copy(update={"model": "Qwen3-8B"})}
-        local = params.providers["local"].model_copy(
-            update={"max_retries": 0, "timeout_seconds": 10.0, "ready_seconds": 0}
-        )
-        params = params.model_copy(
-            update={
-                "labellers": labellers,
-                "providers": {**params.providers, "local": local},
-                "votes": params.votes.model_copy(update={"budget_usd": 100.0}),
-                "train": params.train.model_copy(update={"mode": "paper"}),
-            }
-        )
-        yield Lab(memes, params, settings, seer)
+        model = {"kind": "remote", "provider": "local", "system": "open", "price": {"input": 1.0, "output": 1.0}}
+        names = {"seer": "Qwen/Qwen3-VL-8B-Instruct", "blind": "Qwen3-8B"}
+        own = {
+            "labellers": {key: model | {"model": name} for key, name in names.items()},
+            "providers": {"local": {"max_retries": 0, "timeout_seconds": 10.0, "ready_seconds": 0}},
+        }
+        yield Lab(memes, Params.model_validate(overlay(read_params(small.REPO), own)), settings, seer)
 
 
 def test_predictions_are_what_the_pictures_show(lab: Lab) -> None:
-    told = lab.run(lab.with_model(runs=2))
+    told = lab.run(runs=2)
     rows = lab.rows()
     test = {item for item, meme in lab.memes.memes.items() if meme.split == "test"}
     wanted = sorted((*item, task, seed) for item in test for task in TASKS for seed in (1, 2))
@@ -173,24 +157,19 @@ def test_predictions_are_what_the_pictures_show(lab: Lab) -> None:
 
 
 def test_the_paper_shows_the_picture_alone_and_decodes_as_its_table_says(lab: Lab) -> None:
-    lab.run(lab.with_model())
+    lab.run()
     secrets = {word for words in small.WORDS.values() for word in words.values()}
     for body in lab.seer.asked:
         assert len(pictures(body)) == 1
         assert "Words read" not in text(body)
         asked = text(body).rpartition("YOUR MEME")[2].split()
         assert not secrets & set(asked)
-        assert {name: body[name] for name in ("temperature", "top_p", "stop")} == {
-            "temperature": 0,
-            "top_p": 1,
-            "stop": ["}"],
-        }
+        assert (body["temperature"], body["top_p"], body["stop"]) == (0, 1, ["}"])
         assert (body.get("max_completion_tokens") or body["max_tokens"]) == 128
 
 
 def test_improved_tells_the_words_that_were_read_too(lab: Lab) -> None:
-    params = lab.with_model()
-    lab.run(params.model_copy(update={"train": params.train.model_copy(update={"mode": "improved"})}))
+    lab.run(mode="improved")
     told = set()
     for body in lab.seer.asked:
         _, _, words = text(body).rpartition("YOUR MEME")[2].partition("Words read from the picture: ")
@@ -199,7 +178,7 @@ def test_improved_tells_the_words_that_were_read_too(lab: Lab) -> None:
 
 
 def test_few_shot_shows_six_memes_of_train_with_every_label(lab: Lab) -> None:
-    told = lab.run(lab.with_model(examples=6, runs=2))
+    told = lab.run(examples=6, runs=2)
     train, test = ({m.image for m in lab.memes.memes.values() if m.split == s} for s in ("train", "test"))
     shown: dict[str, set[tuple[bytes, ...]]] = {task: set() for task in TASKS}
     for body in lab.seer.asked:
@@ -227,28 +206,26 @@ def test_a_refusal_and_prose_are_no_predictions_and_are_not_asked_again(lab: Lab
         return NO if picture in refused else {"content": "It depends."} if picture in prose else None
 
     lab.seer.instead = instead
-    told = lab.run(lab.with_model())
+    told = lab.run()
     for row in lab.rows():
         image = lab.memes.memes[row["record_id"], row["image"]].image
         wanted = "refused" if image in refused else "malformed" if image in prose else "vote"
         assert row["outcome"] == wanted
         assert frozenset(row["labels"]) == (lab.truth(row) if wanted == "vote" else frozenset())
     before, sent = lab.file.read_bytes(), len(lab.seer.asked)
-    assert lab.run(lab.with_model()) == told
+    assert lab.run() == told
     assert lab.file.read_bytes() == before
     assert len(lab.seer.asked) == sent
-    lab.run(lab.with_model(runs=2))
+    lab.run(runs=2)
     assert len(lab.seer.asked) == 2 * sent, "another run is another measurement"
 
 
 def test_what_was_paid_for_before_the_budget_ended_is_kept(lab: Lab) -> None:
-    params = lab.with_model()
-    poor = params.model_copy(update={"votes": params.votes.model_copy(update={"budget_usd": 0.02})})
     with pytest.raises(BudgetSpent):
-        lab.run(poor)
+        lab.run(usd=0.02)
     assert 0 < len(lab.seer.asked) < QUESTIONS
     assert not lab.file.exists()
-    lab.run(params)
+    lab.run()
     assert len(lab.seer.asked) == QUESTIONS
     assert all(row["outcome"] == "vote" for row in lab.rows())
 
@@ -256,7 +233,7 @@ def test_what_was_paid_for_before_the_budget_ended_is_kept(lab: Lab) -> None:
 def test_too_many_failures_write_nothing(lab: Lab) -> None:
     lab.seer.instead = lambda task, _: (500, {"error": {"message": "down"}}) if task == "related" else None
     with refused("TooManyFailed"):
-        lab.run(lab.with_model())
+        lab.run()
     assert not lab.file.exists()
 
 
@@ -271,25 +248,24 @@ def test_an_example_that_is_not_of_train_is_refused(lab: Lab, split: str, monkey
 
     monkeypatch.setattr(prompted, "load", leaking)
     with refused("LeakRefused", match=split):
-        lab.run(lab.with_model(examples=6))
+        lab.run(examples=6)
     assert not lab.seer.asked
 
 
 def test_what_cannot_be_asked_is_said_before_anything_is_sent(lab: Lab) -> None:
     with refused("NotPrompted", match="bert"):
-        lab.run(lab.params, model="bert")
+        lab.run("bert")
     with refused("NotAsked", match="offline"):
-        lab.run(lab.with_model(labeller="words"))
+        lab.run(labeller="words")
     with refused("CannotSee", match="Qwen3-8B"):
-        lab.run(lab.with_model(labeller="blind"))
+        lab.run(labeller="blind")
     with refused("TooFewExamples", match="severity"):
-        lab.run(lab.with_model(examples=4))
+        lab.run(examples=4)
     assert not lab.seer.asked
 
 
 def test_no_words_of_a_meme_leave_the_stage(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    params = lab.with_model(examples=6)
-    told = lab.run(params.model_copy(update={"train": params.train.model_copy(update={"mode": "improved"})}))
+    told = lab.run(examples=6, mode="improved")
     captured = capsys.readouterr()
     assert "asked severity 1/1: 8/8" in captured.err
     written = [path.read_bytes() for path in lab.memes.root.rglob("*asked*") if path.is_file()]

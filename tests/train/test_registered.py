@@ -101,15 +101,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
 
 def packed(folder: Path) -> None:
     """Write what every pack has."""
-    described = {
-        "kind": "rule",
-        "task": TASK.key,
-        "labels": list(LABELS),
-        "scheme_digest": "5" * 64,
-        "data_commit": "c" * 40,
-        "split_digest": "6" * 64,
-        "train": {"records": 0, "digest": "7" * 64},
-    }
+    described = {"kind": "rule", "task": TASK.key, "labels": list(LABELS), "data_commit": "c" * 40}
+    described |= {"scheme_digest": "5" * 64, "split_digest": "6" * 64, "train": {"records": 0, "digest": "7" * 64}}
     (folder / integrity.MODEL).write_text(json.dumps(described))
     (folder / integrity.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
     (folder / integrity.PAGE).write_text("# A model for tests\n")
@@ -117,10 +110,12 @@ def packed(folder: Path) -> None:
     (folder / integrity.FILES).write_text(json.dumps(integrity.listing(folder)))
 
 
+def at(registry: Registered, settings: Settings) -> Settings:
+    return settings.model_copy(update={"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url})
+
+
 def ask(posts: SmallPosts, settings: Settings, registry: Registered, *, which: str = "@champion") -> dict[str, Any]:
-    where = {"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url}
-    spec = RegisteredModel(kind="registered", uri=f"models:/{NAME}{which}")
-    return run(posts, settings.model_copy(update=where), spec=spec)
+    return run(posts, at(registry, settings), spec=RegisteredModel(kind="registered", uri=f"models:/{NAME}{which}"))
 
 
 def test_a_registered_model_is_asked_with_title_and_body(
@@ -177,9 +172,7 @@ def test_an_unregistered_or_changed_version_is_not_run(
 
 
 def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Settings, registry: Registered) -> None:
-    where = {"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url}
-    told = settings.model_copy(update=where)
-    task = replace(TASK, labels=TASK.labels[1:])
+    given = {"task": replace(TASK, labels=TASK.labels[1:]), "posts": posts.posts, "settings": at(registry, settings)}
     with refused("AnswerUnfit", match="other labels"):
-        model = predictor.Registered(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)
+        model = predictor.Registered(f"models:/{NAME}/1", **given)
         model.predict([""], record_ids=list(posts.posts)[:1])

@@ -6,22 +6,19 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.core.errors import BadParams
 from pipelines.models.pretrained.backbones import opened
 from pipelines.train.predictors import adapter, instruct
-from pipelines.train.sft import sft
-from pipelines.train.sft.trainer import Keeper
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
-from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
+from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, posts
 
 LEARNING = {
     "train": posts(64, split="train"), "validation": posts(16, split="validation"), "epochs": 14,
@@ -103,14 +100,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     return Plain(folder, fitted, tuple(said))
 
 
-def test_packed_and_padded_rows_give_the_same_curve(plain: Plain, tmp_path: Path) -> None:
-    assert curve(a_run(tmp_path, packing=False)) == pytest.approx(curve(plain.fitted), rel=1e-4)
-
-
-def test_a_step_is_the_same_however_it_is_accumulated(plain: Plain, tmp_path: Path) -> None:
-    assert curve(a_run(tmp_path, packing=False, batch=2, accumulation=4)) == pytest.approx(
-        curve(plain.fitted), rel=1e-4
-    )
+@pytest.mark.parametrize("changed", [{}, {"batch": 2, "accumulation": 4}], ids=["at-once", "accumulated"])
+def test_a_step_is_the_same_packed_padded_or_accumulated(plain: Plain, tmp_path: Path, changed: dict[str, int]) -> None:
+    assert curve(a_run(tmp_path, packing=False, **changed)) == pytest.approx(curve(plain.fitted), rel=1e-4)
 
 
 def test_the_learning_rate_falls_linearly_after_its_warm_up(tmp_path: Path) -> None:
@@ -125,24 +117,11 @@ def test_the_printed_result_is_the_returned_one(plain: Plain) -> None:
     assert plain.fitted.tokens > 2 * 20 * 300
 
 
-def test_long_posts_are_cut_and_counted_and_every_row_ends_in_its_answer(tmp_path: Path) -> None:
-    long = [
-        replace(example, text=example.text * (40 if n < 3 else 1)) for n, example in enumerate(posts(20, split="train"))
-    ]
-    given = job(tmp_path, train=long)
-    with opened(SPEC.base, seed=1, folder=tmp_path) as place:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-    prompt = instruct.instruction(SCHEME, category=TASK.key)
-    read = sft._Reader(given, prompt=prompt, tokenizer=tokenizer)
-    rows = [read(example) for example in long]
-    assert len(rows) == 20
-    assert read.truncated == 3
-    for row, example in zip(rows, long, strict=True):
-        assert len(row.ids) <= SPEC.max_length
-        said = tokenizer.decode(row.ids[-row.answer :])
-        assert said.endswith("}" + tokenizer.eos_token)
-        assert instruct.read(said.removesuffix(tokenizer.eos_token), task=TASK) == example.labels
-    assert a_run(tmp_path, train=long, epochs=1).truncated == 3
+def test_long_posts_are_cut_and_counted(tmp_path: Path) -> None:
+    train = posts(20, split="train")
+    long = [replace(example, text=example.text * 40) for example in train[:3]]
+    fitted = a_run(tmp_path, train=[*long, *train[3:]], epochs=1)
+    assert fitted.truncated == 3 and fitted.tokens < 20 * SPEC.max_length
 
 
 @pytest.fixture(scope="module")
@@ -253,19 +232,3 @@ def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, t
         path.unlink()
         (path.parent / "model.safetensors").write_bytes(b"half")
     assert a_run(tmp_path, epochs=2).history == plain.fitted.history
-
-
-def test_no_checkpoint_is_made_between_an_epoch_s_last_step_and_its_validation() -> None:
-    """A run that goes on from there would skip the validation: ``test_sft_processes.py`` kills one."""
-    keeper, control = Keeper(key="", every=1, task=TASK.key, say=lambda line: None), TrainerControl()
-    # two epochs of three steps
-    plan = SimpleNamespace(steps=[[()] * 3] * 2)
-    keeper.tuner = SimpleNamespace(steps=SimpleNamespace(plan=plan))  # type: ignore[assignment]
-    asked = []
-    for step in range(1, 7):
-        control.should_save = False
-        keeper.on_step_end(None, TrainerState(global_step=step), control)
-        asked += [step] if control.should_save else []
-    assert asked == [1, 2, 4, 5]
-    keeper.on_epoch_end(None, TrainerState(global_step=6), control)
-    assert control.should_evaluate and control.should_save

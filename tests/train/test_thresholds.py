@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit, softmax
 from sklearn.metrics import f1_score
 
 from pipelines.core.taxonomy import load
@@ -20,25 +21,25 @@ from pipelines.metrics.calibration import Calibration, brier, fit, log_loss
 from pipelines.metrics.decoding import Floats, decide, tune
 from tests.refusals import refused
 
-SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
-METAPHOR, PUN, IRONY = FIGURATIVE.labels
+SINGLE, MULTI = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
+METAPHOR, PUN, IRONY = MULTI.labels
 
 
-def examples(truth: Sequence[Sequence[int]], *, split: str = "validation") -> list[Example]:
+def posts(truth: Any, *, task: Task = MULTI, split: str = "validation") -> list[Example]:
     """Return one example a row, with the labels whose column is 1."""
-    found = []
-    for number, row in enumerate(truth):
-        labels = frozenset(label for label, one in zip(FIGURATIVE.labels, row, strict=True) if one)
-        found.append(Example((f"{number:032x}", 0), split, "", None, labels=labels, group=f"{number:032x}/0"))
-    return found
+    sets = [frozenset(task.labels[k] for k in np.flatnonzero(row)) for row in truth]
+    return [Example((f"{n:04}", 0), split, "", None, labels, f"{n}") for n, labels in enumerate(sets)]
+
+
+def tuned(values: Any, examples: list[Example], **changed: Any) -> Floats:
+    return tune(values, examples=examples, **{"task": MULTI, "mode": "improved", "min_positives": 5} | changed)
 
 
 def one(scores: Sequence[float], truth: Sequence[int]) -> float:
     """Tune one label alone, as the paper does."""
     values = np.zeros((len(scores), 3))
     values[:, 0] = scores
-    rows = [(t, 0, 0) for t in truth]
-    return float(tune(values, examples=examples(rows), task=FIGURATIVE, mode="paper", min_positives=1)[0])
+    return float(tuned(values, posts([(t, 0, 0) for t in truth]), mode="paper", min_positives=1)[0])
 
 
 @pytest.mark.parametrize(
@@ -80,45 +81,35 @@ def test_no_threshold_is_better(rows: list[tuple[int, bool]]) -> None:
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_nothing(rng: object) -> None:
     values = np.random.default_rng(3).random((30, 3)).round(1)
-    truth = examples(np.random.default_rng(4).integers(0, 2, (30, 3)).tolist())
+    truth = posts(np.random.default_rng(4).integers(0, 2, (30, 3)))
     order = list(range(30))
     rng.shuffle(order)  # type: ignore[attr-defined]
-    whole = {"task": FIGURATIVE, "mode": "improved", "min_positives": 16}
-    assert (
-        tune(values, examples=truth, **whole).tolist()
-        == tune(values[order], examples=[truth[i] for i in order], **whole).tolist()
-    )
+    again = tuned(values[order], [truth[i] for i in order], min_positives=16)
+    assert tuned(values, truth, min_positives=16).tolist() == again.tolist()
 
 
-def rare() -> tuple[Floats, list[Example]]:
+def rare(high: float = 0.8) -> tuple[Floats, list[Example]]:
     """Forty items: the first label has twenty positives, the second two with low scores, the third none."""
     truth = [(int(i < 20), int(i in (0, 1)), 0) for i in range(40)]
-    values = np.array([[0.8 if i < 20 else 0.2, 0.12 if i < 2 else 0.1, 0.1] for i in range(40)])
-    return values, examples(truth)
+    values = np.array([[high if i < 20 else 0.2, 0.12 if i < 2 else 0.1, 0.1] for i in range(40)])
+    return values, posts(truth)
 
 
 @pytest.mark.parametrize(
-    ("mode", "least", "expected"),
+    ("mode", "least", "high", "expected"),
     [
-        ("paper", 5, [0.5, 0.11, 0.5]),
+        ("paper", 5, 0.8, [0.5, 0.11, 0.5]),
         # pooled, .5 finds twenty of twenty-two positives and nothing else (F1 .95); .11 adds the two and twenty others
-        ("improved", 5, [0.5, 0.5, 0.5]),
-        ("improved", 2, [0.5, 0.11, 0.5]),
+        ("improved", 5, 0.8, [0.5, 0.5, 0.5]),
+        ("improved", 2, 0.8, [0.5, 0.11, 0.5]),
+        # the pooled threshold is learned from the frequent label
+        ("improved", 5, 0.4, [0.3, 0.3, 0.3]),
     ],
 )
 def test_rare_labels_share_the_pooled_threshold_except_in_the_paper(
-    mode: Any, least: int, expected: list[float]
+    mode: Any, least: int, high: float, expected: list[float]
 ) -> None:
-    values, truth = rare()
-    found = tune(values, examples=truth, task=FIGURATIVE, mode=mode, min_positives=least)
-    assert found.tolist() == pytest.approx(expected)
-
-
-def test_the_pooled_threshold_is_learned_from_the_frequent_labels() -> None:
-    values, truth = rare()
-    values[:, 0] = np.where(np.arange(40) < 20, 0.4, 0.2)
-    found = tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
-    assert found == pytest.approx([0.3, 0.3, 0.3])
+    assert tuned(*rare(high), mode=mode, min_positives=least).tolist() == pytest.approx(expected)
 
 
 def test_thresholds_are_float64_between_two_scores_of_float32() -> None:
@@ -126,23 +117,22 @@ def test_thresholds_are_float64_between_two_scores_of_float32() -> None:
     high = np.nextafter(low, np.float32(1))
     values = np.zeros((2, 3), np.float32)
     values[:, 0] = (low, high)
-    truth = examples([(0, 0, 0), (1, 0, 0)])
-    found = tune(values, examples=truth, task=FIGURATIVE, mode="paper", min_positives=1)
-    assert decide(values, task=FIGURATIVE, thresholds=found) == [frozenset(), frozenset({METAPHOR})]
+    found = tuned(values, posts([(0, 0, 0), (1, 0, 0)]), mode="paper", min_positives=1)
+    assert decide(values, task=MULTI, thresholds=found) == [frozenset(), frozenset({METAPHOR})]
 
 
 def test_a_label_is_given_from_its_threshold_on() -> None:
     values = np.array([[0.5, 0.29, 0.9], [0.49, 0.3, 0.1], [0, 0, 0]])
-    found = decide(values, task=FIGURATIVE, thresholds=np.array([0.5, 0.3, 0.95]))
+    found = decide(values, task=MULTI, thresholds=np.array([0.5, 0.3, 0.95]))
     assert found == [frozenset({METAPHOR}), frozenset({PUN}), frozenset()]
 
 
 def test_a_class_is_the_most_probable_one_and_of_equals_the_least() -> None:
     values = np.array([[0.1, 0.2, 0.4, 0.2, 0.1], [0.0, 0.4, 0.1, 0.4, 0.1]])
-    found = decide(values, task=SEVERITY, thresholds=np.full(5, 0.99))
+    found = decide(values, task=SINGLE, thresholds=np.full(5, 0.99))
     assert found == [frozenset({"Suicide ideation"}), frozenset({"Wish to be dead"})]
-    some = [replace(e, labels=frozenset({"None"})) for e in examples([(0, 0, 0), (0, 0, 0)])]
-    assert tune(values, examples=some, task=SEVERITY, mode="paper", min_positives=1).tolist() == [0.5] * 5
+    none = posts([(1, 0, 0, 0, 0)] * 2, task=SINGLE)
+    assert tuned(values, none, task=SINGLE, mode="paper", min_positives=1).tolist() == [0.5] * 5
 
 
 @pytest.mark.parametrize("change", [{"split": "train"}, {"split": "test"}, {"labels": None}])
@@ -151,33 +141,16 @@ def test_a_planted_leak_and_a_hidden_label_are_refused(change: dict[str, Any]) -
     truth[7] = replace(truth[7], **change)
     said = f"1 examples of {change['split']} were refused: only validation may" if "split" in change else None
     with refused("LeakRefused", match=said):
-        tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
+        tuned(values, truth)
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((39, 3)), np.zeros((40, 2)), np.full((40, 3), np.nan), np.full((40, 3), 2)])
 def test_scores_that_do_not_fit_are_refused(wrong: Floats) -> None:
     with refused("BadScores"):
-        tune(wrong, examples=rare()[1], task=FIGURATIVE, mode="improved", min_positives=5)
+        tuned(wrong, rare()[1])
     if wrong.shape != (39, 3):
         with refused("BadScores"):
-            decide(wrong, task=FIGURATIVE, thresholds=np.full(3, 0.5))
-
-
-MULTI, SINGLE = task_of(load("figsim"), "figurative"), task_of(load("figsim"), "severity")
-
-
-def sigmoid(z: Any) -> Any:
-    return 1 / (1 + np.exp(-z))
-
-
-def softmax(z: Any) -> Any:
-    raised = np.exp(z - z.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
-
-
-def posts(truth: Any, *, task: Task, split: str = "validation") -> list[Example]:
-    sets = [frozenset(task.labels[k] for k in np.flatnonzero(row)) for row in truth]
-    return [Example((f"{n:04}", 0), split, "", None, labels, f"{n}") for n, labels in enumerate(sets)]
+            decide(wrong, task=MULTI, thresholds=np.full(3, 0.5))
 
 
 def drawn(task: Task, *, count: int, too_sure: float, seed: int = 1) -> tuple[Any, Any, Any]:
@@ -185,11 +158,11 @@ def drawn(task: Task, *, count: int, too_sure: float, seed: int = 1) -> tuple[An
     rng = np.random.default_rng(seed)
     z = rng.normal(-0.5, 1.2, (count, len(task.labels)))
     if task.kind == "single":
-        p = softmax(z)
+        p = softmax(z, axis=1)
         picked = [rng.choice(len(row), p=row) for row in p]
-        return np.eye(len(task.labels), dtype=bool)[picked], p, softmax(too_sure * z)
-    p = sigmoid(z)
-    return rng.random(p.shape) < p, p, sigmoid(too_sure * z + 1.5)
+        return np.eye(len(task.labels), dtype=bool)[picked], p, softmax(too_sure * z, axis=1)
+    p = expit(z)
+    return rng.random(p.shape) < p, p, expit(too_sure * z + 1.5)
 
 
 @pytest.mark.parametrize("task", [MULTI, SINGLE], ids=["multi", "single"])
@@ -210,7 +183,7 @@ def test_without_a_signal_the_most_probable_class_is_the_most_frequent_whatever_
     shares = np.array([0.2, 0.2, 0.38, 0.13, 0.09])
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        scores = softmax(rng.normal(0, 1.0, (200, 5)))
+        scores = softmax(rng.normal(0, 1.0, (200, 5)), axis=1)
         truth = np.eye(5, dtype=bool)[rng.choice(5, p=shares, size=200)]
         fitted = fit(scores[:100], examples=posts(truth[:100], task=SINGLE), task=SINGLE)
         exact, majority = (truth[100:, k].mean() for k in (0, truth[:100].sum(axis=0).argmax()))

@@ -25,6 +25,8 @@ from pipelines.train.classifiers import train as stage
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_memes
+from tests.train.models.test_build import INFUSED, M3H
+from tests.train.test_finetune import runs
 
 REPO = Path(__file__).resolve().parents[2]
 RUN = ("train", "memes", "--task", "severity", "--model", "tiny-text", "--seed", "1")
@@ -70,11 +72,7 @@ def predictions(folder: Path) -> list[dict[str, Any]]:
 
 
 def states(folder: Path) -> list[str]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.sqlite")
-    places = [e.experiment_id for e in client.search_experiments()]
-    return [found.info.status for found in client.search_runs(places)]
+    return [run.info.status for run in runs(folder)]
 
 
 @pytest.mark.faults
@@ -82,13 +80,12 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(tmp_path: P
     calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
     environment = world(calm)
     shutil.copytree(calm, disturbed)
-    env_of = {name: {k: v.replace(str(calm), str(tmp_path / name)) for k, v in environment.items()} for name in
-              ("calm", "disturbed")}  # fmt: skip
-    with start(calm, env_of["calm"]) as child:
+    other = {name: value.replace(str(calm), str(disturbed)) for name, value in environment.items()}
+    with start(calm, environment) as child:
         child.communicate()
     assert child.returncode == 0
 
-    with start(disturbed, env_of["disturbed"]) as killed:
+    with start(disturbed, other) as killed:
         checkpoints = disturbed / "home" / "train"
         deadline = time.monotonic() + 120
         while not any(path.suffix == ".safetensors" for path in checkpoints.rglob("*")):
@@ -96,7 +93,7 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(tmp_path: P
             time.sleep(0.01)
         os.kill(killed.pid, signal.SIGKILL)
     assert "RUNNING" in states(disturbed), "nothing was tracked, so this proves nothing"
-    with start(disturbed, env_of["disturbed"]) as again:
+    with start(disturbed, other) as again:
         again.communicate()
     assert again.returncode == 0
     told, expected = metrics(disturbed), metrics(calm)
@@ -117,24 +114,15 @@ def test_a_system_about_severity_predicts_nothing_else_and_says_so(tmp_path: Pat
     assert tables.read(path, name="predictions").num_rows == 0
 
 
-TINY_M3H = {
-    "kind": "m3h", "text": "tiny:bart", "embedder": "tiny:bert", "labeller": "gpt", "open_layers": 1, "examples": 1,
-    "words": 75, "max_tokens": 256, "recipe": {
-        "epochs": 1, "batch": 32, "learning_rate": 0.001, "schedule": "constant", "warmup": 0, "weight_decay": 0,
-        "clip": None, "reweighted": False,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("spec", [{"kind": "infused", "base": "tiny:clip", "labeller": "gpt"}, TINY_M3H])
+@pytest.mark.parametrize("spec", [INFUSED, M3H], ids=lambda spec: spec.kind)
 def test_a_model_reads_what_the_stage_rationales_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Any
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    values = read_params(REPO)
-    own = {"models": {"reader": spec}, "train": {"models": ["reader"], "epochs": 1, "learning_rate": 0.001}}
-    params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
+    train = {"models": ["reader"], "epochs": 1, "learning_rate": 0.001}
+    values = overlay(read_params(REPO), {"models": {"reader": spec.model_dump()}, "train": train})
+    params, settings = Params.model_validate(values), Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
         declined, gone = sorted(memes.memes)[:2]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -97,9 +98,8 @@ def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Set
     assert all(row["labels"] and len(row["scores"]) == len(LABELS) for row in rows.values())
     assert told["input_tokens"] > 10 * ASKED and told["output_tokens"] >= ASKED and told["seconds"] > 0
     assert metrics["outcomes"] == {"dev": {"vote": 11}, "test": {"vote": 12}}
-    before = rows
     run(posts, settings, spec=spec)
-    assert rows_of(posts) == before, "nothing is drawn by chance"
+    assert rows_of(posts) == rows, "nothing is drawn by chance"
 
 
 @pytest.mark.parametrize("model", ["tiny-causal", "knn", "bert", "nobody"])
@@ -114,10 +114,7 @@ def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> Saved
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(lines), path)
     elif name.endswith(".csv"):
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(lines[0]))
-            writer.writeheader()
-            writer.writerows(lines)
+        pd.DataFrame(lines).to_csv(path, index=False)
     else:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return SavedModel(kind="saved", path=name)
@@ -146,16 +143,12 @@ def test_every_format_says_the_same(posts: SmallPosts, settings: Settings, name:
 
 def test_a_blank_is_no_answer_and_never_no_crisis(posts: SmallPosts, settings: Settings) -> None:
     blank, refused, empty, none = posts.of("test")[:4]
-    lines = truth(posts, join=True)
-    for line in lines:
-        line["outcome"] = ""
-        if line["record_id"] in (blank, refused, empty):
-            line["labels"] = ""
-        if line["record_id"] == refused:
-            line["outcome"] = "refused"
-        if line["record_id"] == empty:
-            line["outcome"] = "vote"
-    lines = [line for line in lines if line["record_id"] != none]
+    told = {blank: "", refused: "refused", empty: "vote"}
+    lines = [
+        line | {"outcome": told.get(r, ""), "labels": "" if r in told else line["labels"]}
+        for line in truth(posts, join=True)
+        if (r := line["record_id"]) != none
+    ]
     metrics = run(posts, settings, spec=save(settings, lines, name="a.csv"))
     rows = rows_of(posts)
     assert (rows[blank]["outcome"], rows[blank]["labels"]) == ("abstained", [])
@@ -181,18 +174,20 @@ def test_the_rules_mend_what_they_can_and_count_the_rest(posts: SmallPosts, sett
     assert metrics["repaired"] == {"alias": 1, "exclusive": 1} and metrics["malformed"] == 1
 
 
+def first(**wrong: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Return a change of the first line of a file."""
+    return lambda lines: [lines[0] | wrong, *lines[1:]]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda lines: lines + lines[:1], "line 49 is invalid: its record_id is on an earlier line too"),
-        (
-            lambda lines: [lines[0] | {"scores": [0.5]}, *lines[1:]],
-            "line 1 is invalid: its scores are not 15 probabilities",
-        ),
-        (lambda lines: [lines[0] | {"scores": [2.0] * 15}, *lines[1:]], "its scores are not 15 probabilities"),
-        (lambda lines: [lines[0] | {"labels": {"rape_past": 1}}, *lines[1:]], "its labels are not a list of strings"),
-        (lambda lines: [lines[0] | {"labels": [1]}, *lines[1:]], "its labels are not a list of strings"),
-        (lambda lines: [lines[0] | {"outcome": "maybe"}, *lines[1:]], "its outcome is not one of"),
+        (first(scores=[0.5]), "line 1 is invalid: its scores are not 15 probabilities"),
+        (first(scores=[2.0] * 15), "its scores are not 15 probabilities"),
+        (first(labels={"rape_past": 1}), "its labels are not a list of strings"),
+        (first(labels=[1]), "its labels are not a list of strings"),
+        (first(outcome="maybe"), "its outcome is not one of"),
         (lambda lines: [{"labels": []}, *lines[1:]], "line 1 is invalid: it has no record_id"),
         (lambda lines: [{"id": line["record_id"], "labels": []} for line in lines], "no column record_id"),
     ],

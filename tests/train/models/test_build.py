@@ -13,21 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertModel, ViTConfig, ViTForImageClassification
 
-from pipelines.core.config.models import (
-    FusionModel,
-    ImageModel,
-    InfusedModel,
-    M3hModel,
-    PromptedModel,
-    TextModel,
-    YadavModel,
-)
+from pipelines.core.config.models import FusionModel, ImageModel, InfusedModel, M3hModel, TextModel, YadavModel
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.datasets.features import Cues
-from pipelines.models import SOURCE_NOTES, TRAINABLE, build
+from pipelines.models import build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Pixels, Words
 from tests.refusals import refused
@@ -73,11 +65,6 @@ def test_a_seed_makes_the_model_and_leaves_the_caller_s_random_numbers(tmp_path:
     assert not torch.allclose(one, other)
 
 
-def test_a_model_that_rests_on_an_abstract_says_so() -> None:
-    assert set(SOURCE_NOTES) <= set(TRAINABLE)
-    assert "abstract" in SOURCE_NOTES["yadav"]
-
-
 @pytest.mark.parametrize("spec", [YADAV, INFUSED, M3H], ids=lambda spec: spec.kind)
 def test_a_model_for_severity_alone_follows_from_its_seed(tmp_path: Path, spec: Any) -> None:
     given = {} if spec is YADAV else {"cues": Cues(of={}, outcomes={}, labeller="gpt")}
@@ -93,12 +80,6 @@ def test_a_model_for_severity_alone_follows_from_its_seed(tmp_path: Path, spec: 
     for key in ("figurative", "related"):
         with pytest.raises(BadParams, match="severity"):
             made(key)
-
-
-def test_a_prompted_model_is_not_built(tmp_path: Path, task: Task) -> None:
-    spec = PromptedModel(kind="prompted", labeller="gpt", examples=0, runs=1)
-    with pytest.raises(BadParams, match="'prompted' cannot be trained"):
-        build(spec, task=task, seed=1, folder=tmp_path)
 
 
 def test_an_id_that_cannot_be_had_is_named_with_what_to_do(

@@ -1,4 +1,4 @@
-"""M3H: its prompts hold no meme but the asked one and others of train, its early layers stay frozen, and it learns."""
+"""Models that read remarks: M3H, whose prompts show no meme but the asked one and others of train, and a CLIP."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from pipelines.models.m3h import Similar
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import fitted, logits, right
+from tests.train.models.test_build import INFUSED
 from tests.train.models.test_build import M3H as TINY
 from tests.train.small_memes import REPO
 
@@ -170,14 +171,17 @@ def test_rows_follow_the_examples(tmp_path: Path) -> None:
     assert torch.allclose(alone[0], forth[1], atol=1e-5)
 
 
-def test_without_remarks_nothing_is_built(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [TINY, INFUSED], ids=lambda spec: spec.kind)
+def test_without_remarks_nothing_is_built(tmp_path: Path, spec: Any) -> None:
     train = corpus()["train"]
+    given = {"task": TASK, "seed": 1, "folder": tmp_path, "max_tokens": 32}
     with refused("NoCues", match="were not loaded"):
-        build(TINY, task=TASK, seed=1, folder=tmp_path, train=train)
+        build(spec, **given)
     with refused("NoCues", match="'claude'"):
-        built(tmp_path, train, cues=cued(train, labeller="claude"))
+        build(spec, cues=cued(train, labeller="claude"), **given)
+    others = {"train": train, "others": corpus()["validation"]} if spec is TINY else {}
     with refused("NoCues", match="r12"):
-        built(tmp_path, train, corpus()["validation"], cues=cued(train))
+        build(spec, cues=cued(train), **others, **given).prepare([*train, *corpus()["validation"]])
 
 
 def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_path: Path) -> None:
@@ -210,15 +214,19 @@ def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> No
     assert sum(weight.numel() for weight in model.parameters()) == everything
 
 
-def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path: Path) -> None:
+def lesson(count: int) -> tuple[list[Example], list[Example], list[str], Cues]:
+    """Return memes of train, twenty of test and their truth, and the remarks, in which alone severities show."""
     words = dict(zip(TASK.labels, ("monday", "fog", "cloud", "calendar", "door"), strict=True))
-    examples = [meme(n, "train" if n < 40 else "test", text="a long week") for n in range(60)]
-    truth = [TASK.labels[n % len(TASK.labels)] for n in range(60)]
+    examples = [meme(n, "train" if n < count else "test", text="a long week") for n in range(count + 20)]
+    truth = [TASK.labels[n % len(TASK.labels)] for n in range(count + 20)]
     of: dict[Item, Remarks | None] = {
         e.item: ("", f"the {words[label]} {e.item[0]}", "") for e, label in zip(examples, truth, strict=True)
     }
-    cues = Cues(of=of, outcomes={}, labeller="gpt")
-    train, held = examples[:40], examples[40:]
+    return examples[:count], examples[count:], truth[count:], Cues(of=of, outcomes={}, labeller="gpt")
+
+
+def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path: Path) -> None:
+    train, held, truth, cues = lesson(40)
     model = built(tmp_path, train, held, cues=cues)
     frozen = {name: w.clone() for name, w in model.module.named_parameters() if not w.requires_grad}
     assert frozen and all(".layers.0." in name for name in frozen)
@@ -227,4 +235,29 @@ def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path:
     now = dict(model.module.named_parameters())
     assert all(torch.equal(now[name], weight) for name, weight in frozen.items())
     assert all(not torch.equal(now[name], weight) for name, weight in before.items() if ".layers.1.fc" in name)
-    assert right(model, held, task=TASK, truth=truth[40:]) > max(Counter(truth[40:]).values()) + 4
+    assert right(model, held, task=TASK, truth=truth) > max(Counter(truth).values()) + 4
+
+
+def infused(folder: Path, cues: Cues) -> Built:
+    return build(INFUSED, task=TASK, seed=1, folder=folder, max_tokens=32, cues=cues)
+
+
+def test_rows_follow_the_examples_and_refused_memes_have_logits(tmp_path: Path) -> None:
+    examples = [meme(n, "train", text="a long week") for n in range(5)]
+    remarks = [("rain", "a boat", "calm"), None, ("", "a boat", ""), ("", "", ""), ("", "", "a boat")]
+    of = dict(zip([e.item for e in examples], remarks, strict=True))
+    model = infused(tmp_path, Cues(of=of, outcomes={}, labeller="gpt"))
+    forth, back = logits(model, examples), logits(model, examples[::-1])
+    assert torch.isfinite(forth).all()
+    assert torch.allclose(forth, back.flip(0), atol=1e-5)
+    assert torch.allclose(logits(model, examples[2:3])[0], forth[2], atol=1e-5)
+    assert torch.allclose(forth[1], forth[3], atol=1e-5)
+    for one, other in ((0, 1), (0, 2), (2, 4)):
+        assert not torch.allclose(forth[one], forth[other]), "the heading of a remark matters, too"
+    assert model.length(examples[0]) > model.length(examples[1])
+
+
+def test_what_only_the_remarks_tell_is_learnt(tmp_path: Path) -> None:
+    train, held, truth, cues = lesson(60)
+    model = fitted(infused(tmp_path, cues), train, task=TASK, steps=20)
+    assert right(model, held, task=TASK, truth=truth) > max(Counter(truth).values()) + 4
