@@ -78,10 +78,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     """Mount a file system of 128 MiB for one test."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={128 * MIB}", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={128 * MIB}", "tmpfs", str(place)]
+    if subprocess.run(argv, capture_output=True, check=False).returncode:
         pytest.skip("only root can mount a file system")
     yield Disk(place)
     subprocess.run(["umount", "--lazy", str(place)], check=True)
@@ -168,9 +166,8 @@ def test_publish(disk: Disk) -> None:
             with workspace(settings) as clone:
                 path = small_corpus.write_posts(clone.path, rows, corpus="posts", month=month, vault=vault)
                 pointers = clone.add([path])
-        return publish.publish_partition(
-            settings, corpus="posts", month=month, pointers=pointers, leave_out=lambda *_: 0
-        )
+        given: dict[str, Any] = {"corpus": "posts", "month": month, "leave_out": lambda *_: 0}
+        return publish.publish_partition(settings, pointers=pointers, **given)
 
     def head() -> str:
         return git("--git-dir", settings.repo, "rev-parse", "corpus")
@@ -289,11 +286,10 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
                 take(world)
             until_it_fits(disk, step, intact=no_half_package)
         found = digests(folder / "package")
-        code, _, wrong = world.fetched(
-            folder / "package", key=world.key("m1"), out=tmp_path / "out", REDDIT_CLIENT_ID=""
-        )
+        place = world.key("m1")
+        code, _, wrong = world.fetched(folder / "package", key=place, out=tmp_path / "out", REDDIT_CLIENT_ID="")
         assert (code, "REDDIT_CLIENT_ID" in wrong) == (78, True), "the package is whole"
-        key = world.key("m1").read_text()
+        key = place.read_text()
     with small_release.opened(made / "home", to=tmp_path / "whole", port=port) as world:
         world.folder("m1").mkdir(parents=True)
         world.key("m1").write_text(key)

@@ -117,12 +117,6 @@ def test_fine_tuning_and_its_predictions_depend_on_few_modules(name: str) -> Non
     assert len(needed(name)) <= MOST_MODULES[name], "move what one small function needs, or merge small neighbours"
 
 
-def test_the_stages_fit_270_lines_of_120_characters() -> None:
-    lines = (ROOT / "dvc.yaml").read_text().splitlines()
-    assert len(lines) <= 270, "put modules that stages name together into a package"
-    assert max(map(len, lines)) <= 120
-
-
 @pytest.mark.parametrize("name", STAGES)
 def test_a_package_among_the_deps_is_used_by_half(name: str) -> None:
     """A stage that names a package for one module of it would run again after unrelated edits."""
@@ -130,9 +124,8 @@ def test_a_package_among_the_deps_is_used_by_half(name: str) -> None:
     for dep in STAGES[name]["deps"]:
         if dep.startswith(OURS) and not dep.endswith(".py"):
             files = {str(path.relative_to(ROOT)) for path in (ROOT / dep).rglob("*.py") if path.name != "__init__.py"}
-            assert 2 * len(files & imports) >= len(files), (
-                f"{dep} of {name}: {sorted(files - imports)} are not imported"
-            )
+            unused = sorted(files - imports)
+            assert 2 * len(unused) <= len(files), f"{dep} of {name}: {unused} are not imported"
 
 
 def libraries(name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The phase log: one line for each process, exclusive phases, and nothing at all unless it is asked for."""
+"""The phase log: a line for each process, exclusive phases, nothing unless it is asked for. Progress in a log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pipelines.core.progress import reporter
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTER = """
@@ -75,3 +77,12 @@ def test_arguments_are_not_written(path: Path) -> None:
     code = "import sys; sys.argv = ['corpus', 'takedown', 't3_abc']\n" + OUTER.format("")
     assert ran(code, CORPUS_PHASES=str(path)).returncode == 0
     assert lines(path)[0]["command"] == "takedown"
+
+
+def test_a_log_gets_some_lines_with_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
+    report = reporter("images", total=1000)
+    for done in range(1, 1001):
+        report(done)
+    lines = capsys.readouterr().err.splitlines()
+    assert 15 <= len(lines) <= 25 and lines[-1] == "images: 1000/1000"
+    assert all(line.endswith("left") for line in lines[:-1])

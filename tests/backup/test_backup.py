@@ -130,9 +130,7 @@ def test_an_interrupted_backup_resumes(settings: Settings, folder: Path, tmp_pat
     assert used.live(restored(folder, tmp_path / "new")) == used.live(settings)
 
 
-def test_records_that_were_taken_down_after_the_backup_do_not_come_back(
-    settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_records_taken_down_after_the_backup_do_not_come_back(settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     gone = take_down(settings, fullname("posts", 0), fullname("memes", 3))
     new = restored(folder, tmp_path / "new", tombstones=[settings.home / "takedowns" / "tombstones.json"])
@@ -153,9 +151,7 @@ def test_a_takedown_updates_the_tombstones_beside_the_backups(settings: Settings
 
 
 @pytest.mark.parametrize("place", ["home", "cache", "remote", "repo", "vault"])
-def test_a_restore_writes_to_no_place_that_is_in_use(
-    place: str, settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_a_restore_writes_to_no_place_in_use(place: str, settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     new = used.settings_of(tmp_path / "new")
     taken = {"home": settings.home, "cache": settings.cache, "remote": settings.remote, "repo": settings.repo}
@@ -195,9 +191,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_verify_removes_a_damaged_file_and_the_backup_copies_it_again(
-    settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_verify_removes_a_damaged_file_that_is_copied_again(settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     one_file(folder, settings).write_bytes(b"rot")
     assert made(folder, settings, days=1)["copied"] == 0
@@ -269,7 +263,7 @@ def test_the_copy_of_a_database_is_consistent_while_it_is_written(settings: Sett
     assert rows(Path(copy), "SELECT name FROM runs") == [("committed",)]
 
 
-def test_the_commands_back_up_and_restore(
+def test_the_commands_restore(
     settings: Settings, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
@@ -281,9 +275,8 @@ def test_the_commands_back_up_and_restore(
     gone = take_down(settings, fullname("posts", 0))
     monkeypatch.setenv("CORPUS_SECRET", secret.read_text())
     listed = str(settings.home / "takedowns" / "tombstones.json")
-    told = answered(
-        "restore", "--from", str(folder), "--to", str(tmp_path / "new"), "--at", str(name), "--tombstones", listed
-    )
+    places = ("--from", str(folder), "--to", str(tmp_path / "new"))
+    told = answered("restore", *places, "--at", str(name), "--tombstones", listed)
     assert told["replayed"] == len(gone) and used.naming(used.settings_of(tmp_path / "new"), gone) == []
 
 

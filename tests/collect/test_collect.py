@@ -225,9 +225,8 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
 
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:
-    code = code_of(
-        tmp_path / "code", {name: (ROOT / name).read_text() for name in ("params.yaml", "catalogue.yaml", "dvc.yaml")}
-    )
+    files = ("params.yaml", "catalogue.yaml", "dvc.yaml")
+    code = code_of(tmp_path / "code", {name: (ROOT / name).read_text() for name in files})
     profile = tmp_path / "collect.yaml"
     profile.write_text((ROOT / "profiles" / "sandbox.yaml").read_text())
     head = repository.init(settings, checkout=code, profile=str(profile))

@@ -47,9 +47,8 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
                  "created": datetime(2022, int(month[-2:]), 1, tzinfo=UTC), "subreddit": "SuicideMeme"}
                 for r, (_, a) in names.items()
             ]  # fmt: skip
-            images = [
-                {"record_id": r, "image": 0, "sha256": "a" * 64, "bytes": b"x", "text": "", "words": 0} for r in names
-            ]
+            image = {"image": 0, "sha256": "a" * 64, "bytes": b"x", "text": "", "words": 0}
+            images = [image | {"record_id": r} for r in names]
             paths = [small_corpus.write_posts(clone.path, posts, corpus="memes", month=month, vault=vault)]
             paths += small_corpus.write_images(clone.path, [images], corpus="memes", month=month, vault=vault)
             clone.add(paths)

@@ -126,15 +126,6 @@ def test_durations_are_read_as_native_histograms() -> None:
         assert "_bucket" not in expression, title
 
 
-def test_every_panel_has_a_place_of_its_own_and_names_its_series() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert taken.isdisjoint(cells) and max(x for x, _ in cells) < 24 and panel["description"], panel["title"]
-        taken |= cells
-
-
 def test_airflow_sends_them_with_these_labels_to_the_address_of_the_page(tmp_path: Path) -> None:
     known = registered()
     given = [(known[n]["type"], known[n]["name"], dict.fromkeys(labels, "x")) for n, labels in asked().items()]

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,9 @@ class Place:
         )  # fmt: skip
         place.backup()
         return place
+
+    def day(self, days: int) -> str:
+        return f"{self.now + timedelta(days=days):%Y-%m-%d}"
 
     def set(self, **variables: object) -> None:
         for name, value in variables.items():

@@ -59,9 +59,7 @@ def test_a_model_without_a_price_leaves_the_cost_open(place: Place) -> None:
     assert planned(place, "posts")["usd_expected"] is None
 
 
-def test_a_team_s_scheme_is_read_from_the_corpus_branch_or_else_the_checkout(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_team_s_scheme_is_read_from_the_branch_or_the_checkout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     scheme = own_scheme(place.root, like="cradle")
     values = yaml.safe_load((place.root / "profiles" / "sandbox.yaml").read_text())
     values["corpora"]["posts"]["scheme"] = scheme

@@ -97,9 +97,7 @@ def test_rows_of_an_open_round_and_younger_ones_stay(rows: Rows) -> None:
 
 
 @pytest.mark.faults
-def test_only_the_dags_of_this_project_are_cleaned_in_a_shared_airflow(
-    rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_dags_of_this_project_are_cleaned_in_a_shared_airflow(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AIRFLOW_PREFIX", "doc")
     rows.run("other", days=300, state="running")
     rows.run("other", days=200)
@@ -126,7 +124,7 @@ def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest
     assert postgres.airflow_url() == "postgresql://db/airflow"
 
 
-def test_the_command_removes_old_rows_and_old_logs_only(
+def test_the_command_removes_old_rows_and_logs_only(
     rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = used.copy_with_params(tmp_path / "home")

@@ -60,9 +60,7 @@ def test_a_changed_list_of_models_changes_the_tasks(settings: Settings) -> None:
     assert {stage.name for stage in closure(graph(), targets=["report@memes"])} >= trained()
 
 
-def test_airflow_is_asked_to_parse_the_dags_of_this_project_only(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_airflow_is_asked_to_parse_our_dags_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_again(settings.home, root=ROOT, environment={}) is None
     with small_airflow() as airflow:
         monkeypatch.setenv("CORPUS_AIRFLOW_URL", airflow.address)
@@ -102,9 +100,7 @@ def test_words_that_are_booleans_in_older_yaml_stay_words(settings: Settings) ->
     assert found["corpora"]["posts"]["subreddits"] == ["lonely", "no", "yes"]
 
 
-def test_a_graph_that_was_overwritten_meanwhile_is_written_again(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graph_overwritten_meanwhile_is_written_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     path, writes = settings.home / "graph" / "corpus.json", []
     present, write = path.read_text(), dag_graph.write
 
@@ -118,9 +114,7 @@ def test_a_graph_that_was_overwritten_meanwhile_is_written_again(
     assert (len(writes), path.read_text()) == (2, present)
 
 
-def test_a_commit_counts_although_the_graph_cannot_be_written(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_commit_counts_although_no_graph_is_written(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     folder = settings.home / "graph"
     folder.rename(settings.home / "kept")
     folder.write_text("not a folder")

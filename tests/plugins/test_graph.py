@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import settings
-from dvc_airflow.graph import Stage, closure, graph, period, refreshes
+from dvc_airflow.graph import graph, period, refreshes
 from dvc_airflow.tasks import month_of, revised
 from tests.plugins.handed import Handed
 
@@ -65,25 +65,12 @@ def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:
         graph(root, profile=None)
 
 
-def test_task_ids_are_the_steps_names() -> None:
-    def named(name: str) -> str:
-        return Stage(name=name, desc="", upstream=()).task_id
-
-    assert named("split@memes") == "split"
-    assert named("train@memes-severity-bert-0") == "train__severity-bert-0"
-
-
 def test_a_month_runs_on_the_first_day_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     corpora = {"memes": {"first_month": "2018-04", "last_month": "2022-12"}}
     monkeypatch.setattr("dvc_airflow.graph.resolved", lambda: {"corpora": corpora})
     assert period("memes") == (datetime(2018, 4, 1, tzinfo=UTC), datetime(2023, 1, 1, tzinfo=UTC))
     corpora["memes"]["last_month"] = ""
     assert period("memes")[1] is None
-
-
-def test_closure_takes_what_is_upstream_first() -> None:
-    stages = {n: Stage(n, "", up) for n, up in {"a": (), "b": ("a",), "c": ("b",), "d": ()}.items()}
-    assert [s.name for s in closure(stages, targets=["c"])] == ["a", "b", "c"]
 
 
 @dataclass

@@ -175,9 +175,7 @@ def test_its_files_are_sound_and_say_who_was_learnt_from(lab: Lab, saved: dict[s
 def test_a_picture_from_anywhere_is_seen_as_the_corpus_would_store_it(loaded: Any) -> None:
     sent = png("a lovely day", size=(300, 200))
     for name in ("tiny-image", "tiny-fusion"):
-        [[_, raw, _], [_, kept, _]] = asked(
-            loaded[name], {"image": sent, "text": "hello"}, {"image": stored(sent), "text": "hello"}
-        )
+        [[_, raw, _], [_, kept, _]] = asked(loaded[name], *({"image": i, "text": "a"} for i in (sent, stored(sent))))
         np.testing.assert_allclose(raw, kept, atol=1e-6)
 
 
@@ -189,9 +187,7 @@ def test_words_that_are_not_given_are_read_from_the_picture_and_scrubbed(lab: La
     scrubbed = read.replace("r/somewhere", "<subreddit>")
     assert scrubbed != read
     for name in ("tiny-text", "tiny-fusion"):
-        missing, given, empty = (
-            asked(loaded[name], {"image": sent, "text": text})[0] for text in (None, scrubbed, "monday")
-        )
+        missing, given, empty = asked(loaded[name], *({"image": sent, "text": t} for t in (None, scrubbed, "monday")))
         assert missing == given != empty
         assert asked(loaded[name], {"image": sent})[0] == given
 

@@ -117,10 +117,8 @@ def test_killed_after_any_step_it_is_finished_by_repeating_it(
     assert put(NAME, folder, context=context, **WHO) == (version, False)
     assert [v.version for v in context.registry.versions(NAME)] == [version.version] == [1]
     assert events(context) == [("registered", None, 1)]
-    runs = context.registry.client.search_runs(
-        [context.registry.client.get_experiment_by_name("memes-registry").experiment_id]
-    )
-    assert [run.info.status for run in runs] == ["FINISHED"]
+    place = context.registry.client.get_experiment_by_name("memes-registry").experiment_id
+    assert [run.info.status for run in context.registry.client.search_runs([place])] == ["FINISHED"]
 
 
 def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
@@ -202,10 +200,7 @@ def uncarded(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (
-            lambda folder: (folder / "python_model.dat").write_bytes(pickle.dumps(os.getpid)),
-            r"pickle: python_model\.dat",
-        ),
+        (lambda folder: (folder / "code.dat").write_bytes(pickle.dumps(os.getpid)), r"pickle: code\.dat"),
         (changed, r"files: 1 files differ from files\.json: words\.json"),
         (uncarded, r"card: card\.json is missing or empty"),
         (lambda folder: shutil.rmtree(integrity.place(folder)), r"0 files named files\.json"),

@@ -41,9 +41,8 @@ def champion(context: Context, version: int, *, before: int | None = None, name:
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
-    return batch_predict.run(
-        corpus, params=context.params, settings=context.settings, vault=context.vault, root=context.root
-    )
+    given = {"params": context.params, "settings": context.settings, "vault": context.vault, "root": context.root}
+    return batch_predict.run(corpus, **given)
 
 
 def rows(context: Context) -> list[dict[str, Any]]:
@@ -96,7 +95,7 @@ def test_a_month_that_is_known_is_not_asked_about_again(context: Context, monkey
     assert len([*(context.settings.home / "scored" / NAME).iterdir()]) == 3
 
 
-def test_of_a_rewritten_month_only_changed_records_are_asked_about(
+def test_of_a_rewritten_month_changed_records_are_asked_about(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(context, knows=6)
@@ -207,9 +206,7 @@ def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: C
     assert not (context.root / "snapshot" / "memes" / "scoring").exists()
 
 
-def test_a_model_that_fails_or_answers_otherwise_writes_nothing(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_fails_or_is_confused_writes_nothing(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     def confused(pack: Path) -> None:
         known = json.loads((pack / "words.json").read_text())
         (pack / "words.json").write_text(json.dumps(known | {"default": ["no label of it"]}))

@@ -212,9 +212,7 @@ def test_a_bomb_behind_honest_posts_fails_within_bounded_memory(read: Any, whole
     ],
     ids=["surrogate", "nan", "infinity", "digits", "exponent", "lists", "objects", "brackets"],
 )  # fmt: skip
-def test_an_odd_value_in_an_unused_field_does_not_cost_the_post(
-    read: Any, whole: Path, write_dump: Write, unused: str
-) -> None:
+def test_an_odd_value_in_an_unused_field_costs_no_post(read: Any, whole: Path, write_dump: Write, unused: str) -> None:
     line = json.dumps(row(1, retrieved_on=7))[:-1] + f', "gildings": {unused}, "over_18": true}}'
     write_dump(whole, [line.encode(), row(2)])
     items = {i.fullname: i for i in read()}
@@ -254,9 +252,7 @@ def test_a_file_that_is_no_json_lines_is_refused(read: Any, whole: Path, write_d
     assert "are no JSON objects" in str(failure(read))
 
 
-def test_each_line_that_is_no_object_is_counted_whatever_its_subreddit(
-    read: Any, whole: Path, write_dump: Write
-) -> None:
+def test_each_line_that_is_no_object_is_counted_whatever_it_names(read: Any, whole: Path, write_dump: Write) -> None:
     whole_line = json.dumps(row(5)).encode()
     at = whole_line.index(b"SuicideMeme") + 4  # so that neither half names the subreddit
     lists = json.dumps([row(6), row(7)]).encode()
@@ -348,9 +344,7 @@ def test_the_month_decides(read: Any, whole: Path, write_dump: Write) -> None:
     assert [i.fullname for i in read()] == ["t3_1", "t3_2"]
 
 
-def test_of_several_copies_the_newest_counts_and_a_deletion_always(
-    read: Any, write_dump: Write, tmp_path: Path
-) -> None:
+def test_of_several_copies_the_newest_and_a_deletion_count(read: Any, write_dump: Write, tmp_path: Path) -> None:
     new, old = {"retrieved_on": 20, "title": "new"}, {"retrieved_on": 10, "title": "old"}
     rows = [row(1, **new), row(1, **old), row(2, author="[deleted]", retrieved_on=1), row(2, **new)]
     write_dump(tmp_path / "SuicideMeme_submissions.zst", [*rows, row(3), row(4, title=None, retrieved_on=99), row(4)])
