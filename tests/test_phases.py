@@ -62,21 +62,17 @@ def test_a_process_that_a_command_starts_is_inner(path: Path) -> None:
     assert outer["seconds"]["work"] >= inner["seconds"]["imports"]
 
 
-def test_a_failed_command_writes_its_line(path: Path) -> None:
-    assert ran(OUTER.format("sys.exit(3)"), CORPUS_PHASES=str(path)).returncode == 3
-    assert len(lines(path)) == 1
+def test_a_failed_command_writes_its_line_without_its_arguments(path: Path) -> None:
+    code = "import sys; sys.argv = ['corpus', 'takedown', 't3_abc']\n" + OUTER.format("sys.exit(3)")
+    assert ran(code, CORPUS_PHASES=str(path)).returncode == 3
+    [line] = lines(path)
+    assert line["command"] == "takedown" and "t3_abc" not in str(line)
 
 
 def test_nothing_is_measured_or_written_without_the_variable(path: Path) -> None:
     code = OUTER.format("b = sys.modules['_frozen_importlib']; assert b._find_and_load.__name__ == '_find_and_load'")
     assert ran(code).returncode == 0
     assert not path.exists()
-
-
-def test_arguments_are_not_written(path: Path) -> None:
-    code = "import sys; sys.argv = ['corpus', 'takedown', 't3_abc']\n" + OUTER.format("")
-    assert ran(code, CORPUS_PHASES=str(path)).returncode == 0
-    assert lines(path)[0]["command"] == "takedown"
 
 
 def test_a_log_gets_some_lines_with_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:

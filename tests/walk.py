@@ -34,18 +34,7 @@ from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.small_checkout import checkout
 from tests.test_docs_commands import Block
-from tests.walk_world import (
-    MONTHS,
-    World,
-    airflow_environment,
-    install_airflow,
-    names,
-    start_airflow,
-    start_mlflow,
-    stop_airflow,
-    wait,
-    write_dumps,
-)
+from tests.walk_world import MONTHS, World, names, wait, write_dumps
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
@@ -131,7 +120,7 @@ class Person:
 
     def airflow(self, command: str) -> str:
         """Run a command of the documentation where the team's Airflow runs."""
-        path = airflow_environment(self.world, more=self.known.get("airflow", {}))
+        path = self.world.airflow_environment(more=self.known.get("airflow", {}))
         return self.run(command, cwd=self.world.folder / "airflow", more=path)
 
     @property
@@ -214,8 +203,8 @@ class Walk(Person):
         """Start the team's Airflow and run its two Dags, one of which triggers the other."""
         lock = (ROOT / "requirements.lock").read_text()
         versions = re.findall(r"^apache-airflow(?:-core|-task-sdk|-providers-standard)?==\S+", lock, re.MULTILINE)
-        install_airflow(self.world, versions=versions)
-        start_airflow(self.world, more={})
+        self.world.install_airflow(versions=versions)
+        self.world.start_airflow(more={})
         for dag_id in ("release", "promote"):
             self.api.unpause(dag_id)
         self.api.trigger("release")
@@ -223,7 +212,7 @@ class Walk(Person):
 
     def begin(self) -> None:
         """Create the corpus on the git server, with the remote in S3 and databases in PostgreSQL."""
-        start_mlflow(self.world, binary=self.project / ".venv" / "bin" / "mlflow")
+        self.world.start_mlflow(binary=self.project / ".venv" / "bin" / "mlflow")
         self.exported.update(
             CORPUS_HOME=str(self.var), AWS_DEFAULT_REGION="eu-central-1", AWS_ACCESS_KEY_ID="team",
             AWS_SECRET_ACCESS_KEY="secret-of-s3", AWS_ENDPOINT_URL=self.world.s3_url,
@@ -262,8 +251,8 @@ class Walk(Person):
         mine |= {name: self.exported[name] for name in plain}
         mine["CORPUS_PYTHON"] = str(self.project / ".venv" / "bin" / "python")
         self.known.update(airflow=mine)
-        stop_airflow(self.world)
-        start_airflow(self.world, more=mine)
+        self.world.stop_airflow()
+        self.world.start_airflow(more=mine)
         self.run("corpus airflow setup --dry-run")
         first = self.run("corpus airflow setup")
         assert f"pool {PREFIX}gpu: created" in first and self.world.passwords["vault"] not in first

@@ -192,14 +192,6 @@ def test_an_object_written_without_the_secret_is_refused(folder: Results, tmp_pa
         folder.get("ab" * 32)
 
 
-def test_the_first_of_two_differing_results_is_used(folder: Results) -> None:
-    first, second = result(cmd="one"), result(cmd="two")
-    assert folder.create("ab" * 32, first) == (first, False)
-    assert folder.create("ab" * 32, first) == (first, False)
-    assert folder.create("ab" * 32, second) == (first, True)
-    assert folder.get("ab" * 32) == first
-
-
 def test_a_writer_that_is_overtaken_at_the_last_moment_uses_the_result_of_the_other(
     folder: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,20 +135,16 @@ def _bytes(text: str) -> bytes:
 def _changed(body: Any, answer: dict[str, Any]) -> Any:
     body = deepcopy(body)
     for path, value in answer.get("set", {}).items():
-        *way, last = path.split(".")
-        place = body
-        for key in way:
-            place = place[int(key)] if isinstance(place, list) else place[key]
-        if isinstance(place, list) and int(last) == len(place):
-            place.append(value)
-        else:
-            place[int(last) if isinstance(place, list) else last] = value
-    if "drop" in answer:
-        *way, last = answer["drop"].split(".")
-        place = body
+        place, (*way, last) = body, [int(key) if key.isdigit() else key for key in path.split(".")]
         for key in way:
             place = place[key]
-        del place[last]
+        if isinstance(place, list) and last == len(place):
+            place.append(value)
+        else:
+            place[last] = value
+    if "drop" in answer:
+        outer, name = answer["drop"].split(".")
+        del body[outer][name]
     return body
 
 
