@@ -66,8 +66,7 @@ class Disk:
         with self._ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(64 * 1024))
-        size = self._ballast.stat().st_size
-        os.truncate(self._ballast, max(0, size - kib * 1024))
+        os.truncate(self._ballast, max(0, self._ballast.stat().st_size - kib * 1024))
 
     def empty(self) -> None:
         self._ballast.unlink(missing_ok=True)
@@ -120,8 +119,7 @@ def digests(*folders: Path) -> dict[str, str]:
 
 
 def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox = small_sandbox.folder()
-    given = {"DUMPS": sandbox / "dumps", "CONTACT": "sandbox@localhost"}
+    given = {"DUMPS": small_sandbox.folder() / "dumps", "CONTACT": "sandbox@localhost"}
 
     def settings_of(home: Path) -> Settings:
         for name, value in {**given, "HOME": home}.items():
@@ -147,8 +145,7 @@ def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with Vault.open(settings_of(home).vault_url, secret=bytes(64)) as vault:
         assert vault.counts()["records"] > 0
     # the keys are random: the same content under other keys has other bytes, but the same rows
-    again = run(home)
-    assert again == run(home)
+    assert run(home) == run(home)
 
 
 def test_publish(disk: Disk) -> None:

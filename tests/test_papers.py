@@ -87,8 +87,7 @@ def test_every_parameter_is_in_params_yaml() -> None:
 
 
 def test_every_command_exists() -> None:
-    commands = runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]()
-    known = {" ".join(path) for path in dict(commands)}
+    known = {" ".join(path) for path in dict(runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]())}
     wrong = [f"{row.where}: {name}" for row in ROWS for name in row.names("command") if name not in known]
     assert not wrong, "no such command:\n" + "\n".join(wrong)
 

@@ -90,8 +90,7 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
         "n": 60, "labels": ["none"], "support": {"none": 12}, "models": {"bert": bert},
         "baselines": {"majority": {"figures": {"macro_f1": 0.1}}},
     }  # fmt: skip
-    refused = {"kind": "prompted", "runs": 1, "valid": None}
-    other = {**task, "models": {"gpt": refused}}
+    other = {**task, "models": {"gpt": {"kind": "prompted", "runs": 1, "valid": None}}}
     address = mlflow_database.place(tmp_path)
     monkeypatch.chdir(tmp_path)
     client = MlflowClient(address)

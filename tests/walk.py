@@ -165,8 +165,7 @@ class Person:
                 "PGPASSWORD": self.world.passwords[name]}  # fmt: skip
 
     def head(self, repository: str) -> str:
-        listed = git("ls-remote", self.world.repository(repository), "refs/heads/corpus")
-        return listed.split()[0]
+        return git("ls-remote", self.world.repository(repository), "refs/heads/corpus").split()[0]
 
 
 def require_documented(command: str) -> None:
@@ -243,8 +242,7 @@ class Walk(Person):
         self.exported.update(CORPUS_AIRFLOW_PREFIX=PREFIX, CORPUS_PROFILE="team",
                     CORPUS_ANNOTATION_FILES=str(self.home / "queues"), CORPUS_AIRFLOW_URL=self.world.airflow_url,
                     CORPUS_AIRFLOW_USER="ops", CORPUS_AIRFLOW_PASSWORD=self.world.passwords["ops"])  # fmt: skip
-        printed = self.run("corpus airflow path")
-        lines = [line for line in printed.splitlines() if re.match(r"[A-Z_]+=", line)]
+        lines = [line for line in self.run("corpus airflow path").splitlines() if re.match(r"[A-Z_]+=", line)]
         mine = dict(shlex.split(line)[0].split("=", 1) for line in lines)
         plain = ("CORPUS_HOME", "CORPUS_PROFILE", "CORPUS_REPO", "CORPUS_REMOTE", "CORPUS_DUMPS",
                  "CORPUS_AIRFLOW_PREFIX", "AWS_DEFAULT_REGION", "CORPUS_ANNOTATION_FILES")  # fmt: skip

@@ -136,8 +136,7 @@ class World:
 
     def naming(self, record: str, *, bucket: str) -> list[str]:
         """Return the keys of the objects that name a record."""
-        found = self.bucket(bucket).objects.all()
-        return [one.key for one in found if names(one.get()["Body"].read(), record)]
+        return [one.key for one in self.bucket(bucket).objects.all() if names(one.get()["Body"].read(), record)]
 
     def state(self) -> dict[str, Any]:
         """Return what a restored copy must not change: the repository, the remote's objects and the databases."""

@@ -162,8 +162,7 @@ def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
 ) -> None:
     with Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=settings.secret()) as other:
         before = run(tmp_path / "before", vault=other)
-        imported = posts(tmp_path / "before")["record_id"].to_pylist()[0]
-        [fullname] = other.fullnames([imported]).values()
+        [fullname] = other.fullnames([posts(tmp_path / "before")["record_id"].to_pylist()[0]]).values()
     vault.admit([(vault.record_id(fullname), fullname)], corpus="memes", month="2017-12", now=NOW)
     done = run(tmp_path / "after")
     assert done["dropped"]["other_month"] == 1

@@ -187,6 +187,5 @@ def test_every_post_is_collected_or_in_a_gap_filled_later(
     assert deployment.refresh_at(END + 81 * HOUR)["revise"] == []
     assert deployment.revisions == 2
     assert failed == len(outages)
-    capacity = deployment.params.reddit.listing_limit
-    assert len(truth) > 38 * capacity
+    assert len(truth) > 38 * deployment.params.reddit.listing_limit
     assert requests < BUDGET

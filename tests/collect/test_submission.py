@@ -183,8 +183,7 @@ def test_several_pictures_of_one_address_and_an_album_without_a_preview() -> Non
 
 
 def test_malformed_items_are_told_apart_whatever_they_hold() -> None:
-    names = {parsed(name="x", title=title).fullname for title in ("\ud83d", "\ud83e", 10**400)}
-    assert len(names) == 3
+    assert len({parsed(name="x", title=title).fullname for title in ("\ud83d", "\ud83e", 10**400)}) == 3
 
 
 def test_old_and_new_number_types_and_a_missing_name_are_one_post() -> None:

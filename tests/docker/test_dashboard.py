@@ -116,8 +116,7 @@ def test_the_page_of_operations_names_every_metric_with_its_attributes() -> None
 def test_every_option_of_the_page_is_one_of_airflow() -> None:
     options = yaml.safe_load((Path(airflow.__file__).parent / "config_templates" / "config.yml").read_text())
     for section, option in re.findall(r"AIRFLOW__([A-Z]+)__([A-Z_]+)=", PAGE):
-        found = options[section.lower()]["options"][option.lower()]
-        assert not found.get("version_deprecated"), option
+        assert not options[section.lower()]["options"][option.lower()].get("version_deprecated"), option
 
 
 def test_durations_are_read_as_native_histograms() -> None:

@@ -319,8 +319,7 @@ def registry() -> Iterator[str]:
 
 
 def folder(place: Path, image: str, digest: str | None) -> Path:
-    content = {"TOOL_IMAGE": {"image": image, "digest": digest}}
-    (place / "images.json").write_text(json.dumps(content))
+    (place / "images.json").write_text(json.dumps({"TOOL_IMAGE": {"image": image, "digest": digest}}))
     return place
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from pipelines.core.config.settings import Settings
 from pipelines.operate import backfill
-from pipelines.operate.backfill import plan, woken
+from pipelines.operate.backfill import plan
 from tests.doctor.place import Place
 from tests.refusals import refused
 from tests.small_corpus import own_scheme
@@ -84,7 +84,3 @@ def test_wrong_input_is_refused(place: Place) -> None:
 def test_it_is_printed_as_text(place: Place) -> None:
     shown = "\n".join(backfill.lines(planned(place, "posts")))
     assert "60 of posts_collect" in shown and "US dollars expected" in shown and "assumptions" in shown
-
-
-def test_consumers_follow_the_assets() -> None:
-    assert woken("memes") == ["memes_dataset", "memes_scoring"]

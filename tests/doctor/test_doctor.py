@@ -222,8 +222,7 @@ def a_remote_that_is_not_mounted(place: Place) -> None:
 
 def a_bucket_that_does_not_exist(place: Place) -> None:
     port = free_port()
-    argv = [sys.executable, str(ROOT / "tests" / "store" / "s3_server.py"), str(port)]
-    serve(argv, port=port, place=place)
+    serve([sys.executable, str(ROOT / "tests" / "store" / "s3_server.py"), str(port)], port=port, place=place)
     place.set(
         CORPUS_REMOTE="s3://no-such-bucket/corpus", AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
         AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1",

@@ -45,8 +45,7 @@ def test_an_answer_is_carried_out_in_its_run_for_its_subject_only() -> None:
     decided = ti[approval.DECISION]
     assert (decided["who"], decided["asked_by"], decided["why"]) == ("airflow:ada", "airflow:bob", "the board agreed")
     # there is no such release: the decision was accepted
-    accepted = carried_out(ti)
-    assert accepted != 77
+    assert carried_out(ti) != 77
     assert carried_out(ti, name="r2") == 77
     assert carried_out(ti, run=SimpleNamespace(dag_id="release", run_id="manual__2")) == 77
     ti[approval.DECISION]["who"] = "airflow:eve"
@@ -174,6 +173,5 @@ def test_what_is_published_was_made_on_the_same_commit(ran: list[tuple[str, ...]
     ran.clear()
     annotation.publish.function("base", [], params=PARAMS, dag_run=dag_run, outlet_events={annotation.GOLD: Mock()})
     [published] = ran
-    stages = made[made.index("stage") + 1 : made.index("--base")]
-    assert stages == published[3 : published.index("--base")]
+    assert made[made.index("stage") + 1 : made.index("--base")] == published[3 : published.index("--base")]
     assert made[made.index("--run") + 1] == published[published.index("--run") + 1] == "annotation_round/one"

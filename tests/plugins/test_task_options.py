@@ -142,7 +142,6 @@ def test_a_late_run_is_notified_of(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_notifier_a_late_run_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run = {"dag_id": "memes_collect", "dag_run_id": "one"}
-    asyncio.run(notify.late(context={"dag_run": run}))
+    asyncio.run(notify.late(context={"dag_run": {"dag_id": "memes_collect", "dag_run_id": "one"}}))
     assert SENT == []
     assert "Run one of memes_collect has not ended by its deadline." in caplog.text

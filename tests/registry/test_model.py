@@ -245,8 +245,7 @@ def test_weights_beside_a_module_go_and_count_in_the_name(tmp_path: Path, monkey
 @pytest.mark.parametrize("kind", model.OPENERS)
 def test_the_code_of_a_version_needs_no_library_of_the_pipelines(made: Made, kind: str) -> None:
     ocr = small_tuned.params().images.ocr if kind in ("text", "fusion") else None
-    described = Described.read(made.pack).model_copy(update={"kind": kind, "ocr": ocr})
-    files = model.closure(model._roots(described))
+    files = model.closure(model._roots(Described.read(made.pack).model_copy(update={"kind": kind, "ocr": ocr})))
     libraries = {name.partition(".")[0] for path in files.values() for name, _ in model.imported(path)}
     assert not libraries & {"airflow", "dvc", "sqlalchemy", "label_studio_sdk"}
     assert "pipelines.core.config.params" not in files

@@ -86,8 +86,7 @@ def test_the_same_model_gives_the_same_pack(corpus: SmallPosts, made: Made, tmp_
 def test_a_team_s_scheme_is_packed_from_the_clone(corpus: SmallPosts, tmp_path: Path) -> None:
     scheme = own_scheme(corpus.root, like="cradle")
     to = folder_of(corpus.root)
-    card = finetuned.read(to).model_copy(update={"scheme": scheme})
-    (to / finetuned.CARD).write_text(card.model_dump_json())
+    (to / finetuned.CARD).write_text(finetuned.read(to).model_copy(update={"scheme": scheme}).model_dump_json())
     pack = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     file = corpus.root / "schemes" / "own.yaml"
     assert (pack / "scheme.yaml").read_bytes() == file.read_bytes()
@@ -238,8 +237,7 @@ def test_confusions_and_refusals_are_said_where_they_happened(numbers: dict[str,
             swap |= {"count": 0, "of": 10, "rate": 0.0}
     quiet = list(failures(model, measured=numbers, thing="post"))
     assert not any("was predicted as" in line or "without an answer" in line for line in quiet)
-    level = model["crises"]["confusions"]["level"]["swaps"]
-    [passive] = [swap for swap in level if swap["gold"] == "passive"]
+    [passive] = [swap for swap in model["crises"]["confusions"]["level"]["swaps"] if swap["gold"] == "passive"]
     passive |= {"count": 3, "rate": 0.3}
     model["outcomes"] = {"vote": 20, "malformed": 4}
     loud = list(failures(model, measured=numbers, thing="post"))

@@ -168,8 +168,7 @@ def test_its_files_are_sound_and_say_who_was_learnt_from(lab: Lab, saved: dict[s
     by_split = {s: {item[0] for item, m in lab.memes.items() if m.split == s} for s in SIZES}
     assert found.records == by_split["train"] | by_split["validation"]
     assert found.manifest.train.model_dump() == training_records.trained_on(by_split["train"]).model_dump()
-    needed = (saved["tiny-image"] / "requirements.txt").read_text()
-    assert "rapidocr==" in needed
+    assert "rapidocr==" in (saved["tiny-image"] / "requirements.txt").read_text()
 
 
 def test_a_picture_from_anywhere_is_seen_as_the_corpus_would_store_it(loaded: Any) -> None:

@@ -102,8 +102,7 @@ def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context
     first = put(NAME, folder, context=context, **WHO)[0]
     assert put(NAME, again(folder, tmp_path / "again"), context=context, **WHO) == (first, False)
     assert len(context.journal.rows(NAME)) == 1
-    other = saved(context, to=tmp_path / "other", knows=5)
-    assert put(NAME, other, context=context, **WHO)[0].version == 2
+    assert put(NAME, saved(context, to=tmp_path / "other", knows=5), context=context, **WHO)[0].version == 2
     assert events(context) == [("registered", None, 1), ("registered", None, 2)]
 
 
@@ -254,8 +253,7 @@ def test_a_number_that_the_journal_knows_of_other_files_is_not_taken(context: Co
 
 
 def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) -> None:
-    other = add(context, knows=4)
-    context.registry.tag(other, {PACK: sha256(integrity.place(folder) / integrity.FILES)})
+    context.registry.tag(add(context, knows=4), {PACK: sha256(integrity.place(folder) / integrity.FILES)})
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (2, True)
     assert [v.version for v in context.registry.versions(NAME)] == [1, 2]

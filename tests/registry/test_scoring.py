@@ -255,15 +255,13 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
 ) -> None:
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
-    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
-    pinned = pins.pin(NAME, **given)
+    pinned = pins.pin(NAME, registry=context.registry, journal=context.journal, root=context.root)
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]
     assert (first["test"], first["months"]) == (72, 2) and "2023-01" not in first["exceeded"]
     add_month(context, count=40)
-    metrics = run(context)
-    found = metrics[NAME]["drift"]
+    found = run(context)[NAME]["drift"]
     assert found["exceeded"] == first["exceeded"] | {"2023-01": found["newest"]["exceeded"]}
     assert {GRAVEST, "words"} <= {*found["exceeded"]["2023-01"]}
     assert found["newest"]["quantities"][GRAVEST]["month"] == 1

@@ -214,8 +214,7 @@ def test_a_writer_that_is_overtaken_at_the_last_moment_uses_the_result_of_the_ot
 
 
 def test_a_removed_object_leaves_every_result_that_names_it(folder: Results) -> None:
-    made = {"outs": [{"path": "snapshot/x", "md5": "1" * 32}]}
-    folder.create("ab" * 32, result(**made))
+    folder.create("ab" * 32, result(outs=[{"path": "snapshot/x", "md5": "1" * 32}]))
     folder.create("cd" * 32, result())
     assert folder.forget(["1" * 32]) == 1
     assert folder.get("ab" * 32) is None and folder.get("cd" * 32) is not None

@@ -79,8 +79,7 @@ def test_a_month_is_committed_once(settings: Settings) -> None:
 def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
-    extra = {"data/memes/2022-11/images/003.parquet": text}
-    publish_month(settings, pointers | extra)
+    publish_month(settings, pointers | {"data/memes/2022-11/images/003.parquet": text})
     publish_month(settings, pointers)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
     assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]

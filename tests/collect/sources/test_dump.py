@@ -83,8 +83,7 @@ def test_frames_one_behind_the_other_are_one_file(read: Any, whole: Path) -> Non
     assert len(read()) == 60
     data = whole.read_bytes()
     skippable = (0x184D2A53).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"hello"
-    empty = zstandard.ZstdCompressor().compress(b"")
-    whole.write_bytes(skippable + data + empty + skippable)
+    whole.write_bytes(skippable + data + zstandard.ZstdCompressor().compress(b"") + skippable)
     restate(whole)
     assert len(read()) == 60
 
@@ -142,8 +141,7 @@ def test_a_cut_inside_a_frame_fails_even_with_a_checksum_made_afterwards(failure
 def test_a_file_that_ends_as_a_mark_would_is_cut_nevertheless(failure: Any, whole: Path) -> None:
     skippable = (0x184D2A53).to_bytes(4, "little") + (5).to_bytes(4, "little")
     for last in (b"\xff" * 64, b"0123456789abcdef" * 8):
-        content = zstandard.ZstdCompressor().compress(b"{}\n" + last)
-        whole.write_bytes(content + skippable)
+        whole.write_bytes(zstandard.ZstdCompressor().compress(b"{}\n" + last) + skippable)
         restate(whole)
         assert "ends inside a frame" in str(failure())
 
@@ -178,8 +176,7 @@ def test_a_line_over_the_cap_fails(read: Any, whole: Path, write_dump: Write) ->
 def test_a_bomb_fails_at_once(failure: Any, whole: Path, write_dump: Write) -> None:
     write_dump(whole, [row(1), b"\n" * 300_000_000])
     start = time.monotonic()
-    error = failure()
-    assert "max_ratio" in str(error)
+    assert "max_ratio" in str(failure())
     assert time.monotonic() - start < 5
 
 

@@ -94,11 +94,9 @@ def test_source_digests_name_the_file_or_the_query(opened: Any, server: SandboxS
     window = Window.from_key("2022-12")
     digests = {}
     for name in ("dump", "reddit", "arctic_shift"):
-        source = opened(name, at=server)
-        items = source.submissions(window, subreddits=["SuicideMeme"])
+        items = opened(name, at=server).submissions(window, subreddits=["SuicideMeme"])
         digests[name] = {i.source_digest for i in items if isinstance(i, Submission)}
-    stated = {p.read_text().split()[0] for p in (root / "dumps").glob("*.sha256")}
-    assert digests["dump"] <= stated
+    assert digests["dump"] <= {p.read_text().split()[0] for p in (root / "dumps").glob("*.sha256")}
     assert len(digests["reddit"]) == len(digests["arctic_shift"]) == 1
     assert digests["reddit"] != digests["arctic_shift"]
 
