@@ -18,10 +18,10 @@ STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text
 OURS = ("crisis_corpus", "pipelines")
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
-CORE = [f"pipelines/core/{name}" for name in ("process.py", "parallel.py", "progress.py", "telemetry.py", "timing.py")]
+CORE = [f"pipelines/core/{name}.py" for name in ("errors", "process", "parallel", "progress", "telemetry", "timing")]
 APART = [
-    *("errors.py", "__init__.py", "pipelines/workspace/git.py", "pipelines/core/config/", "pipelines/store/vault/"),
-    *("pipelines/operate/services/", *CORE),
+    *("crisis_corpus/errors.py", "__init__.py", "pipelines/workspace/git.py", "pipelines/core/config/", *CORE),
+    *("pipelines/store/vault/", "pipelines/operate/services/"),
     # they refuse a machine that is too small, and compute nothing
     *("pipelines/train/architecture.py", "pipelines/train/preflight.py"),
 ]

@@ -1,4 +1,4 @@
-"""The Dags show the graph of the corpus, resolved again when a source changes; tasks import nothing of the pipelines."""
+"""The Dags show the graph of the corpus, resolved again if a source changes; tasks import no pipelines."""
 
 from __future__ import annotations
 
