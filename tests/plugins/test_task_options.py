@@ -40,7 +40,7 @@ def test_wrong_options_of_tasks(monkeypatch: pytest.MonkeyPatch, given: str, sen
 
 
 @pytest.mark.parametrize("key", ["gaet", "promote.gaet", "promot.gate"])
-def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
+def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr(settings, "TASKS", f"{{{key}: {{queue: gpu}}}}")
     monkeypatch.setattr(task_options, "graph", dict)
     with pytest.raises(task_options.BadTaskOptions, match=f"no Dag has a task '{key}'"):

@@ -186,7 +186,8 @@ def test_words_that_are_not_given_are_read_from_the_picture_and_scrubbed(lab: La
     scrubbed = read.replace("r/somewhere", "<subreddit>")
     assert scrubbed != read
     for name in ("tiny-text", "tiny-fusion"):
-        missing, given, empty = asked(loaded[name], *({"image": sent, "text": t} for t in (None, scrubbed, "monday")))
+        rows = ({"image": sent, "text": text} for text in (None, scrubbed, "monday"))
+        missing, given, empty = (asked(loaded[name], row)[0] for row in rows)
         assert missing == given != empty
         assert asked(loaded[name], {"image": sent})[0] == given
 

@@ -223,7 +223,7 @@ def test_registration_needs_a_person_a_reason_and_a_name(context: Context, folde
     assert context.registry.names() == []
 
 
-def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_path: Path) -> None:
+def test_what_the_store_altered_gets_no_row(context: Context, folder: Path) -> None:
     class Killed(Exception):
         pass
 
