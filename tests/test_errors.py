@@ -29,11 +29,12 @@ def raised() -> dict[str, list[set[str] | None]]:
     """Return the fields of each place that raises a code; ``None`` if a mapping is unpacked there."""
     places: defaultdict[str, list[set[str] | None]] = defaultdict(list)
     for _, call, name in CALLS:
-        first = call.args[0] if call.args else None
+        half = name == "partial"  # the rest of the fields is given where it is called
+        first = call.args[half] if len(call.args) > half else None
         code = first.value if isinstance(first, ast.Constant) else name
         if isinstance(code, str) and code in TEXTS:
             names = {keyword.arg for keyword in call.keywords}
-            places[code].append(None if None in names else {str(field) for field in names})
+            places[code].append(None if half or None in names else {str(field) for field in names})
     return places
 
 

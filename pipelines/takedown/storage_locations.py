@@ -90,7 +90,8 @@ SINKS = (
         paths=_home("models"),
         outs=("snapshot/${item.corpus}/finetuned/*",),
         writers=(
-            "crisis_corpus/trusted", "train/predictors/adapter", "train/predictors/finetuned", "train/sft/sft",
+            "crisis_corpus/trusted", "train/predictors/adapter", "train/predictors/calibrated_predictor",
+            "train/predictors/finetuned", "train/sft/sft",
         ),
     ),
     Sink(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gzip
+import re
 import sqlite3
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -111,6 +112,8 @@ def names_below_home() -> set[str]:
                 for part, rest in pairwise(node.values):
                     if isinstance(part, ast.FormattedValue) and _is_home(part.value, own=own):
                         found.add(str(getattr(rest, "value", "")).removeprefix("/"))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.update(re.findall(r"\{home\}/([\w.]+)", node.value))  # a default in `Settings`
     return {name.partition("/")[0] for name in found} - {""}
 
 

@@ -210,7 +210,9 @@ def test_two_versions_in_one_process_each_run_their_own_code(
         shutil.copytree(REPO / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     changed = copy / "pipelines/packaging/model_pyfunc.py"
     first = small_posts.TASK.labels[0]
-    changed.write_text(changed.read_text().replace("MALFORMED, frozenset()", f"MALFORMED, frozenset({{{first!r}}})"))
+    changed.write_text(
+        changed.read_text().replace('"malformed", frozenset()', f'"malformed", frozenset({{{first!r}}})')
+    )
     monkeypatch.setattr(model, "ROOT", copy)
     saved = model.save(made.pack, to=tmp_path / "saved")
     other = mlflow.pyfunc.load_model(str(saved))

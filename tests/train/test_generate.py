@@ -36,7 +36,7 @@ def terse(*, without: Collection[str] = ()) -> Scheme:
     kept = [label for label in category.labels if label.name.split("_")[0] not in without]
     labels = tuple(replace(label, definition="it") for label in kept)
     category = replace(category, task="Name it.", labels=labels, brief=())
-    return replace(whole, role="You label.", categories={"labels": category})
+    return replace(whole, role="You label.", categories={"labels": category}, display={})
 
 
 WHOLE = terse()

@@ -197,9 +197,9 @@ def grammar_of(task: Task, tokenizer: Any) -> Grammar:
 
 def odd() -> Task:
     """Labels of which one begins another, with letters of several bytes, quotes and blanks."""
-    names = ("ab", "abc", "Übel groß", 'so "genannt"', "暴力", "🌧️🌧️")
+    names = ("ab", "abc", "Übel groß", 'so "genannt"', "暴力", "🌧️🌧️ rain")
     labels = tuple(Label(name, str(number), "") for number, name in enumerate(names))
-    category = replace(CRADLE.category, labels=labels, none=None, rules=(), severities={})
+    category = replace(CRADLE.category, labels=labels, none=None, rules=(), levels=())
     return Task("labels", "multi", False, names, category)
 
 
