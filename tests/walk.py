@@ -125,8 +125,7 @@ class Person:
 
     @property
     def api(self) -> AirflowClient:
-        login = Login(user="ops", password=self.world.passwords["ops"])
-        return AirflowClient(self.world.airflow_url, login=login)
+        return AirflowClient(self.world.airflow_url, login=Login(user="ops", password=self.world.passwords["ops"]))
 
     def ended(self, dag_id: str, *, runs: int, seconds: float = 1500.0) -> None:
         """Wait until a Dag has that many runs, all successful."""

@@ -55,8 +55,7 @@ class Posts:
 @pytest.fixture(scope="module")
 def posts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Posts]:
     values = load(ROOT, profile="sandbox")
-    section = values.split["posts"].model_copy(update={"proposals": 20_000})
-    changed = {"split": {**values.split, "posts": section}}
+    changed = {"split": {**values.split, "posts": values.split["posts"].model_copy(update={"proposals": 20_000})}}
     changed["collect"] = values.collect.model_copy(update={"shard_size": 70})
     root = tmp_path_factory.mktemp("posts")
     (root / "sandbox").symlink_to(small_sandbox.folder(small_sandbox.MORE_POSTS))
@@ -119,7 +118,6 @@ def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(collected: Path
 def test_a_takedown_leaves_the_snapshot(collected: Path, posts: Posts) -> None:
     before = posts.run(dedupe, collected)
     files = sorted((collected / "data" / "posts").glob("*/posts.parquet"))
-    record_id = tables.concat(files, name="posts")["record_id"].to_pylist()[0]
-    posts.vault.destroy([record_id], reason="test", now=NOW)
+    posts.vault.destroy([tables.concat(files, name="posts")["record_id"].to_pylist()[0]], reason="test", now=NOW)
     after = posts.run(dedupe, collected)
     assert (after["items"], after["taken_down"]) == (before["items"] - 1, before["taken_down"] + 1)

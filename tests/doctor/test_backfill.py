@@ -10,7 +10,7 @@ import yaml
 from pipelines.core.config.settings import Settings
 from pipelines.operate import backfill
 from pipelines.operate.backfill import plan
-from tests.doctor.place import Place
+from tests.doctor.conftest import Place
 from tests.refusals import refused
 from tests.small_corpus import own_scheme
 

@@ -30,7 +30,7 @@ from pipelines.store.vault import checks as sweeps
 from pipelines.takedown import receipts
 from pipelines.takedown.selection import Selection
 from tests.commands import process
-from tests.doctor.place import SECRET, WHOLE, Place
+from tests.doctor.conftest import SECRET, WHOLE, Place
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

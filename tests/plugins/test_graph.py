@@ -40,8 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
     assert graph(root, profile="sandbox")["sample@memes"].upstream == ("dedupe@memes",)
-    text = (root / "dvc.yaml").read_text()
-    (root / "dvc.yaml").write_text(text.replace("Draw a seeded sample", "Draw a sample"))
+    (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("Draw a seeded sample", "Draw a sample"))
     assert graph(root, profile="sandbox")["sample@memes"].desc.startswith("Draw a sample")
     assert len(list((root / "var" / "graph").iterdir())) == 2
 
@@ -90,8 +89,7 @@ class Run:
 
 def test_a_run_of_either_kind_gives_its_month() -> None:
     assert month_of(Run(partition_key="2022-11")) == "2022-11"
-    late = Run(logical_date=datetime(2022, 12, 1, 1, tzinfo=timezone(timedelta(hours=2))))
-    assert month_of(late) == "2022-11"
+    assert month_of(Run(logical_date=datetime(2022, 12, 1, 1, tzinfo=timezone(timedelta(hours=2))))) == "2022-11"
 
 
 def test_a_run_without_a_month_says_what_to_pass() -> None:

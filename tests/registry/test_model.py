@@ -166,8 +166,7 @@ def test_it_needs_nothing_of_this_repository_and_writes_nothing(made: Made, load
 
 
 def test_its_files_are_sound(made: Made) -> None:
-    found = integrity.faults(made.saved, registered=digest(made.saved))
-    assert found == {"files": [], "pickle": [], "card": []}
+    assert integrity.faults(made.saved, registered=digest(made.saved)) == {"files": [], "pickle": [], "card": []}
     assert integrity.place(made.saved).parent == made.saved / "artifacts"
     lock = {line.partition(" ")[0] for line in (REPO / "requirements.lock").read_text().splitlines()}
     needed = (made.saved / "requirements.txt").read_text().splitlines()

@@ -221,8 +221,7 @@ def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Pa
     best = min(SEEDS, key=lambda seed: (-scores[seed], seed))
     found = Described.read(lab.pack("tiny-text", to=tmp_path / "pack"))
     assert found.seed == best
-    numbers = json.loads(lab.metrics("tiny-text", best).read_text())
-    assert found.thresholds == tuple(numbers["thresholds"].values())
+    assert found.thresholds == tuple(json.loads(lab.metrics("tiny-text", best).read_text())["thresholds"].values())
 
 
 def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:

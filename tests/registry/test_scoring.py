@@ -67,8 +67,7 @@ def test_every_live_record_gets_what_the_champion_says(context: Context) -> None
     assert sum(metrics["labels"].values()) == metrics["outcomes"]["vote"]
     assert metrics["labels"][GRAVEST] == sum(row["labels"] == [GRAVEST] for row in found) > 0
     assert not any(row["labels"] for row in found if row["outcome"] == "abstained")
-    written = json.loads((context.root / "metrics" / "memes" / "batch_predict.json").read_text())
-    assert written == {NAME: metrics}
+    assert json.loads((context.root / "metrics" / "memes" / "batch_predict.json").read_text()) == {NAME: metrics}
     assert metrics["drift"] is None, "no gate has counted this champion's answers on the test"
     gold = tables.read(context.root / "snapshot" / "memes" / "gold" / "gold.parquet", name="gold").to_pylist()
     truth = {row["record_id"]: row["labels"] for row in gold if row["category"] == "severity"}
@@ -232,8 +231,7 @@ def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) ->
         def rules(pack: Path) -> None:
             described = json.loads((pack / integrity.MODEL).read_text())
             (pack / integrity.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
-            known = {"words": {word: labels[0]}, "default": [], "abstains": []}
-            (pack / "words.json").write_text(json.dumps(known))
+            (pack / "words.json").write_text(json.dumps({"words": {word: labels[0]}, "default": [], "abstains": []}))
             script = pack.parent.parent / "rule_model.py"
             script.write_text(script.read_text().replace('["text"]', '["title"] + " " + model_input["body"]'))
 

@@ -103,8 +103,7 @@ def test_columns_can_be_chosen_and_files_joined(tmp_path: Path) -> None:
         rows = pa.Table.from_pylist([{"record_id": f"r{n}", "image": n}], schema=schema)
         tables.write(rows, tmp_path / f"{n}.parquet", name="sample")
     paths = [tmp_path / "1.parquet", tmp_path / "0.parquet"]
-    joined = tables.concat(paths, name="sample").to_pylist()
-    assert joined == [{"record_id": f"r{n}", "image": n} for n in (0, 1)]
+    assert tables.concat(paths, name="sample").to_pylist() == [{"record_id": f"r{n}", "image": n} for n in (0, 1)]
     assert tables.concat(paths, name="sample", columns=["image"]).to_pylist() == [{"image": 0}, {"image": 1}]
     assert tables.concat([], name="sample").num_rows == 0
     with refused("SchemaMismatch"):

@@ -327,8 +327,7 @@ def test_a_row_that_is_no_utf8_or_no_json_is_counted_not_kept(read: Any, whole: 
 
 
 def test_the_month_decides(read: Any, whole: Path, write_dump: Write) -> None:
-    edges = [1669852799, 1669852800, 1672531199, 1672531200]
-    write_dump(whole, [row(n, created_utc=t) for n, t in enumerate(edges)])
+    write_dump(whole, [row(n, created_utc=t) for n, t in enumerate([1669852799, 1669852800, 1672531199, 1672531200])])
     assert [i.fullname for i in read()] == ["t3_1", "t3_2"]
 
 

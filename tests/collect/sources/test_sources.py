@@ -255,8 +255,7 @@ def test_reddits_budget_spent_by_others_is_a_time_to_wait(root: Path, opened: An
         grant = {"auth": (CLIENT_ID, CLIENT_SECRET), "data": {"grant_type": "client_credentials"}}
         token = requests.post(f"{server.address}/api/v1/access_token", timeout=5, **grant).json()["access_token"]
         listing, headers = f"{server.address}/r/SuicideMeme/new", {"Authorization": f"bearer {token}"}
-        statuses = [requests.get(listing, headers=headers, timeout=5).status_code for _ in range(3)]
-        assert statuses == [200, 200, 429]
+        assert [requests.get(listing, headers=headers, timeout=5).status_code for _ in range(3)] == [200, 200, 429]
         with pytest.raises(SourceThrottled) as caught:
             read(opened("reddit", at=server))
         assert 50 < caught.value.fields["retry_after"] <= 61
