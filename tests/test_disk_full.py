@@ -66,8 +66,7 @@ class Disk:
         with self._ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(64 * 1024))
-        size = self._ballast.stat().st_size
-        os.truncate(self._ballast, max(0, size - kib * 1024))
+        os.truncate(self._ballast, max(0, self._ballast.stat().st_size - kib * 1024))
 
     def empty(self) -> None:
         self._ballast.unlink(missing_ok=True)
@@ -78,10 +77,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     """Mount a file system of 128 MiB for one test."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={128 * MIB}", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={128 * MIB}", "tmpfs", str(place)]
+    if subprocess.run(argv, capture_output=True, check=False).returncode:
         pytest.skip("only root can mount a file system")
     yield Disk(place)
     subprocess.run(["umount", "--lazy", str(place)], check=True)
@@ -122,8 +119,7 @@ def digests(*folders: Path) -> dict[str, str]:
 
 
 def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox = small_sandbox.folder()
-    given = {"DUMPS": sandbox / "dumps", "CONTACT": "sandbox@localhost"}
+    given = {"DUMPS": small_sandbox.folder() / "dumps", "CONTACT": "sandbox@localhost"}
 
     def settings_of(home: Path) -> Settings:
         for name, value in {**given, "HOME": home}.items():
@@ -149,8 +145,7 @@ def test_collect(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with Vault.open(settings_of(home).vault_url, secret=bytes(64)) as vault:
         assert vault.counts()["records"] > 0
     # the keys are random: the same content under other keys has other bytes, but the same rows
-    again = run(home)
-    assert again == run(home)
+    assert run(home) == run(home)
 
 
 def test_publish(disk: Disk) -> None:
@@ -168,9 +163,8 @@ def test_publish(disk: Disk) -> None:
             with workspace(settings) as clone:
                 path = small_corpus.write_posts(clone.path, rows, corpus="posts", month=month, vault=vault)
                 pointers = clone.add([path])
-        return publish.publish_partition(
-            settings, corpus="posts", month=month, pointers=pointers, leave_out=lambda *_: 0
-        )
+        given: dict[str, Any] = {"corpus": "posts", "month": month, "leave_out": lambda *_: 0}
+        return publish.publish_partition(settings, pointers=pointers, **given)
 
     def head() -> str:
         return git("--git-dir", settings.repo, "rev-parse", "corpus")
@@ -289,11 +283,10 @@ def test_release(disk: Disk, tmp_path: Path) -> None:
                 take(world)
             until_it_fits(disk, step, intact=no_half_package)
         found = digests(folder / "package")
-        code, _, wrong = world.fetched(
-            folder / "package", key=world.key("m1"), out=tmp_path / "out", REDDIT_CLIENT_ID=""
-        )
+        place = world.key("m1")
+        code, _, wrong = world.fetched(folder / "package", key=place, out=tmp_path / "out", REDDIT_CLIENT_ID="")
         assert (code, "REDDIT_CLIENT_ID" in wrong) == (78, True), "the package is whole"
-        key = world.key("m1").read_text()
+        key = place.read_text()
     with small_release.opened(made / "home", to=tmp_path / "whole", port=port) as world:
         world.folder("m1").mkdir(parents=True)
         world.key("m1").write_text(key)

@@ -102,8 +102,7 @@ def blocks() -> list[Block]:
         for number, line in enumerate(lines, 1):
             fence = FENCE.match(line)
             if fence and not start:
-                above = next((text for text in reversed(lines[: number - 1]) if text.strip()), "")
-                marker = MARKER.match(above)
+                marker = MARKER.match(next((text for text in reversed(lines[: number - 1]) if text.strip()), ""))
                 start, indent, language, needs = number, len(fence[1]), fence[2], marker[1] if marker else ""
             elif fence:
                 text = "\n".join(text[indent:] for text in lines[start : number - 1])

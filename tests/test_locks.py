@@ -76,11 +76,8 @@ def test_development_is_apart_and_all_extras_are_locked() -> None:
 
 
 def test_images_add_to_the_lock_and_change_no_version_of_it() -> None:
-    locked, gpu, mlflow = (
-        blocks("requirements.lock"),
-        blocks("docker/requirements-gpu.lock"),
-        blocks("docker/requirements-mlflow.lock"),
-    )
+    locked = blocks("requirements.lock")
+    gpu, mlflow = (blocks(f"docker/requirements-{name}.lock") for name in ("gpu", "mlflow"))
     assert not locked.keys() & gpu.keys() and {"triton", "nvidia-cudnn-cu13"} <= gpu.keys()
     assert "flask-wtf" in mlflow and all(locked[name] == mlflow[name] for name in mlflow.keys() & locked.keys())
 
@@ -97,10 +94,8 @@ def exchanged(folder: Path, *, name: str, version: str) -> None:
         f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
         f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    digests = {
-        path: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for path, data in files.items()
-    }
-    record = "".join(f"{path},sha256={digests[path].decode()},{len(data)}\n" for path, data in files.items())
+    coded = {path: base64.urlsafe_b64encode(hashlib.sha256(data).digest()) for path, data in files.items()}
+    record = "".join(f"{p},sha256={coded[p].decode().rstrip('=')},{len(data)}\n" for p, data in files.items())
     files[f"{name}-{version}.dist-info/RECORD"] = record.encode()
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
         for path, data in files.items():

@@ -1,16 +1,20 @@
-"""docs/papers.md: every row names its place in a paper, and only parameters and commands that exist."""
+"""Parameters hold what the papers state; rows of docs/papers.md and docs/security.md name only what exists."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import runpy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from pipelines.core.config.params import read_params
+from pipelines.core.config.params import load, read_params
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "papers.md"
@@ -71,29 +75,10 @@ def has(values: Any, path: str) -> bool:
     return True
 
 
-def test_both_papers_have_a_table_with_these_columns() -> None:
-    heads = [line for line in PAGE.read_text().splitlines() if line == f"| {' | '.join(COLUMNS)} |"]
-    assert len(heads) == len(SECTIONS)
-    assert {row.paper for row in ROWS} == set(SECTIONS)
-
-
-def test_no_cell_is_empty_and_no_row_is_repeated() -> None:
-    wrong = [row.where for row in ROWS if len(row.cells) != len(COLUMNS) or not all(row.cells)]
-    assert not wrong, "rows with an empty cell or another number of cells:\n" + "\n".join(wrong)
-    keys = [(row.paper, *row.cells[:2]) for row in ROWS]
-    assert not (again := [row.where for row, key in zip(ROWS, keys, strict=True) if keys.count(key) > 1]), again
-
-
 @pytest.mark.parametrize("paper", SECTIONS)
-def test_rows_cite_the_papers_sections_in_their_order(paper: str) -> None:
-    order, last = SECTIONS[paper], 0
-    for row in (row for row in ROWS if row.paper == paper):
-        assert row.cells[0] in order, f"{row.where}: {paper} has no section {row.cells[0]}"
-        place = order.index(row.cells[0])
-        assert place >= last, f"{row.where}: belongs before the rows of section {order[last]}"
-        last = place
-    cited = {row.cells[0] for row in ROWS if row.paper == paper}
-    assert set(order) - cited == WITHOUT[paper], f"sections of {paper} without a row"
+def test_rows_cite_every_section_of_the_papers_in_their_order(paper: str) -> None:
+    cited = list(dict.fromkeys(row.cells[0] for row in ROWS if row.paper == paper and all(row.cells)))
+    assert cited == [section for section in SECTIONS[paper] if section not in WITHOUT[paper]]
 
 
 def test_every_parameter_is_in_params_yaml() -> None:
@@ -102,7 +87,83 @@ def test_every_parameter_is_in_params_yaml() -> None:
 
 
 def test_every_command_exists() -> None:
-    commands = runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]()
-    known = {" ".join(path) for path in dict(commands)}
+    known = {" ".join(path) for path in dict(runpy.run_path(str(ROOT / "docs" / "reference.py"))["commands"]())}
     wrong = [f"{row.where}: {name}" for row in ROWS for name in row.names("command") if name not in known]
     assert not wrong, "no such command:\n" + "\n".join(wrong)
+
+
+STATED = yaml.safe_load((Path(__file__).parent / "paper_values.yaml").read_text())
+# a profile of a paper may add to params.yaml, never contradict the paper
+PAPERS = [None, *(name for name in ("cradle", "figsim") if (ROOT / "profiles" / f"{name}.yaml").is_file())]
+# Pool and queue of every task that needs one, and what happens without it.
+GPU = ({"pool": "gpu", "queue": "gpu"}, "a worker without an accelerator would train, or two tasks would share one GPU")
+PLACES: dict[str, tuple[dict[str, str], str]] = {
+    **dict.fromkeys(("train", "finetune", "predict_finetuned", "repeats", "baselines", "batch_predict"), GPU),
+    **dict.fromkeys(("collect", "refresh", "sweep"), ({"pool": "reddit"}, "two tasks would spend one client's budget")),
+    "images": ({"pool": "images"}, "more pictures would be decoded at once than there are cores"),
+    "texts": ({"pool": "texts"}, "more shards would be checked at once than there are cores"),
+    **dict.fromkeys(("publish", "champions", "takedown"), ({"pool": "publish"}, "commits would race, and be lost")),
+}
+ONE_SLOT = ("reddit", "publish", "openai", "anthropic", "google", "local", "azure", "guard")
+
+
+def sorted_names(value: Any) -> Any:
+    """Return a list of names sorted: the order of subreddits or ensemble members means nothing."""
+    return sorted(value) if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value) else value
+
+
+@pytest.mark.parametrize("profile", PAPERS)
+def test_the_parameters_hold_what_the_papers_state(profile: str | None) -> None:
+    params = load(ROOT, profile=profile).model_dump(mode="json")
+    differs = []
+    for path, stated in (STATED["all"] | STATED.get(profile, {})).items():
+        found: Any = params
+        for key in path.split("."):
+            found = found[key]
+        if sorted_names(found) != sorted_names(stated["is"]):
+            differs.append(f"{path} is {found!r}; {stated['source']} states {stated['is']!r}")
+    assert not differs, (
+        f"{'; '.join(differs)}. Restore the paper's value in params.yaml or profiles/{profile}.yaml and put yours into "
+        "a profile of its own; if the transcription is wrong, correct tests/paper_values.yaml after reading the paper."
+    )
+
+
+def test_expensive_tasks_keep_their_pool_and_queue() -> None:
+    options = json.loads((ROOT / "profiles" / "tasks.json").read_text())
+    for task, (place, reason) in PLACES.items():
+        found = {key: options.get(task, {}).get(key) for key in place}
+        assert found == place, f"profiles/tasks.json, {task}: restore {place}: {reason}"
+    others = {t for t, o in options.items() if {"pool", "queue"} & set(o)} - set(PLACES)
+    assert not others, f"tests/test_papers.py: add {sorted(others)} to PLACES, with the reason"
+
+
+def test_what_must_not_run_twice_at_once_has_one_slot() -> None:
+    pools = json.loads((ROOT / "profiles" / "pools.json").read_text())
+    assert {place["pool"] for place, _ in PLACES.values()} <= set(pools)
+    for name in ONE_SLOT:
+        assert pools[name]["slots"] == 1, f"profiles/pools.json, {name}: {pools[name]['description']}"
+    assert all(pool["description"] and not pool["include_deferred"] for pool in pools.values())
+
+
+SECURITY = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs" / "security.md").read_text().splitlines()
+    if line.startswith("| ") and not line.startswith("| attack |")
+]
+
+
+@cache
+def functions(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("row", SECURITY, ids=lambda row: row[0][:40])
+def test_a_row_names_tests_that_exist(row: list[str]) -> None:
+    attack, control, tests, remains = row
+    assert attack and control and remains
+    named = re.findall(r"`([^`]+)`", tests)
+    assert named, "a control without a test is a claim"
+    for name in named:
+        file, _, function = name.partition("::")
+        assert function in functions(file), name

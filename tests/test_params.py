@@ -49,8 +49,7 @@ def test_a_section_is_in_one_of_the_two_files(tmp_path: Path) -> None:
 
 
 def overlaid(folder: Path, over: dict[str, object]) -> Path:
-    values = read_params(ROOT)
-    (folder / "params.yaml").write_text(yaml.safe_dump(overlay(values, over)))
+    (folder / "params.yaml").write_text(yaml.safe_dump(overlay(read_params(ROOT), over)))
     return folder
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pipelines.core.config.settings import Settings
 from pipelines.operate import status
-from pipelines.operate.status import table, text_of
+from pipelines.operate.status import table
 from pipelines.registry import mlflow_pages
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish
@@ -90,8 +90,7 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
         "n": 60, "labels": ["none"], "support": {"none": 12}, "models": {"bert": bert},
         "baselines": {"majority": {"figures": {"macro_f1": 0.1}}},
     }  # fmt: skip
-    refused = {"kind": "prompted", "runs": 1, "valid": None}
-    other = {**task, "models": {"gpt": refused}}
+    other = {**task, "models": {"gpt": {"kind": "prompted", "runs": 1, "valid": None}}}
     address = mlflow_database.place(tmp_path)
     monkeypatch.chdir(tmp_path)
     client = MlflowClient(address)
@@ -170,12 +169,3 @@ def test_rows_are_aligned_and_no_float_is_long() -> None:
     assert len({len(line) for line in lines[1:]}) == 1
     assert not any(re.search(r"\d\.\d{4}", line) for line in lines)
     assert any("none → 1: better" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (True, "True"), ("closed", "closed"), (12345, "12,345"), (0.99263, "0.993"),
-     ({"mean": None, "low": None, "high": None}, "–")],
-)  # fmt: skip
-def test_a_value_is_short(value: object, text: str) -> None:
-    assert text_of(value) == text

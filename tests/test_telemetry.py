@@ -145,5 +145,4 @@ def test_commands_send_what_a_stage_and_the_summary_count(receiver: Receiver, tm
         "corpus.stage.tasks", "corpus.takedowns.open", "corpus.takedowns.done", "corpus.budget.spent_usd",
         "corpus.budget.limit_usd",
     }  # fmt: skip
-    known = {value for _, attributes in found for _, value in attributes}
-    assert known == {"split", "success"}
+    assert {value for _, attributes in found for _, value in attributes} == {"split", "success"}

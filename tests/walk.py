@@ -2,8 +2,8 @@
 
 A checkout on a fresh home, own dumps of two months, an S3-compatible remote, PostgreSQL, a git server, an Airflow that
 runs two other Dags: one labelled corpus, a promoted model, a consumer in its own environment, a takedown, and a backup
-that is restored to another path. ``walk_world.py`` has what the team brings; ``walk_person.py`` refuses every other
-command unless a hand-written page of the documentation prints it, with its options.
+that is restored to another path. ``walk_world.py`` has what the team brings. Every other command is refused
+unless a hand-written page of the documentation prints it, with its options.
 
     python -m pytest -s tests/walk.py
 
@@ -13,6 +13,7 @@ All components are stopped at the end.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -22,24 +23,22 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from pipelines.core.config.params import overlay
+from pipelines.operate.services.airflow_api import Login
+from pipelines.operate.services.postgres import program
+from pipelines.workspace.git import git
+from tests.airflow_client import AirflowClient
 from tests.small_checkout import checkout
-from tests.walk_person import PREFIX, Person
-from tests.walk_world import (
-    MONTHS,
-    install_airflow,
-    names,
-    start_airflow,
-    start_mlflow,
-    stop_airflow,
-    wait,
-    write_dumps,
-)
+from tests.test_docs_commands import Block
+from tests.walk_world import MONTHS, World, names, wait, write_dumps
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")]
+PREFIX = "crisis_"
 ROUNDS = ("round-1", "round-2", "round-4")
 PEOPLE = ("annotator-1", "annotator-2", "annotator-3", "annotator-4")
 SUBREDDITS = "rape,SexualHarassment,domesticviolence,SuicideWatch,selfharm,mentalhealth,depression,lonely"
@@ -85,6 +84,102 @@ print(len(found), model.version)
 """
 
 
+class Person:
+    """A person's shell below ``home``, with its variables, and what the person remembers between steps."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.world = World(home)
+        self.project = home / "project"
+        self.var = home / "corpus"
+        self.exported: dict[str, str] = {}
+        self.known: dict[str, Any] = {}
+
+    def environment(self) -> dict[str, str]:
+        outside = ("CORPUS_", "AIRFLOW", "MLFLOW_", "AWS_", "VIRTUAL_ENV", "PYTHONPATH", "HOME")
+        (self.home / "person").mkdir(exist_ok=True)
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(outside)},
+            "HOME": str(self.home / "person"),
+            "PATH": f"{self.project / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            **self.exported,
+        }
+
+    def run(self, command: str, *, cwd: Path | None = None, more: Mapping[str, str] | None = None,
+            stdin: str = "") -> str:  # fmt: skip
+        """Run a command of the documentation in the person's shell; return its output."""
+        require_documented(command)
+        environment = {**self.environment(), **(more or {})}
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=cwd or self.project, env=environment,
+                              input=stdin, capture_output=True, text=True, check=False)  # fmt: skip
+        with (self.home / "logs" / "commands.log").open("a") as out:
+            out.write(f"$ {command}\n{done.stdout}{done.stderr}-- exit status {done.returncode}\n")
+        if done.returncode:
+            raise AssertionError(f"`{command}` exited with {done.returncode}: {(done.stderr or done.stdout)[-1500:]}")
+        return done.stdout
+
+    def airflow(self, command: str) -> str:
+        """Run a command of the documentation where the team's Airflow runs."""
+        path = self.world.airflow_environment(more=self.known.get("airflow", {}))
+        return self.run(command, cwd=self.world.folder / "airflow", more=path)
+
+    @property
+    def api(self) -> AirflowClient:
+        return AirflowClient(self.world.airflow_url, login=Login(user="ops", password=self.world.passwords["ops"]))
+
+    def ended(self, dag_id: str, *, runs: int, seconds: float = 1500.0) -> None:
+        """Wait until a Dag has that many runs, all successful."""
+        api = self.api
+
+        def there() -> bool:
+            found = api.runs(dag_id)
+            for run in found:
+                if run["state"] == "failed":
+                    tasks = api.get(f"/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances")["task_instances"]
+                    failed = [task["task_id"] for task in tasks if task["state"] == "failed"]
+                    raise AssertionError(f"{dag_id} failed at {failed}; logs: {self.world.folder}/airflow/logs")
+            return sum(run["state"] == "success" for run in found) >= runs
+
+        wait(there, what=f"{runs} runs of {dag_id}", seconds=seconds, pause=3)
+
+    def trigger(self, name: str) -> None:
+        """Run a Dag on the snapshot and wait."""
+        dag_id = PREFIX + name
+        self.airflow(f"airflow dags unpause {dag_id}")
+        self.run(f"corpus airflow trigger {name} --partition-key snapshot")
+        self.ended(dag_id, runs=len(self.api.runs(dag_id)))
+
+    def consumer(self) -> dict[str, str]:
+        place = self.home / "consumer"
+        return {
+            "PATH": f"{place / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}", "CORPUS_HOME": str(place / "models"),
+            "MLFLOW_TRACKING_URI": self.world.mlflow_url,
+            "CORPUS_JOURNAL_URL": self.world.database_url("journal", user="consumer"),
+        }  # fmt: skip
+
+    def postgres(self, name: str) -> dict[str, str]:
+        """Return what PostgreSQL's programs need: their place, and a login as the owner of a database."""
+        place = str(Path(program("pg_dump")).parent)
+        return {"PATH": f"{place}{os.pathsep}{os.environ['PATH']}", "PGPORT": str(self.world.ports["postgres"]),
+                "PGPASSWORD": self.world.passwords[name]}  # fmt: skip
+
+    def head(self, repository: str) -> str:
+        return git("ls-remote", self.world.repository(repository), "refs/heads/corpus").split()[0]
+
+
+def require_documented(command: str) -> None:
+    """Refuse a command of `corpus`, `airflow` or another program that no hand-written page prints with its options."""
+    texts = [path.read_text() for path in PAGES]
+    for words in Block("the walk", 0, "sh", "", command).words:
+        path = " ".join(words[: 3 if words[0] in ("corpus", "airflow") else 1])
+        while path.count(" ") > 1 and not any(re.search(rf"\b{re.escape(path)}\b", text) for text in texts):
+            path = path.rpartition(" ")[0]
+        pages = [text for text in texts if re.search(rf"(?<![\w-]){re.escape(path)}\b", text)]
+        options = {word.partition("=")[0] for word in words if re.match(r"--\w", word)}
+        missing = sorted(option for option in options if not any(option in text for text in pages))
+        assert pages and not missing, f"no page prints `{path}` {' '.join(missing)}"
+
+
 class Walk(Person):
     """The steps of one walk."""
 
@@ -106,8 +201,8 @@ class Walk(Person):
         """Start the team's Airflow and run its two Dags, one of which triggers the other."""
         lock = (ROOT / "requirements.lock").read_text()
         versions = re.findall(r"^apache-airflow(?:-core|-task-sdk|-providers-standard)?==\S+", lock, re.MULTILINE)
-        install_airflow(self.world, versions=versions)
-        start_airflow(self.world, more={})
+        self.world.install_airflow(versions=versions)
+        self.world.start_airflow(more={})
         for dag_id in ("release", "promote"):
             self.api.unpause(dag_id)
         self.api.trigger("release")
@@ -115,7 +210,7 @@ class Walk(Person):
 
     def begin(self) -> None:
         """Create the corpus on the git server, with the remote in S3 and databases in PostgreSQL."""
-        start_mlflow(self.world, binary=self.project / ".venv" / "bin" / "mlflow")
+        self.world.start_mlflow(binary=self.project / ".venv" / "bin" / "mlflow")
         self.exported.update(
             CORPUS_HOME=str(self.var), AWS_DEFAULT_REGION="eu-central-1", AWS_ACCESS_KEY_ID="team",
             AWS_SECRET_ACCESS_KEY="secret-of-s3", AWS_ENDPOINT_URL=self.world.s3_url,
@@ -146,16 +241,15 @@ class Walk(Person):
         self.exported.update(CORPUS_AIRFLOW_PREFIX=PREFIX, CORPUS_PROFILE="team",
                     CORPUS_ANNOTATION_FILES=str(self.home / "queues"), CORPUS_AIRFLOW_URL=self.world.airflow_url,
                     CORPUS_AIRFLOW_USER="ops", CORPUS_AIRFLOW_PASSWORD=self.world.passwords["ops"])  # fmt: skip
-        printed = self.run("corpus airflow path")
-        lines = [line for line in printed.splitlines() if re.match(r"[A-Z_]+=", line)]
+        lines = [line for line in self.run("corpus airflow path").splitlines() if re.match(r"[A-Z_]+=", line)]
         mine = dict(shlex.split(line)[0].split("=", 1) for line in lines)
         plain = ("CORPUS_HOME", "CORPUS_PROFILE", "CORPUS_REPO", "CORPUS_REMOTE", "CORPUS_DUMPS",
                  "CORPUS_AIRFLOW_PREFIX", "AWS_DEFAULT_REGION", "CORPUS_ANNOTATION_FILES")  # fmt: skip
         mine |= {name: self.exported[name] for name in plain}
         mine["CORPUS_PYTHON"] = str(self.project / ".venv" / "bin" / "python")
         self.known.update(airflow=mine)
-        stop_airflow(self.world)
-        start_airflow(self.world, more=mine)
+        self.world.stop_airflow()
+        self.world.start_airflow(more=mine)
         self.run("corpus airflow setup --dry-run")
         first = self.run("corpus airflow setup")
         assert f"pool {PREFIX}gpu: created" in first and self.world.passwords["vault"] not in first
@@ -206,9 +300,8 @@ class Walk(Person):
     def read(self, text: Mapping[str, str]) -> list[str]:
         """Return the labels of the post that a person recognizes."""
         same = [one for one in self.known["truth"] if one["title"] == text["title"]] or self.known["truth"]
-        return list(
-            max(same, key=lambda one: SequenceMatcher(None, one["body"][:300], text["body"][:300]).ratio())["labels"]
-        )
+        alike = [SequenceMatcher(None, one["body"][:300], text["body"][:300]).ratio() for one in same]
+        return list(same[alike.index(max(alike))]["labels"])
 
     def label(self) -> None:
         """Label with the offline ensemble."""

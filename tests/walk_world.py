@@ -136,8 +136,7 @@ class World:
 
     def naming(self, record: str, *, bucket: str) -> list[str]:
         """Return the keys of the objects that name a record."""
-        found = self.bucket(bucket).objects.all()
-        return [one.key for one in found if names(one.get()["Body"].read(), record)]
+        return [one.key for one in self.bucket(bucket).objects.all() if names(one.get()["Body"].read(), record)]
 
     def state(self) -> dict[str, Any]:
         """Return what a restored copy must not change: the repository, the remote's objects and the databases."""
@@ -160,7 +159,7 @@ class World:
         new = self.folder / "mlflow-restored"
         shutil.copytree(folder / "mlflow", new / "mlflow", dirs_exist_ok=True)
         shutil.copy(folder / "mlflow.sqlite", new / "mlflow.sqlite")
-        return start_mlflow(self, binary=binary, folder=new, port="restored")
+        return self.start_mlflow(binary=binary, folder=new, port="restored")
 
     def start(self, name: str, argv: list[str], *, environment: Mapping[str, str] | None = None) -> None:
         """Start a component in a session of its own."""
@@ -178,6 +177,71 @@ class World:
                 for left in psutil.wait_procs(family, timeout=20)[1]:
                     with suppress(psutil.Error):
                         left.kill()
+
+    def airflow_environment(self, *, more: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the team's Airflow, in an environment of its own, and its programs on the path."""
+        home = self.folder / "airflow"
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
+            "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(home),
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database_url("airflow"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ops:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
+            "AIRFLOW__API_AUTH__JWT_SECRET": self.passwords["jwt"],
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.ports["airflow"]),
+            "AIRFLOW__API__BASE_URL": self.airflow_url,
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.airflow_url}/execution/",
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+            **more,
+        }
+
+    def install_airflow(self, *, versions: list[str]) -> None:
+        """Give the team its Airflow: an environment without this project, a database, a login, two Dags."""
+        home = self.folder / "airflow"
+        uv = str(Path(sys.executable).with_name("uv"))
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
+        pip = [uv, "pip", "install", "--quiet", "--python", str(home / "venv" / "bin" / "python")]
+        subprocess.run([*pip, *versions, "psycopg2-binary", "asyncpg"], check=True)
+        (home / "dags").mkdir(exist_ok=True)
+        for name, values in DAGS.items():
+            (home / "dags" / f"{name}.py").write_text(DAG.format(name=name, **values))
+        (home / "passwords.json").write_text(json.dumps({"ops": self.passwords["ops"]}))
+        environment = self.airflow_environment(more={})
+        with (self.folder / "logs" / "airflow-migrate.log").open("ab") as out:
+            for argv in ("db migrate", "pools set gpu 1 theirs", "pools set publish 1 theirs"):
+                subprocess.run(
+                    ["airflow", *argv.split()], env=environment, cwd=home, stdout=out, stderr=out, check=True
+                )
+
+    def start_airflow(self, *, more: Mapping[str, str]) -> None:
+        """Start the components of the team's Airflow."""
+        environment = self.airflow_environment(more=more)
+        binary = str(self.folder / "airflow" / "venv" / "bin" / "airflow")
+        for name, *options in (("api-server", "--workers", "1"), ("dag-processor",), ("scheduler",), ("triggerer",)):
+            self.start(f"airflow-{name}", [binary, name, *options], environment=environment)
+        wait(lambda: answers(f"{self.airflow_url}/api/v2/monitor/health"), what="Airflow")
+
+    def stop_airflow(self) -> None:
+        self.stop(*(f"airflow-{name}" for name in ("api-server", "dag-processor", "scheduler", "triggerer")))
+
+    def start_mlflow(self, *, binary: Path, folder: Path | None = None, port: str = "mlflow") -> str:
+        """Start an MLflow on a folder, by default the team's; return its address."""
+        folder, number = folder or self.folder, str(self.ports[port])
+        url, store = f"http://127.0.0.1:{number}", f"sqlite:///{folder}/mlflow.sqlite"
+        argv = [str(binary), "server", "--backend-store-uri", store, "--artifacts-destination", f"{folder}/mlflow"]
+        argv += ["--host", "127.0.0.1", "--port", number, "--workers", "1"]
+        self.start(f"mlflow-{number}", argv, environment={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+        wait(lambda: answers(f"{url}/health"), what="MLflow")
+        return url
 
 
 def wait(ready: Callable[[], object], *, what: str, seconds: float = READY_SECONDS, pause: float = 0.5) -> None:
@@ -211,74 +275,6 @@ def write_dumps(folder: Path) -> list[dict[str, Any]]:
         data = frame(content[:half], declared=DECLARED) + frame(content[half:], declared=DECLARED)
         (folder / f"RS_{month}.zst").write_bytes(data)
     return [{"title": post.title, "body": post.body, "labels": list(post.cradle)} for post in drawn]
-
-
-def airflow_environment(world: World, *, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the team's Airflow, in an environment of its own, and its programs on the path."""
-    home = world.folder / "airflow"
-    return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(OURS)},
-        "PATH": f"{home / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(home),
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PARALLELISM": "4",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": world.database_url("airflow"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ops:admin",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
-        "AIRFLOW__API_AUTH__JWT_SECRET": world.passwords["jwt"],
-        "AIRFLOW__API__HOST": "127.0.0.1",
-        "AIRFLOW__API__PORT": str(world.ports["airflow"]),
-        "AIRFLOW__API__BASE_URL": world.airflow_url,
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{world.airflow_url}/execution/",
-        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
-        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
-        **more,
-    }
-
-
-def install_airflow(world: World, *, versions: list[str]) -> None:
-    """Give the team its Airflow: an environment without this project, a database, a login, two Dags."""
-    home = world.folder / "airflow"
-    uv = str(Path(sys.executable).with_name("uv"))
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(home / "venv")], check=True)
-    pip = [uv, "pip", "install", "--quiet", "--python", str(home / "venv" / "bin" / "python")]
-    subprocess.run([*pip, *versions, "psycopg2-binary", "asyncpg"], check=True)
-    (home / "dags").mkdir(exist_ok=True)
-    for name, values in DAGS.items():
-        (home / "dags" / f"{name}.py").write_text(DAG.format(name=name, **values))
-    (home / "passwords.json").write_text(json.dumps({"ops": world.passwords["ops"]}))
-    environment = airflow_environment(world, more={})
-    with (world.folder / "logs" / "airflow-migrate.log").open("ab") as out:
-        for argv in ("db migrate", "pools set gpu 1 theirs", "pools set publish 1 theirs"):
-            subprocess.run(["airflow", *argv.split()], env=environment, cwd=home, stdout=out, stderr=out, check=True)
-
-
-def start_airflow(world: World, *, more: Mapping[str, str]) -> None:
-    """Start the components of the team's Airflow."""
-    environment = airflow_environment(world, more=more)
-    binary = str(world.folder / "airflow" / "venv" / "bin" / "airflow")
-    for name, *options in (("api-server", "--workers", "1"), ("dag-processor",), ("scheduler",), ("triggerer",)):
-        world.start(f"airflow-{name}", [binary, name, *options], environment=environment)
-    wait(lambda: answers(f"{world.airflow_url}/api/v2/monitor/health"), what="Airflow")
-
-
-def stop_airflow(world: World) -> None:
-    world.stop(*(f"airflow-{name}" for name in ("api-server", "dag-processor", "scheduler", "triggerer")))
-
-
-def start_mlflow(world: World, *, binary: Path, folder: Path | None = None, port: str = "mlflow") -> str:
-    """Start an MLflow on a folder, by default the team's; return its address."""
-    folder, number = folder or world.folder, str(world.ports[port])
-    url, store = f"http://127.0.0.1:{number}", f"sqlite:///{folder}/mlflow.sqlite"
-    argv = [str(binary), "server", "--backend-store-uri", store, "--artifacts-destination", f"{folder}/mlflow"]
-    argv += ["--host", "127.0.0.1", "--port", number, "--workers", "1"]
-    world.start(f"mlflow-{number}", argv, environment={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
-    wait(lambda: answers(f"{url}/health"), what="MLflow")
-    return url
 
 
 def names(data: bytes, record: str) -> bool:

@@ -94,8 +94,7 @@ def test_a_backup_has_neither_the_secret_nor_plain_content(settings: Settings, f
     held = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert SECRET.encode() not in held and bytes.fromhex(SECRET) not in held
     assert word("posts", 0).encode() not in held and fullname("posts", 0).encode() not in held
-    modes = {path.stat().st_mode & 0o077 for path in [folder, *folder.rglob("*")] if path.name != "lock"}
-    assert modes == {0}
+    assert {path.stat().st_mode & 0o077 for path in [folder, *folder.rglob("*")] if path.name != "lock"} == {0}
     with refused("BadArgument"):
         backup.write_secret(folder / "secret", folder=folder, settings=settings)
     backup.write_secret(tmp_path / "apart" / "secret", folder=folder, settings=settings)
@@ -108,8 +107,7 @@ def test_the_next_backup_copies_what_is_new(settings: Settings, folder: Path) ->
     first = made(folder, settings)
     assert backup.sizes(folder, settings=settings)["new"] == 0
     take_down(settings, fullname("posts", 0))
-    second = made(folder, settings, days=1)
-    assert 0 < second["copied"] < first["copied"]
+    assert 0 < made(folder, settings, days=1)["copied"] < first["copied"]
 
 
 def test_an_interrupted_backup_resumes(settings: Settings, folder: Path, tmp_path: Path) -> None:
@@ -123,16 +121,12 @@ def test_an_interrupted_backup_resumes(settings: Settings, folder: Path, tmp_pat
     # as a process leaves it that is killed
     (left := folder / ".half-killed").mkdir()
     (left / "vault.sqlite").write_bytes(b"keys")
-    partial = next(folder.glob("pool/*/*")).with_name(".half.1")
-    partial.write_bytes(b"half")
-    told = made(folder, settings)
-    assert told["copied"] == 0 and not left.exists()
+    next(folder.glob("pool/*/*")).with_name(".half.1").write_bytes(b"half")
+    assert made(folder, settings)["copied"] == 0 and not left.exists()
     assert used.live(restored(folder, tmp_path / "new")) == used.live(settings)
 
 
-def test_records_that_were_taken_down_after_the_backup_do_not_come_back(
-    settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_records_taken_down_after_the_backup_do_not_come_back(settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     gone = take_down(settings, fullname("posts", 0), fullname("memes", 3))
     new = restored(folder, tmp_path / "new", tombstones=[settings.home / "takedowns" / "tombstones.json"])
@@ -153,9 +147,7 @@ def test_a_takedown_updates_the_tombstones_beside_the_backups(settings: Settings
 
 
 @pytest.mark.parametrize("place", ["home", "cache", "remote", "repo", "vault"])
-def test_a_restore_writes_to_no_place_that_is_in_use(
-    place: str, settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_a_restore_writes_to_no_place_in_use(place: str, settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     new = used.settings_of(tmp_path / "new")
     taken = {"home": settings.home, "cache": settings.cache, "remote": settings.remote, "repo": settings.repo}
@@ -195,9 +187,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
 
-def test_verify_removes_a_damaged_file_and_the_backup_copies_it_again(
-    settings: Settings, folder: Path, tmp_path: Path
-) -> None:
+def test_verify_removes_a_damaged_file_that_is_copied_again(settings: Settings, folder: Path, tmp_path: Path) -> None:
     made(folder, settings)
     one_file(folder, settings).write_bytes(b"rot")
     assert made(folder, settings, days=1)["copied"] == 0
@@ -225,8 +215,7 @@ def test_old_backups_are_deleted_with_the_keys_that_only_they_have(settings: Set
     pool = Pool(folder, secret=settings.secret())
     first = pool.read(pool.names()[0])
     take_down(settings, fullname("posts", 0))
-    told = made(folder, settings, days=20, keep_days=15)
-    assert told["pruned"] == 1 and len(pool.names()) == 2
+    assert made(folder, settings, days=20, keep_days=15)["pruned"] == 1 and len(pool.names()) == 2
     assert made(folder, settings, days=40, keep_days=15)["pruned"] == 2
     [last] = pool.names()
     assert set(pool.held()) == set(pool.read(last).sizes)
@@ -269,7 +258,7 @@ def test_the_copy_of_a_database_is_consistent_while_it_is_written(settings: Sett
     assert rows(Path(copy), "SELECT name FROM runs") == [("committed",)]
 
 
-def test_the_commands_back_up_and_restore(
+def test_the_commands_restore(
     settings: Settings, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
@@ -281,9 +270,8 @@ def test_the_commands_back_up_and_restore(
     gone = take_down(settings, fullname("posts", 0))
     monkeypatch.setenv("CORPUS_SECRET", secret.read_text())
     listed = str(settings.home / "takedowns" / "tombstones.json")
-    told = answered(
-        "restore", "--from", str(folder), "--to", str(tmp_path / "new"), "--at", str(name), "--tombstones", listed
-    )
+    places = ("--from", str(folder), "--to", str(tmp_path / "new"))
+    told = answered("restore", *places, "--at", str(name), "--tombstones", listed)
     assert told["replayed"] == len(gone) and used.naming(used.settings_of(tmp_path / "new"), gone) == []
 
 

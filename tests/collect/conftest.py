@@ -13,7 +13,6 @@ from tests.collect import refreshed_reddit
 
 @pytest.fixture
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SandboxServer]:
-    posts = getattr(request.module, "POSTS", 400)
-    refreshed_reddit.write_world(tmp_path / "world", posts=posts)
+    refreshed_reddit.write_world(tmp_path / "world", posts=getattr(request.module, "POSTS", 400))
     with SandboxServer(tmp_path / "world") as server:
         yield server

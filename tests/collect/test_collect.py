@@ -162,8 +162,7 @@ def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
 ) -> None:
     with Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=settings.secret()) as other:
         before = run(tmp_path / "before", vault=other)
-        imported = posts(tmp_path / "before")["record_id"].to_pylist()[0]
-        [fullname] = other.fullnames([imported]).values()
+        [fullname] = other.fullnames([posts(tmp_path / "before")["record_id"].to_pylist()[0]]).values()
     vault.admit([(vault.record_id(fullname), fullname)], corpus="memes", month="2017-12", now=NOW)
     done = run(tmp_path / "after")
     assert done["dropped"]["other_month"] == 1
@@ -225,9 +224,8 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
 
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:
-    code = code_of(
-        tmp_path / "code", {name: (ROOT / name).read_text() for name in ("params.yaml", "catalogue.yaml", "dvc.yaml")}
-    )
+    files = ("params.yaml", "catalogue.yaml", "dvc.yaml")
+    code = code_of(tmp_path / "code", {name: (ROOT / name).read_text() for name in files})
     profile = tmp_path / "collect.yaml"
     profile.write_text((ROOT / "profiles" / "sandbox.yaml").read_text())
     head = repository.init(settings, checkout=code, profile=str(profile))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from pipelines.collect.submission import Dropped, Submission, parse, retrieved_of
 
+SHOWN = "https://preview.redd.it/abc.jpg"
+SMALLER = [{"url": f"{SHOWN}?width={w}", "width": w} for w in (108, 640, 960)]
 ITEM: dict[str, Any] = {
     "id": "zz1",
     "name": "t3_zz1",
@@ -19,16 +21,7 @@ ITEM: dict[str, Any] = {
     "selftext": "",
     "url": "https://i.redd.it/abc.jpg",
     "over_18": True,
-    "preview": {
-        "images": [
-            {
-                "source": {"url": "https://preview.redd.it/abc.jpg?auto=webp&amp;s=1", "width": 1200},
-                "resolutions": [
-                    {"url": f"https://preview.redd.it/abc.jpg?width={w}", "width": w} for w in (108, 640, 960)
-                ],
-            }
-        ]
-    },
+    "preview": {"images": [{"source": {"url": f"{SHOWN}?auto=webp&amp;s=1", "width": 1200}, "resolutions": SMALLER}]},
 }
 
 
@@ -50,14 +43,7 @@ def test_an_image_post_has_its_address_then_its_legible_previews_widest_first() 
         kind="image",
         title="Tea & rain",
         body="",
-        media=(
-            (
-                "https://i.redd.it/abc.jpg",
-                "https://preview.redd.it/abc.jpg?auto=webp&s=1",
-                "https://preview.redd.it/abc.jpg?width=960",
-                "https://preview.redd.it/abc.jpg?width=640",
-            ),
-        ),
+        media=(("https://i.redd.it/abc.jpg", *(f"{SHOWN}?{q}" for q in ("auto=webp&s=1", "width=960", "width=640"))),),
         nsfw=True,
         spoiler=False,
         source="dump",
@@ -133,11 +119,7 @@ def test_a_gallery_keeps_its_order_and_leaves_out_what_was_never_processed() -> 
         is_gallery=True,
         gallery_data={"items": [{"media_id": m} for m in ("b", "failed", "a", "unknown")]},
         media_metadata={
-            "a": {
-                "status": "valid",
-                "s": {"gif": "https://i.redd.it/a.gif", "mp4": "https://i.redd.it/a.mp4"},
-                "p": [],
-            },
+            "a": {"status": "valid", "s": {t: f"https://i.redd.it/a.{t}" for t in ("gif", "mp4")}, "p": []},
             "b": {
                 "s": {"u": "https://preview.redd.it/b.jpg?s=1&amp;t=2"},
                 "p": [{"u": "https://preview.redd.it/b.jpg?w=640", "x": 640}, {"u": "https://x.org/s", "x": 108}],
@@ -201,8 +183,7 @@ def test_several_pictures_of_one_address_and_an_album_without_a_preview() -> Non
 
 
 def test_malformed_items_are_told_apart_whatever_they_hold() -> None:
-    names = {parsed(name="x", title=title).fullname for title in ("\ud83d", "\ud83e", 10**400)}
-    assert len(names) == 3
+    assert len({parsed(name="x", title=title).fullname for title in ("\ud83d", "\ud83e", 10**400)}) == 3
 
 
 def test_old_and_new_number_types_and_a_missing_name_are_one_post() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,108 +30,83 @@ MONTHS = ("2022-11", "2022-12")
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 
 
+@dataclass(frozen=True)
+class Posts:
+    """The steps of posts, as the Dags' tasks run them."""
+
+    params: Params
+    settings: Settings
+    vault: Vault
+
+    def run(self, step: Any, root: Path, **given: Any) -> dict[str, Any]:
+        if "settings" in signature(step.run).parameters:
+            given["settings"] = self.settings
+        return step.run("posts", params=self.params, vault=self.vault, root=root, **given)
+
+    def month(self, key: str, root: Path, *, first: int = 0, count: int = 99) -> Window:
+        """Collect a month, and check the posts of so many shards."""
+        window = Window.from_key(key)
+        shards = self.run(collect, root, window=window, now=NOW)["shards"]
+        for shard in range(shards)[first : first + count]:
+            self.run(texts, root, window=window, shard=shard)
+        return window
+
+
 @pytest.fixture(scope="module")
-def params() -> Params:
+def posts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Posts]:
     values = load(ROOT, profile="sandbox")
-    section = values.split["posts"].model_copy(update={"proposals": 20_000})
-    return values.model_copy(
-        update={
-            "collect": values.collect.model_copy(update={"shard_size": 70}),
-            "split": {**values.split, "posts": section},
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    changed = {"split": {**values.split, "posts": values.split["posts"].model_copy(update={"proposals": 20_000})}}
+    changed["collect"] = values.collect.model_copy(update={"shard_size": 70})
     root = tmp_path_factory.mktemp("posts")
     (root / "sandbox").symlink_to(small_sandbox.folder(small_sandbox.MORE_POSTS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(root))
-        yield Settings.from_env()
+        settings = Settings.from_env()
+        with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+            yield Posts(values.model_copy(update=changed), settings, vault)
 
 
 @pytest.fixture(scope="module")
-def vault(settings: Settings) -> Iterator[Vault]:
-    with Vault.open(settings.vault_url, secret=settings.secret()) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def collected(tmp_path_factory: pytest.TempPathFactory, params: Params, settings: Settings, vault: Vault) -> Path:
-    """Both months of posts, collected as the Dag's tasks do it."""
+def collected(tmp_path_factory: pytest.TempPathFactory, posts: Posts) -> Path:
+    """Both months, collected."""
     root = tmp_path_factory.mktemp("clone")
     for month in MONTHS:
-        window = Window.from_key(month)
-        done = collect.run("posts", window=window, params=params, settings=settings, vault=vault, now=NOW, root=root)
-        for shard in range(done["shards"]):
-            texts.run("posts", window=window, shard=shard, params=params, vault=vault, root=root)
-        partition.run("posts", window=window, params=params, vault=vault, root=root)
+        posts.run(partition, root, window=posts.month(month, root))
     return root
 
 
-@pytest.fixture(scope="module")
-def truth(settings: Settings) -> dict[str, Any]:
-    return json.loads((settings.sandbox / "truth_posts.json").read_text())
-
-
-def test_every_post_is_kept_or_dropped_for_the_reason_that_the_truth_names(
-    collected: Path, truth: dict[str, Any], vault: Vault
-) -> None:
+def test_every_post_is_kept_or_dropped_for_the_reason_of_the_truth(collected: Path, posts: Posts) -> None:
+    truth = json.loads((posts.settings.sandbox / "truth_posts.json").read_text())
     files = sorted((collected / "data" / "posts").glob("*/texts/*.parquet"))
     kept = set(tables.concat(files, name="texts")["record_id"].to_pylist())
     drops = tables.concat(list((collected / "data" / "posts").glob("*/drops.parquet")), name="drops").to_pylist()
     reasons = {d["record_id"]: d["reason"] for d in drops}
     wrong = Counter()
     for post in truth["posts"]:
-        record_id = vault.record_id(post["fullname"])
+        record_id = posts.vault.record_id(post["fullname"])
         found = "kept" if record_id in kept else reasons.get(record_id, "absent")
         if found != post["expected"]:
             wrong[post["expected"], found] += 1
     assert not wrong
-    assert {"too_short", "too_long", "not_english", "no_text", "not_text", "deleted", "removed"} <= set(
-        reasons.values()
-    )
+    seen = {"too_short", "too_long", "not_english", "no_text", "not_text", "deleted", "removed"}
+    assert seen <= set(reasons.values())
 
 
-def test_posts_and_texts_are_of_the_same_records(collected: Path) -> None:
-    for month in MONTHS:
-        folder = collected / "data" / "posts" / month
-        posts = tables.read(folder / "posts.parquet", name="posts")["record_id"].to_pylist()
-        found = tables.concat(sorted((folder / "texts").glob("*.parquet")), name="texts")["record_id"].to_pylist()
-        assert sorted(posts) == sorted(found)
-
-
-def test_a_shard_again_gives_the_same_bytes(
-    collected: Path, tmp_path: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
-    window = Window.from_key(MONTHS[0])
-    collect.run("posts", window=window, params=params, settings=settings, vault=vault, now=NOW, root=tmp_path)
-    texts.run("posts", window=window, shard=0, params=params, vault=vault, root=tmp_path)
+def test_a_shard_has_the_same_bytes(collected: Path, tmp_path: Path, posts: Posts) -> None:
+    posts.month(MONTHS[0], tmp_path, count=1)
     path = f"data/posts/{MONTHS[0]}/texts/000.parquet"
     assert (tmp_path / path).read_bytes() == (collected / path).read_bytes()
 
 
-def test_a_month_without_one_of_its_shards_is_refused(
-    tmp_path: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
-    window = Window.from_key(MONTHS[0])
-    done = collect.run("posts", window=window, params=params, settings=settings, vault=vault, now=NOW, root=tmp_path)
-    for shard in range(1, done["shards"]):
-        texts.run("posts", window=window, shard=shard, params=params, vault=vault, root=tmp_path)
-    with refused("ShardMissing", match=f" {params.collect.shard_size} posts were neither kept"):
-        partition.run("posts", window=window, params=params, vault=vault, root=tmp_path)
+def test_a_month_without_a_shard_is_refused(tmp_path: Path, posts: Posts) -> None:
+    window = posts.month(MONTHS[0], tmp_path, first=1)
+    with refused("ShardMissing", match=f" {posts.params.collect.shard_size} posts were neither kept"):
+        posts.run(partition, tmp_path, window=window)
     assert not list((tmp_path / "data").rglob("posts.parquet"))
 
 
-def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(
-    collected: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
-    dedupe.run("posts", params=params, vault=vault, root=collected)
-    sample.run("posts", params=params, vault=vault, root=collected)
-    gold.run("posts", params=params, settings=settings, vault=vault, root=collected)
-    report = split.run("posts", params=params, vault=vault, root=collected)
-    numbers = quality.run("posts", params=params, settings=settings, vault=vault, root=collected)
+def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(collected: Path, posts: Posts) -> None:
+    _, _, _, report, numbers = (posts.run(step, collected) for step in (dedupe, sample, gold, split, quality))
     assert report["leakage"] == 0
     assert list(report["sizes"]) == ["train", "dev", "test"]
     assert numbers["truth"]["precision"] >= 0.98
@@ -138,18 +115,9 @@ def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(
     assert "ocr" not in numbers
 
 
-def test_a_record_that_is_taken_down_leaves_the_snapshot(
-    collected: Path, params: Params, settings: Settings, tmp_path: Path
-) -> None:
-    before = dedupe_counts(collected, params=params, settings=settings)
-    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
-        files = sorted((collected / "data" / "posts").glob("*/posts.parquet"))
-        record_id = tables.concat(files, name="posts")["record_id"].to_pylist()[0]
-        vault.destroy([record_id], reason="test", now=NOW)
-    after = dedupe_counts(collected, params=params, settings=settings)
+def test_a_takedown_leaves_the_snapshot(collected: Path, posts: Posts) -> None:
+    before = posts.run(dedupe, collected)
+    files = sorted((collected / "data" / "posts").glob("*/posts.parquet"))
+    posts.vault.destroy([tables.concat(files, name="posts")["record_id"].to_pylist()[0]], reason="test", now=NOW)
+    after = posts.run(dedupe, collected)
     assert (after["items"], after["taken_down"]) == (before["items"] - 1, before["taken_down"] + 1)
-
-
-def dedupe_counts(root: Path, *, params: Params, settings: Settings) -> dict[str, Any]:
-    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
-        return dedupe.run("posts", params=params, vault=vault, root=root)

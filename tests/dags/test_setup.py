@@ -50,8 +50,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": "5e" * 64,
     }
     with (home / "log").open("w") as log:
-        argv = [sys.executable, "-c", SERVER, str(port)]
-        server = subprocess.Popen(argv, env=environment, stdout=log, stderr=log)
+        server = subprocess.Popen([sys.executable, "-c", SERVER, str(port)], env=environment, stdout=log, stderr=log)
         try:
             deadline = time.monotonic() + 180
             while not answers(address):

@@ -5,6 +5,7 @@ No image is built: hadolint reads the Dockerfile, the other tests read YAML and 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import runpy
@@ -14,12 +15,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
 
 from pipelines.operate.services.services import sandbox_variables
 from tests import test_docs_commands as printed
+from tests.json_server import Request, json_server
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker"
@@ -27,9 +30,7 @@ DOCKERFILE = (FOLDER / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 IMAGES: dict[str, dict[str, str | None]] = json.loads((FOLDER / "images.json").read_text())
-TEXTS = [
-    path for path in FOLDER.rglob("*") if path.suffix in (".yaml", ".json", ".conf", ".ini", ".sh", ".env", ".lock")
-]
+TEXTS = [p for p in FOLDER.rglob("*") if p.suffix in (".yaml", ".json", ".conf", ".ini", ".sh", ".env", ".lock")]
 ONCE = {"airflow-init", "corpus-init", "corpus-setup"}
 # In apache-airflow-providers-celery 3.26, whose configuration Airflow's own fallbacks repeat only in part.
 OF_PROVIDERS = {("celery", "result_backend"): True, ("celery", "broker_url"): True}
@@ -133,9 +134,8 @@ def test_one_service_has_a_way_out() -> None:
     assert [name for name, service in SERVICES.items() if "networks" not in service] == ["sandbox"]
     assert SERVICES["sandbox"]["network_mode"] == "service:worker-fetch"
     options = yaml.safe_load((FOLDER / "tasks.yaml").read_text())
-    assert {"collect", "refresh", "images", "sweep"} <= {
-        task for task, given in options.items() if given["queue"] == "internet"
-    }
+    online = {task for task, given in options.items() if given["queue"] == "internet"}
+    assert {"collect", "refresh", "images", "sweep"} <= online
 
 
 def test_workers_have_no_secret_of_airflow_and_airflow_none_of_the_corpus() -> None:
@@ -145,9 +145,8 @@ def test_workers_have_no_secret_of_airflow_and_airflow_none_of_the_corpus() -> N
     for name in workers:
         assert not {"airflow_database", "airflow_jwt"} & set(SERVICES[name]["secrets"])
     for name in airflow:
-        assert {secret for secret in SERVICES[name]["secrets"] if not secret.startswith("airflow_")} <= {
-            "CORPUS_AIRFLOW_PASSWORD"
-        }
+        ours = {secret for secret in SERVICES[name]["secrets"] if not secret.startswith("airflow_")}
+        assert ours <= {"CORPUS_AIRFLOW_PASSWORD"}
         assert not any(str(volume).startswith("home:") for volume in SERVICES[name]["volumes"])
 
 
@@ -220,9 +219,8 @@ def test_every_option_of_airflow_is_one() -> None:
         section, option = name.removeprefix("AIRFLOW__").lower().split("__")
         by_command = option.endswith("_cmd")
         assert (section, option.removesuffix("_cmd")) in known, name
-        assert not by_command or known[section, option.removesuffix("_cmd")], (
-            f"{name}: only a secret is read by a command"
-        )
+        secret = known[section, option.removesuffix("_cmd")]
+        assert secret or not by_command, f"{name}: only a secret is read by a command"
     values = yaml.safe_load((FOLDER / "kubernetes" / "values.yaml").read_text())
     assert {(section, option) for section, group in values["config"].items() for option in group} <= set(known)
 
@@ -289,8 +287,76 @@ def test_a_command_gets_the_secrets_that_are_named_like_variables(tmp_path: Path
     for name, text in {"CORPUS_VAULT_URL": "postgresql://a b", "corpus": "ff", "CORPUS_OPENAI_KEY": ""}.items():
         (tmp_path / name).write_text(text)
     argv = ["sh", str(FOLDER / "with_secrets.sh"), "env"]
-    done = subprocess.run(
-        argv, env={"PATH": "/usr/bin:/bin", "SECRETS": str(tmp_path)}, capture_output=True, text=True, check=True
-    )
+    env = {"PATH": "/usr/bin:/bin", "SECRETS": str(tmp_path)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     given = dict(line.split("=", 1) for line in done.stdout.splitlines())
     assert given["CORPUS_VAULT_URL"] == "postgresql://a b" and not {"corpus", "CORPUS_OPENAI_KEY"} & given.keys()
+
+
+SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "resolve_digests.py"))
+MANIFEST = b'{"schemaVersion": 2, "manifests": []}'
+DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
+
+
+def answer(request: Request) -> tuple[int, Any, dict[str, str]]:
+    """Answer as a registry with two images, of which one has a false digest in its header."""
+    if request.path == "/token":
+        return 200, {"token": quote(request.query["scope"], safe="")}, {}
+    if request.headers["Authorization"] != "Bearer repository%3Ateam%2Ftool%3Apull":
+        realm = f"http://{request.headers['Host']}/token"
+        asks = f'Bearer realm="{realm}",service="registry",scope="repository:team/tool:pull"'
+        return 401, b"", {"WWW-Authenticate": asks}
+    stated = {"/v2/team/tool/manifests/1.0": DIGEST, "/v2/team/tool/manifests/false": "sha256:" + "0" * 64}
+    if request.path not in stated or "image.index.v1+json" not in request.headers["Accept"]:
+        return 404, b"", {}
+    return 200, MANIFEST, {"Docker-Content-Digest": stated[request.path]}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    with json_server(answer) as address:
+        yield address.removeprefix("http://")
+
+
+def folder(place: Path, image: str, digest: str | None) -> Path:
+    (place / "images.json").write_text(json.dumps({"TOOL_IMAGE": {"image": image, "digest": digest}}))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("postgres:16", ("registry-1.docker.io", "library/postgres", "16")),
+        ("apache/airflow:3.3", ("registry-1.docker.io", "apache/airflow", "3.3")),
+        ("ghcr.io/mlflow/mlflow:v3", ("ghcr.io", "mlflow/mlflow", "v3")),
+        ("localhost:5000/a/b:c", ("localhost:5000", "a/b", "c")),
+    ],
+)
+def test_a_name_is_read_as_docker_reads_it(image: str, parts: tuple[str, str, str]) -> None:
+    assert SCRIPT["parts"](image) == parts
+
+
+def test_a_missing_digest_is_resolved_once_and_given_to_compose(registry: str, tmp_path: Path) -> None:
+    place = folder(tmp_path, f"{registry}/team/tool:1.0", None)
+    assert SCRIPT["main"]([], folder=place) == 0
+    assert json.loads((place / "images.json").read_text())["TOOL_IMAGE"]["digest"] == DIGEST
+    assert (place / ".env").read_text() == f"TOOL_IMAGE={registry}/team/tool:1.0@{DIGEST}\n"
+    kept = folder(tmp_path, f"{registry}/team/tool:gone", DIGEST)
+    assert SCRIPT["main"](["--check"], folder=kept) == 0 and SCRIPT["main"]([], folder=kept) == 0
+    assert SCRIPT["main"](["--all"], folder=kept) == 1, "the tag is gone"
+
+
+@pytest.mark.parametrize("tag", ["false", "absent"])
+def test_nothing_is_written_for_an_image_without_a_digest(
+    registry: str, tmp_path: Path, tag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = folder(tmp_path, f"{registry}/team/tool:{tag}", None)
+    before = (place / "images.json").read_text()
+    assert SCRIPT["main"]([], folder=place) == 1 and f"tool:{tag}" in capsys.readouterr().err
+    assert (place / "images.json").read_text() == before and not (place / ".env").exists()
+
+
+def test_a_release_with_an_unresolved_digest_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder(tmp_path, "postgres:16", None)
+    assert SCRIPT["main"](["--check"], folder=place) == 1 and "TOOL_IMAGE" in capsys.readouterr().err
+    assert not (place / ".env").exists()

@@ -9,8 +9,8 @@ import yaml
 
 from pipelines.core.config.settings import Settings
 from pipelines.operate import backfill
-from pipelines.operate.backfill import plan, woken
-from tests.doctor.place import Place
+from pipelines.operate.backfill import plan
+from tests.doctor.conftest import Place
 from tests.refusals import refused
 from tests.small_corpus import own_scheme
 
@@ -59,9 +59,7 @@ def test_a_model_without_a_price_leaves_the_cost_open(place: Place) -> None:
     assert planned(place, "posts")["usd_expected"] is None
 
 
-def test_a_team_s_scheme_is_read_from_the_corpus_branch_or_else_the_checkout(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_team_s_scheme_is_read_from_the_branch_or_the_checkout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     scheme = own_scheme(place.root, like="cradle")
     values = yaml.safe_load((place.root / "profiles" / "sandbox.yaml").read_text())
     values["corpora"]["posts"]["scheme"] = scheme
@@ -86,7 +84,3 @@ def test_wrong_input_is_refused(place: Place) -> None:
 def test_it_is_printed_as_text(place: Place) -> None:
     shown = "\n".join(backfill.lines(planned(place, "posts")))
     assert "60 of posts_collect" in shown and "US dollars expected" in shown and "assumptions" in shown
-
-
-def test_consumers_follow_the_assets() -> None:
-    assert woken("memes") == ["memes_dataset", "memes_scoring"]

@@ -1,15 +1,20 @@
-"""What a person sees before an approval, and that the answer, and no other text, reaches the command."""
+"""What a person sees before an approval or decides in a round reaches the command, as meant, and no other text."""
 
 from __future__ import annotations
 
+import contextlib
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from dvc_airflow import approval
+from dvc_airflow import annotation, approval, tasks
 from dvc_airflow.command import CommandFailed
 from pipelines.core.config.params import load
 from pipelines.release import datasheet
@@ -22,14 +27,11 @@ def answer(user: dict[str, str] | None, *, option: str = "Release") -> Handed:
     with DAG("release", schedule=None):
         task = approval.approve(about="release r1", subject="?", body="-", yes="Release", then="sign", otherwise="keep")
     event = {"chosen_options": [option], "params_input": {"why": "the board agreed"}, "responded_by_user": user}
-    task.execute_complete({"ti": (ti := Handed()), "dag_run": RUN, "params": {}}, event)
+    with pytest.MonkeyPatch.context() as patch:
+        # leave out the branch, which needs Airflow's database
+        patch.setattr(HITLBranchOperator, "execute_complete", lambda *_: None)
+        task.execute_complete({"ti": (ti := Handed()), "dag_run": RUN, "params": {}}, event)
     return ti
-
-
-@pytest.fixture(autouse=True)
-def no_branch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the branch, which needs Airflow's database."""
-    monkeypatch.setattr(HITLBranchOperator, "execute_complete", lambda *_: None)
 
 
 def carried_out(ti: Handed, *, name: str = "r1", run: Any = RUN) -> int:
@@ -43,8 +45,7 @@ def test_an_answer_is_carried_out_in_its_run_for_its_subject_only() -> None:
     decided = ti[approval.DECISION]
     assert (decided["who"], decided["asked_by"], decided["why"]) == ("airflow:ada", "airflow:bob", "the board agreed")
     # there is no such release: the decision was accepted
-    accepted = carried_out(ti)
-    assert accepted != 77
+    assert carried_out(ti) != 77
     assert carried_out(ti, name="r2") == 77
     assert carried_out(ti, run=SimpleNamespace(dag_id="release", run_id="manual__2")) == 77
     ti[approval.DECISION]["who"] = "airflow:eve"
@@ -99,12 +100,78 @@ def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.Monke
     monkeypatch.setattr(approval, "run", lambda *argv: asked.append(argv) or done)
     page = approval.make_release.function(params={"corpus": "memes", "name": "m2"})["text"]
     assert page == f"the risks\n\n{approval.links(LINKS)}"
-    assert (
-        f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page
-        and f"[the newest report]({LINKS['report']})" in page
-    )
-
+    assert f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page
+    assert f"[the newest report]({LINKS['report']})" in page
     assert approval.gate.function(params={"name": "crisis-posts", "version": 2}, ti=handed) == "approve"
     assert handed["verdict"]["text"] == page
     assert asked == [("release", "make", "memes", "m2"), ("gate", "crisis-posts", "2")]
     assert approval.links({}) == ""
+
+
+PARAMS = {"corpus": "memes", "round": "calibration"}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The commands that tasks ran."""
+    commands: list[tuple[str, ...]] = []
+
+    def run(*argv: str, given: str | None = None) -> dict[str, Any]:
+        commands.append(argv)
+        return {"superseded": False, "results": []}
+
+    for module in (annotation, tasks):
+        monkeypatch.setattr(module, "run", run)
+    return commands
+
+
+@pytest.fixture
+def decided() -> Handed:
+    with DAG("round", schedule=None):
+        decide = annotation.decide(adjudicate="adjudicate", close="close")
+        adjudicate, close = EmptyOperator(task_id="adjudicate"), EmptyOperator(task_id="close")
+        decide >> [adjudicate, close]
+        adjudicate >> close
+    handed = Handed()
+    handed.task = decide
+    return handed
+
+
+@pytest.mark.parametrize(
+    ("option", "gold", "reason"),
+    [
+        ("Adjudicate: agreement suffices", "--gold", "agreement-sufficient"),
+        ("Adjudicate: disagreements were discussed", "--gold", "discussed"),
+        ("End without gold: the guideline changes", "--no-gold", "guideline-changes"),
+    ],
+)
+def test_close_puts_on_record_what_was_decided(
+    ran: list[tuple[str, ...]], decided: Handed, option: str, gold: str, reason: str
+) -> None:
+    event = {
+        "chosen_options": [option],
+        "params_input": {},
+        "responded_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "responded_by_user": None,
+    }
+    # Airflow ends a branch that skips something by this, and then hands nothing over
+    with contextlib.suppress(DownstreamTasksSkipped):
+        decided["return_value"] = decided.task.execute_complete({"ti": decided}, event)
+    annotation.close.function(params=PARAMS, ti=decided)
+    assert ran == [("round", "close", "memes", "calibration", gold, "--reason", reason)]
+
+
+def test_a_review_is_closed_with_gold_and_without_questions(ran: list[tuple[str, ...]], decided: Handed) -> None:
+    annotation.close.function(params=PARAMS, ti=decided)
+    assert ran[0][-3:] == ("--gold", "--reason", "reviewed")
+
+
+def test_what_is_published_was_made_on_the_same_commit(ran: list[tuple[str, ...]]) -> None:
+    dag_run = SimpleNamespace(dag_id="annotation_round", run_id="one")
+    annotation.gold.function("base", params=PARAMS, dag_run=dag_run)
+    [made] = ran
+    ran.clear()
+    annotation.publish.function("base", [], params=PARAMS, dag_run=dag_run, outlet_events={annotation.GOLD: Mock()})
+    [published] = ran
+    assert made[made.index("stage") + 1 : made.index("--base")] == published[3 : published.index("--base")]
+    assert made[made.index("--run") + 1] == published[published.index("--run") + 1] == "annotation_round/one"

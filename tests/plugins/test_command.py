@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -76,10 +77,6 @@ def fake_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root.parent
 
 
-def test_the_last_line_is_the_answer() -> None:
-    assert command.run("answer") == {"kept": 3}
-
-
 @pytest.mark.parametrize(
     ("what", "action", "delay"),
     [
@@ -110,15 +107,21 @@ def info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="dvc_airflow.command")
 
 
-def test_progress_is_logged_at_info(caplog: pytest.LogCaptureFixture) -> None:
-    command.run("progress", "0")
-    assert records(caplog) == [("INFO", f"images: {done}/3") for done in (1, 2, 3)]
-
-
-def test_the_last_message_of_a_failure_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(command.CommandFailed):
-        command.run("progress", "65")
-    assert [level for level, _ in records(caplog)] == ["INFO", "INFO", "ERROR"]
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("answer",), []),
+        (("progress", "0"), ["INFO images: 1/3", "INFO images: 2/3", "INFO images: 3/3"]),
+        (("progress", "65"), ["INFO images: 1/3", "INFO images: 2/3", "ERROR images: 3/3"]),
+        (("bars",), ["INFO 499/500"]),
+    ],
+)
+def test_the_last_line_is_the_answer_and_messages_are_logged(
+    caplog: pytest.LogCaptureFixture, argv: tuple[str, ...], told: list[str]
+) -> None:
+    with contextlib.suppress(command.CommandFailed):
+        assert command.run(*argv) == ({"kept": 3} if argv == ("answer",) else {})
+    assert [f"{level} {text}" for level, text in records(caplog)] == told
 
 
 def test_a_traceback_is_one_record(caplog: pytest.LogCaptureFixture) -> None:
@@ -140,11 +143,6 @@ def test_messages_are_logged_while_the_child_runs(caplog: pytest.LogCaptureFixtu
         (tmp_path / "go").touch()
         running.result()
     assert (seen, done) == ([("INFO", "images: 1/2")], False)
-
-
-def test_a_line_that_is_rewritten_is_one_record(caplog: pytest.LogCaptureFixture) -> None:
-    command.run("bars")
-    assert records(caplog) == [("INFO", "499/500")]
 
 
 @pytest.mark.parametrize("given", [None, "", "é" * 1_000_000])

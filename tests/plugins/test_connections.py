@@ -13,6 +13,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from dvc_airflow import command, settings
 
 ROOT = Path(__file__).resolve().parents[2]
+FOUND = {"CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret"}
 CHILD = """
 import json, os, sys
 print(json.dumps({"id": os.environ.get("CORPUS_REDDIT_CLIENT_ID"), "argv": sys.argv[1:],
@@ -32,8 +33,7 @@ def reddit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_login_and_password_become_variables() -> None:
-    found = command.environment()
-    assert found == {"CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret"}
+    assert command.environment() == FOUND
 
 
 def test_a_variable_that_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ class Outage:
 # requests 1 and 2 ask for connections, 3 for the run's state, 4 and 5 for the connections that were not found
 @pytest.mark.parametrize("begins", range(1, 7))
 @pytest.mark.parametrize("length", range(6))
-def test_no_outage_of_airflow_s_database_hides_a_connection(
+def test_no_outage_of_the_database_hides_a_connection(
     monkeypatch: pytest.MonkeyPatch, begins: int, length: int
 ) -> None:
     outage = Outage(begins=begins, ends=begins + length)
@@ -91,9 +91,7 @@ def test_no_outage_of_airflow_s_database_hides_a_connection(
         with pytest.raises(AirflowRuntimeError):
             command.environment()
     else:
-        assert command.environment() == {
-            "CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret",
-        }  # fmt: skip
+        assert command.environment() == FOUND
 
 
 def test_the_child_gets_them_in_its_environment_only(

@@ -162,8 +162,7 @@ def test_the_page_begins_with_what_failed_then_what_waits_each_with_what_to_do()
 
 
 def test_nothing_to_do_is_said() -> None:
-    quiet = summary(corpora={}, takedowns={}, releases=[], registry={})
-    assert "nothing waits for a person" in page(quiet)
+    assert "nothing waits for a person" in page(summary(corpora={}, takedowns={}, releases=[], registry={}))
 
 
 def test_a_month_says_its_state_in_words_and_links_to_its_run_and_commit() -> None:
@@ -263,8 +262,7 @@ def test_a_changed_summary_is_read_again_and_an_unchanged_one_is_not(tmp_path: P
     file = SummaryFile(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text(json.dumps(summary()))
-    first = file.read()
-    assert file.read() is first
+    assert file.read() is file.read()
     file.path.write_text(json.dumps(summary(commit=OLDER, written="")))
     assert file.read().found["commit"] == OLDER
 

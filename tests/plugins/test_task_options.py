@@ -1,14 +1,18 @@
-"""A setting of the deployment that is wrong is refused while Dags are parsed, in one sentence."""
+"""A wrong setting is refused while Dags are parsed; people are notified of failed or late runs, with ids only."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from airflow.sdk import BaseNotifier
 
 from dvc_airflow import notify, settings, task_options
 
@@ -36,7 +40,7 @@ def test_wrong_options_of_tasks(monkeypatch: pytest.MonkeyPatch, given: str, sen
 
 
 @pytest.mark.parametrize("key", ["gaet", "promote.gaet", "promot.gate"])
-def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
+def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr(settings, "TASKS", f"{{{key}: {{queue: gpu}}}}")
     monkeypatch.setattr(task_options, "graph", dict)
     with pytest.raises(task_options.BadTaskOptions, match=f"no Dag has a task '{key}'"):
@@ -67,3 +71,77 @@ def test_a_wrong_variable(name: str, value: str) -> None:
     argv = [sys.executable, "-c", "import dvc_airflow.settings"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.stderr.strip().splitlines()[-1].startswith(f"ValueError: CORPUS_AIRFLOW_{name} ")
+
+
+SENT: list[dict[str, Any]] = []
+
+
+def keep(facts: dict[str, Any], *, channel: str) -> None:
+    SENT.append({**facts, "channel": channel})
+
+
+class Notifier(BaseNotifier):
+    """A notifier as providers have them: its text is a template."""
+
+    template_fields = ("text",)
+
+    def __init__(self, *, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def notify(self, context: Any) -> None:
+        SENT.append({"text": self.text})
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    SENT.clear()
+    monkeypatch.setitem(__import__("sys").modules, "team_alerts", SimpleNamespace(keep=keep, Notifier=Notifier))
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, name: str, **kwargs: str) -> None:
+    monkeypatch.setattr(settings, "NOTIFY", json.dumps({"path": f"team_alerts.{name}", "kwargs": kwargs}))
+
+
+def failed_run() -> dict[str, Any]:
+    """A context as the Dag processor hands over, with values that must not be sent."""
+    return {
+        "dag": SimpleNamespace(dag_id="deletion_sweep"),
+        "run_id": "scheduled__1",
+        "reason": "task_failure",
+        "dag_run": SimpleNamespace(partition_key=None, conf={"request": "private"}),
+        "ti": SimpleNamespace(task_id="swept"),
+        "params": {"reason": "private"},
+        "exception": ValueError("private"),
+    }
+
+
+def test_a_callable_gets_the_ids_of_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "keep", channel="alerts")
+    notify.failed(failed_run())
+    [facts] = SENT
+    assert (facts["event"], facts["dag_id"], facts["run_id"]) == ("failed", "deletion_sweep", "scheduled__1")
+    assert facts["text"] == "Run scheduled__1 of deletion_sweep failed at task swept."
+    assert facts["channel"] == "alerts"
+    assert "private" not in json.dumps(facts)
+
+
+def test_a_notifiers_template_may_use_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "Notifier", text="{{ dag_id }}: {{ event }}")
+    notify.failed(failed_run())
+    assert SENT == [{"text": "deletion_sweep: failed"}]
+
+
+def test_a_late_run_is_notified_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "keep", channel="alerts")
+    run = {"dag_id": "memes_collect", "dag_run_id": "one", "partition_key": "2022-12", "conf": {"note": "private"}}
+    asyncio.run(notify.late(context={"dag_run": run, "deadline": {}}))
+    [facts] = SENT
+    assert (facts["event"], facts["dag_id"], facts["partition_key"]) == ("late", "memes_collect", "2022-12")
+    assert "private" not in json.dumps(facts)
+
+
+def test_without_a_notifier_a_late_run_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(notify.late(context={"dag_run": {"dag_id": "memes_collect", "dag_run_id": "one"}}))
+    assert SENT == []
+    assert "Run one of memes_collect has not ended by its deadline." in caplog.text

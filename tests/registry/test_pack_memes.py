@@ -168,16 +168,13 @@ def test_its_files_are_sound_and_say_who_was_learnt_from(lab: Lab, saved: dict[s
     by_split = {s: {item[0] for item, m in lab.memes.items() if m.split == s} for s in SIZES}
     assert found.records == by_split["train"] | by_split["validation"]
     assert found.manifest.train.model_dump() == training_records.trained_on(by_split["train"]).model_dump()
-    needed = (saved["tiny-image"] / "requirements.txt").read_text()
-    assert "rapidocr==" in needed
+    assert "rapidocr==" in (saved["tiny-image"] / "requirements.txt").read_text()
 
 
 def test_a_picture_from_anywhere_is_seen_as_the_corpus_would_store_it(loaded: Any) -> None:
     sent = png("a lovely day", size=(300, 200))
     for name in ("tiny-image", "tiny-fusion"):
-        [[_, raw, _], [_, kept, _]] = asked(
-            loaded[name], {"image": sent, "text": "hello"}, {"image": stored(sent), "text": "hello"}
-        )
+        [[_, raw, _], [_, kept, _]] = asked(loaded[name], *({"image": i, "text": "a"} for i in (sent, stored(sent))))
         np.testing.assert_allclose(raw, kept, atol=1e-6)
 
 
@@ -189,9 +186,8 @@ def test_words_that_are_not_given_are_read_from_the_picture_and_scrubbed(lab: La
     scrubbed = read.replace("r/somewhere", "<subreddit>")
     assert scrubbed != read
     for name in ("tiny-text", "tiny-fusion"):
-        missing, given, empty = (
-            asked(loaded[name], {"image": sent, "text": text})[0] for text in (None, scrubbed, "monday")
-        )
+        rows = ({"image": sent, "text": text} for text in (None, scrubbed, "monday"))
+        missing, given, empty = (asked(loaded[name], row)[0] for row in rows)
         assert missing == given != empty
         assert asked(loaded[name], {"image": sent})[0] == given
 
@@ -225,8 +221,7 @@ def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Pa
     best = min(SEEDS, key=lambda seed: (-scores[seed], seed))
     found = Described.read(lab.pack("tiny-text", to=tmp_path / "pack"))
     assert found.seed == best
-    numbers = json.loads(lab.metrics("tiny-text", best).read_text())
-    assert found.thresholds == tuple(numbers["thresholds"].values())
+    assert found.thresholds == tuple(json.loads(lab.metrics("tiny-text", best).read_text())["thresholds"].values())
 
 
 def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:

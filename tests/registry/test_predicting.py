@@ -100,8 +100,7 @@ def test_a_server_answers_as_predict_does_and_refuses_what_is_no_post(
 
 def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> None:
     posts = sandbox_posts(70)
-    rows = [{"id": n, "subreddit": "x", **post} for n, post in enumerate(posts)]
-    found = predicted(str(made.saved), rows)
+    found = predicted(str(made.saved), [{"id": n, "subreddit": "x", **post} for n, post in enumerate(posts)])
     assert [row["id"] for row in found] == list(range(70))
     assert found[3] == {"id": 3} | predicted(str(made.saved), [posts[3]])[0] | {
         "probabilities": pytest.approx(found[3]["probabilities"], abs=1e-5)

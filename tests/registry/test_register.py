@@ -102,8 +102,7 @@ def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context
     first = put(NAME, folder, context=context, **WHO)[0]
     assert put(NAME, again(folder, tmp_path / "again"), context=context, **WHO) == (first, False)
     assert len(context.journal.rows(NAME)) == 1
-    other = saved(context, to=tmp_path / "other", knows=5)
-    assert put(NAME, other, context=context, **WHO)[0].version == 2
+    assert put(NAME, saved(context, to=tmp_path / "other", knows=5), context=context, **WHO)[0].version == 2
     assert events(context) == [("registered", None, 1), ("registered", None, 2)]
 
 
@@ -117,10 +116,8 @@ def test_killed_after_any_step_it_is_finished_by_repeating_it(
     assert put(NAME, folder, context=context, **WHO) == (version, False)
     assert [v.version for v in context.registry.versions(NAME)] == [version.version] == [1]
     assert events(context) == [("registered", None, 1)]
-    runs = context.registry.client.search_runs(
-        [context.registry.client.get_experiment_by_name("memes-registry").experiment_id]
-    )
-    assert [run.info.status for run in runs] == ["FINISHED"]
+    place = context.registry.client.get_experiment_by_name("memes-registry").experiment_id
+    assert [run.info.status for run in context.registry.client.search_runs([place])] == ["FINISHED"]
 
 
 def test_an_upload_that_was_cut_short_is_not_gone_on_with(context: Context, folder: Path, tmp_path: Path) -> None:
@@ -202,10 +199,7 @@ def uncarded(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (
-            lambda folder: (folder / "python_model.dat").write_bytes(pickle.dumps(os.getpid)),
-            r"pickle: python_model\.dat",
-        ),
+        (lambda folder: (folder / "code.dat").write_bytes(pickle.dumps(os.getpid)), r"pickle: code\.dat"),
         (changed, r"files: 1 files differ from files\.json: words\.json"),
         (uncarded, r"card: card\.json is missing or empty"),
         (lambda folder: shutil.rmtree(integrity.place(folder)), r"0 files named files\.json"),
@@ -229,7 +223,7 @@ def test_registration_needs_a_person_a_reason_and_a_name(context: Context, folde
     assert context.registry.names() == []
 
 
-def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_path: Path) -> None:
+def test_what_the_store_altered_gets_no_row(context: Context, folder: Path) -> None:
     class Killed(Exception):
         pass
 
@@ -259,8 +253,7 @@ def test_a_number_that_the_journal_knows_of_other_files_is_not_taken(context: Co
 
 
 def test_a_tag_makes_no_version_of_another_pack(context: Context, folder: Path) -> None:
-    other = add(context, knows=4)
-    context.registry.tag(other, {PACK: sha256(integrity.place(folder) / integrity.FILES)})
+    context.registry.tag(add(context, knows=4), {PACK: sha256(integrity.place(folder) / integrity.FILES)})
     version, written = put(NAME, folder, context=context, **WHO)
     assert (version.version, written) == (2, True)
     assert [v.version for v in context.registry.versions(NAME)] == [1, 2]

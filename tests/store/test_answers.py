@@ -46,9 +46,8 @@ def admit(vault: Vault, *names: str) -> list[str]:
 
 
 def change(key: str, record_id: str, *, vault: Vault, data: bytes = TEXT, pay: int = 0) -> LedgerChange:
-    return LedgerChange(
-        pay=pay, answer=sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=data)
-    )
+    answer = sealed(key, record_id=record_id, under=vault.keys([record_id])[record_id], data=data)
+    return LedgerChange(pay=pay, answer=answer)
 
 
 def test_answer_comes_back_and_lies_sealed(answers: AnswerStore, vault: Vault, url: str, tmp_path: Path) -> None:
@@ -80,9 +79,8 @@ def test_moved_answer_does_not_open(answers: AnswerStore, vault: Vault, url: str
     for key in ("k1", "k2"):
         answers.write([change(key, record_id, vault=vault, data=key.encode())])
     with sa.create_engine(url).begin() as raw:
-        raw.exec_driver_sql(
-            "UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'"
-        )
+        moved = "UPDATE answers SET answer = (SELECT answer FROM answers WHERE key = 'k1') WHERE key = 'k2'"
+        raw.exec_driver_sql(moved)
     with pytest.raises(SealBroken):
         answers.get(["k2"], vault=vault)
 

@@ -56,15 +56,13 @@ def test_a_profile_is_written_where_dvc_sees_it(settings: Settings, checkout: Pa
     assert repository.init(settings, checkout=checkout, profile="sandbox") == first, "beginning twice is one beginning"
     clone = repository.clone(settings, folder=tmp_path / "laptop")
     assert load(clone) == load(checkout, profile="sandbox").model_copy(update={"profile": "sandbox"})
-    assert "# FigSIM 3.1" in git("--git-dir", settings.repo, "show", "corpus:params.yaml"), (
-        "the source of a value stays beside it"
-    )
-    assert f"Code-Revision: {git('rev-parse', 'HEAD', cwd=checkout)}" in git(
-        "--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus"
-    )
+    text = git("--git-dir", settings.repo, "show", "corpus:params.yaml")
+    assert "# FigSIM 3.1" in text, "the source of a value stays beside it"
+    message = git("--git-dir", settings.repo, "log", "-1", "--format=%B", "corpus")
+    assert f"Code-Revision: {git('rev-parse', 'HEAD', cwd=checkout)}" in message
 
 
-def test_a_beginning_that_was_killed_leaves_no_repository(
+def test_a_killed_beginning_leaves_no_repository(
     settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repository without its profile would be taken for a finished one."""
@@ -120,7 +118,7 @@ def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
         assert load(repository.clone(there, folder=tmp_path / "laptop")).profile == "sandbox"
 
 
-def test_an_address_that_cannot_be_read_is_one_sentence_and_leaves_nothing(
+def test_an_unreadable_address_is_one_sentence_and_leaves_nothing(
     settings: Settings, checkout: Path, tmp_path: Path
 ) -> None:
     for address in ((tmp_path / "none.git").as_uri(), "ssh://127.0.0.1:1/none.git"):
@@ -157,7 +155,7 @@ def test_a_profile_that_cannot_be_used_makes_no_repository(
     assert load(repository.clone(settings, folder=checkout.parent / "laptop")).profile == "sandbox"
 
 
-def test_a_profile_from_a_file_is_kept_on_the_branch_and_survives_upgrades(
+def test_a_profile_from_a_file_is_kept_and_survives_upgrades(
     settings: Settings, checkout: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "team.yaml").write_text(PROFILE)

@@ -17,7 +17,7 @@ from pipelines.core.config.params import FILES, load
 from pipelines.core.config.params_text import find, leaves, rewrite
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.workspace import parameters, publish, repository
+from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import merge
@@ -81,10 +81,8 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
 def test_a_value_of_the_catalogue_is_set_in_its_file(settings: Settings) -> None:
     before = {name: text(settings, name) for name in FILES}
     found, _ = run("params", "set", "models.knn.labeller", "gpt", "--reason", "blended")
-    assert (
-        "finetune@posts-consensus-knn" in found["to_run"]
-        and "train@memes-figurative-tiny-text-1" not in found["to_run"]
-    )
+    assert "finetune@posts-consensus-knn" in found["to_run"]
+    assert "train@memes-figurative-tiny-text-1" not in found["to_run"]
     assert text(settings) == before["params.yaml"]
     [line] = set(text(settings, "catalogue.yaml").splitlines()) - set(before["catalogue.yaml"].splitlines())
     assert "labeller: gpt, blend" in line and line.endswith("# ours; dev chooses")
@@ -133,15 +131,6 @@ def test_a_file_is_applied_in_one_commit(settings: Settings, tmp_path: Path) -> 
     assert run("params", "apply", str(tmp_path / "ours.yaml"), "--reason", "again")[0]["commit"] is None
     with pytest.raises(BadParams, match="cannot be read"):
         run("params", "apply", str(tmp_path / "none.yaml"), "--reason", "r")
-
-
-def test_a_file_is_read_to_the_last_of_its_keys(tmp_path: Path) -> None:
-    (tmp_path / "ours.yaml").write_text("sample:\n  memes: {size: 500}\nlabellers:\n  gpt-5.1: {model: m, price: null}")
-    of = ("labellers", "gpt-5.1")
-    found = parameters.from_file(tmp_path / "ours.yaml")
-    assert found == {("sample", "memes", "size"): 500, (*of, "model"): "m", (*of, "price"): None}
-    with pytest.raises(BadParams, match="cannot be read"):
-        parameters.from_file(tmp_path / "none.yaml")
 
 
 def test_without_a_corpus_it_is_one_sentence(settings: Settings) -> None:
@@ -258,9 +247,8 @@ def test_the_profile_must_stay_in_the_code(settings: Settings, checkout: Path) -
 
 
 names = st.sampled_from(["a", "b", "c", "gpt-5.1"])
-trees = st.dictionaries(
-    names, st.recursive(st.integers(0, 2), lambda inner: st.dictionaries(names, inner, max_size=3), max_leaves=6)
-)
+inner = st.recursive(st.integers(0, 2), lambda below: st.dictionaries(names, below, max_size=3), max_leaves=6)
+trees = st.dictionaries(names, inner)
 
 
 @given(base=trees, ours=trees, theirs=trees)

@@ -1,11 +1,15 @@
-"""Hand-over of stage results against real git, real DVC and shell commands as stages."""
+"""Hand-over of stage results against real git, real DVC and shell commands as stages; two writers of one key."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,18 +192,10 @@ def test_an_object_written_without_the_secret_is_refused(folder: Results, tmp_pa
         folder.get("ab" * 32)
 
 
-def test_the_first_of_two_differing_results_is_used(folder: Results) -> None:
-    first, second = result(cmd="one"), result(cmd="two")
-    assert folder.create("ab" * 32, first) == (first, False)
-    assert folder.create("ab" * 32, first) == (first, False)
-    assert folder.create("ab" * 32, second) == (first, True)
-    assert folder.get("ab" * 32) == first
-
-
 def test_a_writer_that_is_overtaken_at_the_last_moment_uses_the_result_of_the_other(
     folder: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``test_writers.py`` has two processes, which meet at that moment only rarely."""
+    """Two processes, as below, meet at that moment only rarely."""
     first, second, came = result(cmd="one"), result(cmd="two"), list[str]()
 
     def overtaken(real: Callable[..., None]) -> Callable[..., None]:
@@ -218,8 +214,7 @@ def test_a_writer_that_is_overtaken_at_the_last_moment_uses_the_result_of_the_ot
 
 
 def test_a_removed_object_leaves_every_result_that_names_it(folder: Results) -> None:
-    made = {"outs": [{"path": "snapshot/x", "md5": "1" * 32}]}
-    folder.create("ab" * 32, result(**made))
+    folder.create("ab" * 32, result(outs=[{"path": "snapshot/x", "md5": "1" * 32}]))
     folder.create("cd" * 32, result())
     assert folder.forget(["1" * 32]) == 1
     assert folder.get("ab" * 32) is None and folder.get("cd" * 32) is not None
@@ -444,22 +439,13 @@ PATH = "data/memes/2022-11/posts.parquet"
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("../../x/posts.parquet", GOOD),
-        ("data/../../posts.parquet", GOOD),
-        ("/data/memes/posts.parquet", GOOD),
-        ("posts.parquet", GOOD),
-        ("snapshot/memes/posts.parquet", GOOD),
-        (".dvc/posts.parquet", GOOD),
-        ("data/memes/posts.parquet\n", GOOD),
-        ("data", GOOD),
+        *((f"{at}/posts.parquet", GOOD) for at in ("../../x", "data/../..", "/data/memes", "snapshot/memes", ".dvc")),
+        *((path, GOOD) for path in ("posts.parquet", "data/memes/posts.parquet\n", "data")),
         (PATH, f"deps:\n- path: x\n  repo:\n    url: https://example.org/x\n{GOOD}"),
         (PATH, f"{GOOD}deps:\n- path: https://example.org/x\n"),
         (PATH, f"wdir: ../..\n{GOOD}"),
         (PATH, f"{GOOD}- md5: {'1' * 32}\n  size: 1\n  hash: md5\n  path: other\n"),
-        (PATH, GOOD.replace("path: posts.parquet", "path: ../posts.parquet")),
-        (PATH, GOOD.replace("path: posts.parquet", "path: /etc/posts.parquet")),
-        (PATH, GOOD.replace("path: posts.parquet", "path: https://example.org/posts.parquet")),
-        (PATH, GOOD.replace("path: posts.parquet", "path: other.parquet")),
+        *((PATH, GOOD.replace("path: ", f"path: {at}")) for at in ("../", "/etc/", "https://example.org/", "other-")),
         (PATH, GOOD.replace("0" * 32, "../" + "0" * 29)),
         (PATH, GOOD.replace("0" * 32, "0" * 32 + ".dir")),
         (PATH, GOOD.replace("size: 1", "size: -1")),
@@ -474,3 +460,67 @@ def test_a_pointer_outside_the_schema_is_refused_without_its_text(path: str, tex
         check_handed_over({PATH: GOOD, path if path != PATH else "data/memes/2022-12/posts.parquet": text})
     assert "pointer 2, " in str(caught.value) and "example.org" not in str(caught.value)
     assert check_handed_over({PATH: GOOD}) == {PATH: GOOD}
+
+
+HERE = Path(__file__).parent
+WRITER = HERE / "writer.py"
+
+
+class Process:
+    """One process of a round, which answers every line with a line."""
+
+    def __init__(self, stack: ExitStack, role: str, root: str) -> None:
+        argv = [sys.executable, str(WRITER), role, root]
+        environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+        self._child = stack.enter_context(
+            subprocess.Popen(argv, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        stack.callback(self._child.kill)
+
+    def tell(self, line: str) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{line}\n")
+        self._child.stdin.flush()
+
+    def answer(self) -> str:
+        assert self._child.stdout is not None
+        return self._child.stdout.readline().strip()
+
+
+def play(root: str, *, rounds: int) -> Counter[str]:
+    """Let both writers create the key of each round at once; count who was first and what was read."""
+    counts: Counter[str] = Counter()
+    with ExitStack() as stack:
+        writers, reader = [Process(stack, role, root) for role in ("one", "two")], Process(stack, "reader", root)
+        assert [process.answer() for process in [*writers, reader]] == ["ready"] * 3
+        for number in range(rounds):
+            key = f"{number:064x}"
+            reader.tell(key)
+            for writer in writers if number % 2 else writers[::-1]:
+                writer.tell(key)
+            answers = [writer.answer() for writer in writers]
+            reader.tell("end")
+            counts.update({f"read {what}": times for what, times in json.loads(reader.answer()).items()})
+            counts[f"{answers.count('first')} first"] += 1
+            counts["rounds that writer one won"] += answers[0] == "first"
+    return counts
+
+
+ROUNDS = [30, pytest.param(1000, marks=pytest.mark.faults)]
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_on_a_folder_every_read_is_whole_and_one_writer_is_first(tmp_path: Path, rounds: int) -> None:
+    check(play(str(tmp_path), rounds=rounds), rounds=rounds)
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_on_s3_every_read_is_whole_and_one_writer_is_first(s3: str, rounds: int) -> None:
+    check(play(f"{s3}/{rounds}", rounds=rounds), rounds=rounds)
+
+
+def check(counts: Counter[str], *, rounds: int) -> None:
+    assert counts["read bad"] == 0
+    assert counts["1 first"] == rounds
+    assert counts["read whole"] >= rounds
+    assert 0 < counts["rounds that writer one won"] < rounds, "both writers win, else they do not meet"

@@ -112,8 +112,7 @@ def test_a_moved_module_runs_nothing(code: Path) -> None:
     ids=["revision", "section", "value", "revision below", "input in git", "scheme of the corpus", "library"],
 )
 def test_a_difference_runs_the_stage_again(code: Path, changes: dict[str, str], stale: str) -> None:
-    found = upgraded(code, **changes)
-    assert found.to_run == (stale,)
+    assert upgraded(code, **changes).to_run == (stale,)
     with workspace(Settings.from_env()) as clone:
         assert rerun(clone)[0] == stale
 
@@ -128,5 +127,4 @@ def test_a_result_that_was_outdated_before_stays_outdated(code: Path) -> None:
 
 def test_a_library_that_a_stage_names_for_the_first_time_runs_nothing(code: Path) -> None:
     named = NEW.replace("params: [revisions.q", "params: [{pipelines/libraries.yaml: [torch]}, revisions.q")
-    found = upgraded(code, graph=staged(named), versions=VERSIONS.replace("2.13.0", "3.0.0"))
-    assert found.to_run == ()
+    assert upgraded(code, graph=staged(named), versions=VERSIONS.replace("2.13.0", "3.0.0")).to_run == ()

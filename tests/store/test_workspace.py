@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     """A corpus repository with one stage and nothing in it."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
-    files = {
-        "dvc.yaml": staged(GRAPH),
-        "data/.gitignore": "*.parquet\n",
-        "snapshot/.gitignore": "*\n!.gitignore\n",
-    }
+    files = {"dvc.yaml": staged(GRAPH), "data/.gitignore": "*.parquet\n", "snapshot/.gitignore": "*\n!.gitignore\n"}
     begin(settings, code=code_of(tmp_path / "code", SHELL | files))
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
@@ -84,8 +79,7 @@ def test_a_month_is_committed_once(settings: Settings) -> None:
 def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
     text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
-    extra = {"data/memes/2022-11/images/003.parquet": text}
-    publish_month(settings, pointers | extra)
+    publish_month(settings, pointers | {"data/memes/2022-11/images/003.parquet": text})
     publish_month(settings, pointers)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
     assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
@@ -103,9 +97,7 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
 
 
 @pytest.mark.parametrize(("said", "delay"), [('{"error": "MonthOpen", "retry_after": 7200.5}', 7200.5), ("{", None)])
-def test_a_failed_step_keeps_its_exit_status_and_the_delay_that_it_asks_for(
-    settings: Settings, said: str, delay: float | None
-) -> None:
+def test_a_failed_step_keeps_exit_status_and_delay(settings: Settings, said: str, delay: float | None) -> None:
     with pytest.raises(StepFailed) as caught, workspace(settings) as clone:
         clone.step(f"echo '{said}'; exit 65")
     assert (caught.value.fields["returncode"], caught.value.fields["retry_after"]) == (65, delay)
@@ -298,9 +290,7 @@ def test_a_round_is_committed_once_and_its_tables_are_whole(settings: Settings) 
     assert found.read_text() == "a", "what was damaged in the remote is whole again before anything is committed"
 
 
-def test_who_writes_into_a_file_of_a_clone_does_not_alter_the_object_in_the_cache(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_who_writes_into_a_clone_does_not_alter_the_cache(settings: Settings, tmp_path: Path) -> None:
     collect_and_publish(settings, text="a month")
     lab = repository.clone(settings, folder=tmp_path / "lab")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "--quiet", "--allow-missing"], cwd=lab, check=True)
@@ -309,25 +299,3 @@ def test_who_writes_into_a_file_of_a_clone_does_not_alter_the_object_in_the_cach
         file.write("another")
     assert path.read_text() == "another"
     assert [p.read_text() for p in settings.cache.rglob("*") if p.is_file()] == ["a month"]
-
-
-def test_clones_work_side_by_side(settings: Settings) -> None:
-    def run(month: str) -> list[str]:
-        argv = [sys.executable, "-c", PARALLEL, month]
-        done = subprocess.run(argv, check=True, capture_output=True, text=True)
-        return list(json.loads(done.stdout.splitlines()[-1]))
-
-    months = ["2022-10", "2022-11", "2022-12"]
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(run, months)) == [[f"data/memes/{month}/posts.parquet"] for month in months]
-
-
-PARALLEL = """
-import json, sys
-from pipelines.core.config.settings import Settings
-from pipelines.workspace.clone import workspace
-with workspace(Settings.from_env()) as clone:
-    folder = f"data/memes/{sys.argv[1]}"
-    clone.step(f"mkdir -p {folder} && echo {sys.argv[1]} > {folder}/posts.parquet")
-    print(json.dumps(clone.add([clone.path / folder / "posts.parquet"])))
-"""

@@ -152,20 +152,11 @@ def opened(params: Params, settings: Settings, request: pytest.FixtureRequest) -
         name: Any, *, at: SandboxServer | None = None, state: Path | None = None, page: int = 25, **changes: Any
     ) -> SubmissionSource:
         address = at.address if at else "http://127.0.0.1:9"
-        there = {
-            "reddit_client_id": CLIENT_ID,
-            "reddit_client_secret": CLIENT_SECRET,
-            "reddit_url": address,
-            "reddit_oauth_url": address,
-            "arctic_shift_url": address,
-        }
-        small = params.model_copy(
-            update={
-                "reddit": params.reddit.model_copy(update={"page_size": page}),
-                "arctic_shift": params.arctic_shift.model_copy(update={"page_size": page}),
-            }
-        )
-        moved = settings.model_copy(update=there | changes)
+        there = dict.fromkeys(("reddit_url", "reddit_oauth_url", "arctic_shift_url"), address)
+        there |= {"reddit_client_id": CLIENT_ID, "reddit_client_secret": CLIENT_SECRET}
+        live = ("reddit", "arctic_shift")
+        pages = {name: getattr(params, name).model_copy(update={"page_size": page}) for name in live}
+        small, moved = params.model_copy(update=pages), settings.model_copy(update=there | changes)
         if name == "reddit":
             return ListedSource(moved, params=small, today=TODAY)
         return open_source(name, params=small, settings=moved, today=TODAY, state=state)

@@ -112,9 +112,8 @@ def rendered(answer: dict[str, Any], *, number: int, after: int = 0) -> tuple[by
         body = body | {"data": [row for row in body["data"] if _created(row) > after]}
     data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else _json(body)
     kind = "image/png" if name == "picture" or name in ("empty", "large") else "application/json"
-    headers = {"Content-Type": kind, "Content-Length": str(len(data)), "Connection": "close"} | answer.get(
-        "headers", {}
-    )
+    headers = {"Content-Type": kind, "Content-Length": str(len(data)), "Connection": "close"}
+    headers |= answer.get("headers", {})
     lines = [f"HTTP/1.1 {answer.get('status', 200)} X", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
     return "\r\n".join(lines).encode(), data
 
@@ -136,20 +135,16 @@ def _bytes(text: str) -> bytes:
 def _changed(body: Any, answer: dict[str, Any]) -> Any:
     body = deepcopy(body)
     for path, value in answer.get("set", {}).items():
-        *way, last = path.split(".")
-        place = body
-        for key in way:
-            place = place[int(key)] if isinstance(place, list) else place[key]
-        if isinstance(place, list) and int(last) == len(place):
-            place.append(value)
-        else:
-            place[int(last) if isinstance(place, list) else last] = value
-    if "drop" in answer:
-        *way, last = answer["drop"].split(".")
-        place = body
+        place, (*way, last) = body, [int(key) if key.isdigit() else key for key in path.split(".")]
         for key in way:
             place = place[key]
-        del place[last]
+        if isinstance(place, list) and last == len(place):
+            place.append(value)
+        else:
+            place[last] = value
+    if "drop" in answer:
+        outer, name = answer["drop"].split(".")
+        del body[outer][name]
     return body
 
 
@@ -209,10 +204,8 @@ class Handler(socketserver.StreamRequestHandler):
             self.send(*rendered(good(target, path), number=number), timing={})
         else:
             answer = case.answers[min(number, len(case.answers) - 1)]
-            after = re.search(r"[?&]after=(\d+)", path)
-            self.send(
-                *rendered(answer, number=number, after=int(after[1]) if after else 0), timing=answer.get("timing", {})
-            )
+            [after] = re.findall(r"[?&]after=(\d+)", path) or [0]
+            self.send(*rendered(answer, number=number, after=int(after)), timing=answer.get("timing", {}))
 
     def send(self, head: bytes, body: bytes, *, timing: dict[str, int]) -> None:
         data = head + body
@@ -247,7 +240,5 @@ def good(target: str, path: str) -> dict[str, Any]:
     """Return a good answer to a request that is not the case's target."""
     if target == "listing" and "/Control/" in path:
         post = dict(TABLE["bodies"]["page"]["data"]["children"][0]["data"], id="c1", name="t3_c1", subreddit="Control")
-        return {
-            "body": json.dumps({"kind": "Listing", "data": {"after": None, "children": [{"kind": "t3", "data": post}]}})
-        }
+        return {"body": json.dumps({**NOTES, "data": {"after": None, "children": [{"kind": "t3", "data": post}]}})}
     return {"body": {"listing": "page", "token": "token", "arctic_shift": "arctic"}.get(target, "page")}

@@ -156,8 +156,7 @@ def test_an_answer_is_an_error_of_this_project_or_counted(
 
 
 def test_a_body_that_is_given_up_leaves_no_thread(server: MisbehavingServer) -> None:
-    page = {"body": "page", "timing": {"stall": 300}}
-    number = server.add(Case("listing", "stalled", [page], {}, 1))
+    number = server.add(Case("listing", "stalled", [{"body": "page", "timing": {"stall": 300}}], {}, 1))
     session = service.BoundedSession(seconds=DEADLINE)
     with pytest.raises(service.AnswerTooSlow):
         session.get(f"{server.address}/case-{number}-/new")
