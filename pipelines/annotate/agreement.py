@@ -323,6 +323,7 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
 
 
 def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the batches in which some item has two answers, each as its name and its categories."""
     points = []
     rounds = metrics["rounds"]
     for name in sorted(rounds, key=lambda n: rounds[n]["order"]):

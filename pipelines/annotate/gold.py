@@ -122,6 +122,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def _merged(
     sources: Sequence[GoldSource], *, sample: Collection[Item], scheme: Scheme
 ) -> tuple[dict[Question, GoldLabel], set[Item]]:
+    """Return the labels of the sampled items, and the items that their last source found unfit."""
     known: dict[Question, GoldLabel] = {}
     unfit: set[Item] = set()
     for source in sources:
@@ -171,6 +172,7 @@ def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource
 
 
 def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
+    """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {

@@ -165,6 +165,7 @@ def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozens
 def _own(
     submitted: Sequence[AnnotatorAnswer], *, asked: Mapping[Item, Row], account: str | None
 ) -> tuple[dict[Item, list[AnnotatorAnswer]], Counter[str]]:
+    """Return the annotator's own answers by item, and the faults of the queue as a whole."""
     own: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     strange: dict[str, set[Item]] = {"other_account": set(), "not_assigned": set()}
     for answer in submitted:

@@ -53,6 +53,7 @@ def doctor(
 
 
 def _show(findings: Found) -> None:
+    """Print a table at a terminal, else a line per check."""
     if not sys.stdout.isatty():
         for name, finding in findings:
             sys.stdout.write(f"{finding.status:8} {name}: {finding.found}{f'. {finding.fix}' if finding.fix else ''}\n")

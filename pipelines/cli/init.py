@@ -199,6 +199,7 @@ class Beginning:
         return env_text(values, secrets=sorted(keys))
 
     def _next_steps(self, params: Params, *, edited: Sequence[str]) -> None:
+        """Print what `corpus doctor` finds in the new deployment, and what to do next."""
         from pipelines.workspace import parameters
 
         if edited:

@@ -206,6 +206,7 @@ def _fail(name: str, message: str, *, status: int, retry_after: float | None = N
 
 def _usage(error: typer.TyperException) -> str:
     # pydantic's name for a value that a function refuses
+    """Return the message of a wrong argument as one line, and the command that explains it."""
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".?")
     context: typer.Context | None = getattr(error, "ctx", None)
     if context is None:

@@ -40,6 +40,7 @@ MODELS = "the registered model: crisis-posts, meme-severity, meme-figurative, me
 
 
 def _registered(context: typer.Context, value: Any) -> Any:
+    """Refuse names under which no model is registered."""
     from crisis_corpus.versions import NAMES
 
     if not context.resilient_parsing:
@@ -276,6 +277,7 @@ def _moved(moved: Moved) -> dict[str, Any]:
 
 
 def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
+    """Return what an approver may want to open: the version, report and numbers in MLflow, and the commit."""
     from pipelines.registry import mlflow_pages
     from pipelines.registry.versions import subject
 

@@ -244,6 +244,7 @@ def publish_snapshot(
 
 @contextmanager
 def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, StageRun]]:
+    """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import StageRun
 

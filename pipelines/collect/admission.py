@@ -60,6 +60,7 @@ class Admission:
         return [post for record_id, post in sorted(stored.items()) if record_id not in gone]
 
     def _admit(self, fit: dict[str, Submission]) -> dict[str, str]:
+        """Add new records to the vault; return the month under which each live one was collected."""
         by_month: dict[str, list[tuple[str, str]]] = {}
         for record_id, item in fit.items():
             by_month.setdefault(f"{item.created:%Y-%m}", []).append((record_id, item.fullname))

@@ -89,6 +89,7 @@ class ListingReader:
         return done
 
     def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
+        """Yield each page, and whether the listing ends with it."""
         terms, after, seen = self.admission.params.reddit, "", {""}
         size, limit = terms.page_size, terms.listing_limit
         shown, barren = set[str](), 0

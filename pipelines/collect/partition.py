@@ -80,6 +80,7 @@ def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) ->
 
 
 def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:
+    """Return the published posts without those that were taken down since or are added again."""
     posts = tables.read(path, name="posts")
     ids = posts["record_id"].to_pylist()
     out = vault.tombstoned(ids) | set(added["record_id"].to_pylist())

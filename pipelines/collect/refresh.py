@@ -225,6 +225,7 @@ def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list
 
 
 def _jobs(name: MonthlySource, gaps: Gaps, *, dumps: Path) -> Iterator[tuple[Interval, list[str]]]:
+    """Yield what to read at once: a dump is scanned once, a live source is asked for each interval."""
     wanted = {subreddit: intervals for subreddit, intervals in gaps.items() if intervals}
     if name != "dump":
         yield from ((interval, [subreddit]) for subreddit, intervals in wanted.items() for interval in intervals)

@@ -282,6 +282,7 @@ def _cover(connection: sa.Connection, interval: Interval, **key: str) -> None:
 
 
 def _cut(connection: sa.Connection, corpus: str, interval: Interval) -> None:
+    """Remove an interval from all coverage of a corpus."""
     here = (covered.c.corpus == corpus, covered.c.start < interval[1], covered.c.end > interval[0])
     rows = connection.execute(sa.select(covered).where(*here)).all()
     connection.execute(sa.delete(covered).where(*here))

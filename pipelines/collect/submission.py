@@ -128,6 +128,7 @@ def retrieved_of(item: Mapping[str, Any]) -> float:
 
 
 def _is_comment(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is a comment; dumps of comments have ids of their own and no titles."""
     return (
         str(item.get("name")).startswith("t1_")
         or any(item.get(key) for key in ("link_id", "parent_id"))

@@ -50,6 +50,7 @@ def run(
 
 
 def _row(record_id: str, *, text: str, gate: LanguageGate, params: Params) -> dict[str, Any] | str:
+    """Return the post's row of ``texts``, or the reason to drop it."""
     spoken = words(text)
     if len(spoken) < params.texts.min_words:
         return "too_short"

@@ -95,6 +95,7 @@ class Server:
     """The fork server: accept requests to run a command on a Unix socket, and fork a process for each."""
 
     def __init__(self, path: Path, *, before: Mapping[str, str]) -> None:
+        """Listen on ``path``; ``before`` is the environment before the libraries were imported."""
         self._environment = _read_at_import(before)
         self._added = {name: value for name, value in os.environ.items() if name not in before}
         self._selector = selectors.DefaultSelector()
@@ -275,6 +276,7 @@ def run(path: Path, libraries: Sequence[str]) -> None:
 
 
 def _main(request: Request) -> int:
+    """Run a request's command in this process and return its exit status; what it printed is flushed."""
     try:
         os.chdir(request.cwd)
         sys.argv = request.argv
@@ -354,6 +356,7 @@ def _wait(server: socket.socket) -> int | None:
 
 
 def _end(status: int) -> None:
+    """End this process as the command ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

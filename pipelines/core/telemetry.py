@@ -100,6 +100,7 @@ def _named(value: str) -> str:
 
 
 def _send(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> str:
+    """Send the values in one request; return the cause if they did not arrive, else an empty string."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import Counter, MeterProvider
     from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, MetricExportResult

@@ -160,6 +160,7 @@ class Balance:
         return sizes if sizes is not None and sum(sizes.values()) == items else self.section.ratios
 
     def _divide(self, unit: Ints, held: Ints, columns: BalanceColumns, *, ratios: Mapping[str, float]) -> Ints:
+        """Return the split index of each item; ``unit`` and ``held`` are its group and that group's split or -1."""
         if not len(unit):
             return np.empty(0, np.int64)
         first, number = np.unique(unit, return_index=True, return_inverse=True)[1:]

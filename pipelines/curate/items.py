@@ -118,6 +118,7 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
 
 
 def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
+    """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
     keys = _keys(items, *ITEM)
     left, right = (pc.index_in(_keys(table, *side), value_set=keys) for side in (ITEM, ["other_id", "other_image"]))

@@ -142,6 +142,7 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
 
 
 def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: Split, corpus: str) -> image_pairs.Ints:
+    """Return the assigned split index of each item, or -1."""
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:

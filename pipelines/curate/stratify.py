@@ -124,6 +124,7 @@ def stratify(
 def _improve(
     state: kernels.SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator
 ) -> tuple[float, bool]:
+    """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
     bound = ENOUGH * sum(np.abs(_nearest(exact) - exact).sum() for exact in target[labels]) + 1e-9

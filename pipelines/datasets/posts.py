@@ -191,6 +191,7 @@ def load(
 def _silver(
     corpus: str, *, subset: str, ensemble: str, task: Task, root: Path, weighted: bool
 ) -> tuple[dict[str, LabelSet], dict[str, float]]:
+    """Return the labels, and if ``weighted`` their posterior, of the records on which the ensemble agrees enough."""
     if subset not in AGREEMENTS:
         raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"

@@ -122,6 +122,7 @@ def _of_labels(board: Board, *, counts: Floats) -> Floats:
 
 
 def _macro(counts: Floats) -> Floats:
+    """Return macro-F1 of concatenated true positives, false positives and false negatives, over leading axes."""
     tp, fp, fn = np.split(counts, 3, axis=-1)
     whole = 2 * tp + fp + fn
     f1: Floats = np.divide(2 * tp, whole, out=np.zeros(whole.shape), where=whole > TIE)

@@ -52,6 +52,7 @@ class Remote(Asking):
         secret: bytes,
         **options: Any,
     ) -> None:
+        """``secret`` keys the digests of content and the delimiters around posts."""
         super().__init__(name, receiver=labeller.provider, budget_usd=votes.budget_usd, **options)
         self._labeller, self._votes, self._scheme, self._secret = labeller, votes, scheme, secret
         self.prompt = prompt

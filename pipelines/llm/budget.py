@@ -26,6 +26,7 @@ class LabellingBudget:
     """One run's access to the ledger of labelling costs, which all processes share; a context manager."""
 
     def __init__(self, answers: AnswerStore, *, limit: float) -> None:
+        """``limit``: US dollars, for all requests ever made from this database of answers."""
         self._answers = answers
         self._limit = nano(limit)
         self._usd = limit

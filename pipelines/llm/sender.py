@@ -56,6 +56,7 @@ class Gate:
     """Limits the requests of this process to one model provider; requests start in the order of their arrival."""
 
     def __init__(self, provider: Provider) -> None:
+        """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""
         self._slots = asyncio.Semaphore(provider.concurrency)
         self._door = asyncio.Lock()
         self._requests = Pace(provider.requests_per_minute)

@@ -78,6 +78,7 @@ def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Float
 
 
 def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
+    """Return the threshold with the best F1 of binary decisions; inputs have shape (n,)."""
     ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
     tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
     # how many of the sorted scores are not below each threshold, and so are given

@@ -119,6 +119,7 @@ class QFormer(nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, *, input_ids: Any, attention_mask: Any, pixel_values: Any, **_: Any) -> Any:
+        """Return the logits, shape (examples, labels)."""
         with torch.no_grad():
             seen = self.vision(pixel_values=pixel_values).last_hidden_state
         queries = self.queries.expand(len(input_ids), -1, -1)

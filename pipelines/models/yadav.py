@@ -75,6 +75,7 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
     """The network of Yadav et al.: gated features of text and picture, the latter made orthogonal to the former."""
 
     def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
+        """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
         super().__init__()
         self.text, self.image = without_pooler(text), without_pooler(image)
         with torch.no_grad():

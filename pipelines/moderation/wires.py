@@ -242,6 +242,7 @@ def wires_of(spec: Moderator) -> Iterator[tuple[Wire, str]]:
 
 
 def _part(part: str | bytes) -> Json:
+    """Return a text or a picture as a part of OpenAI's multi-modal input."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     # pictures of a corpus are stored as JPEG

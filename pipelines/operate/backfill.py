@@ -212,6 +212,7 @@ def _labelling(
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
+    """Return parameters and scheme in force and what the corpus branch has; without a repository, the checkout's."""
     if (path := local_path(settings.repo)) and not path.exists():
         return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:

@@ -54,6 +54,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 
 
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
     months = sorted((clone.path / "data").glob("*"))
     by_corpus = {folder.name: coverage_of(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
@@ -281,6 +282,7 @@ def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = (
 
 
 def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield name and text of every number of a part, with nested names joined."""
     if not isinstance(value, Mapping):
         yield "", text_of(value)
         return

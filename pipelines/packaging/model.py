@@ -219,6 +219,7 @@ def signature(kind: str) -> ModelSignature:
 
 
 def _checked(pack: Path) -> Described:
+    """Check a pack's files and return its description."""
     described = Described.read(pack)
     faults = integrity.faults(pack, registered=digest(pack))
     if wrong := [*faults["files"], *faults["pickle"], *faults["card"]]:

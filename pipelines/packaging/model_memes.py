@@ -62,6 +62,7 @@ class ExampleReader:
     """Convert input rows (image, text) to a classifier's examples, empty rows to ``None``; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
+        """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""
         if described.decode is None:
             raise ValueError(described.kind)
         # consumers may have no Linux; a warning says if a picture is read without a sandbox

@@ -237,6 +237,7 @@ def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, 
 
 
 def _whole(module: Any, *, place: str, base: str) -> Any:
+    """Return the library's model inside a module."""
     from transformers import Blip2ForImageTextRetrieval
 
     from pipelines.models.fusion import QFormer

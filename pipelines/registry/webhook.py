@@ -283,6 +283,7 @@ class Watch:
         return len(fresh)
 
     def _mark(self, delivery: Delivery, *, answer: str) -> str:
+        """Record the result of an attempt; return the delivery's status."""
         attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
         if answer.startswith("2"):
             status = DELIVERED

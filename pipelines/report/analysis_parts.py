@@ -170,6 +170,7 @@ def _items(metrics: Json) -> Iterator[Block]:
 
 
 def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Block]:
+    """Yield the tests of one block of features by every factor, or why the block has none."""
     for lexicon in metrics["lexicons"]:
         if lexicon["name"] == block and lexicon["message"]:
             yield Notice(lexicon["message"])

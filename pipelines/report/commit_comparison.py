@@ -183,6 +183,7 @@ def _cells(sides: Sequence[Json], *, score: str) -> tuple[str, str, str]:
 
 
 def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
+    """Return the differences of F1 by label for the models that both commits have."""
     rows = []
     for label in dict.fromkeys((*a["labels"], *b["labels"])):
         cells = []

@@ -308,6 +308,7 @@ def _misses(metrics: Json) -> Iterator[Block | None]:
 
 
 def _bearing(metrics: Json) -> dict[str, str]:
+    """Return our best severity model's figures on the claims about context, modality and figurative subtypes."""
     task = metrics["tasks"].get("severity")
     best = best_of(task) if task else None
     if best is None:

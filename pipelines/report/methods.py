@@ -86,6 +86,7 @@ def _models(metrics: Json, *, noun: str) -> Iterator[str]:
 
 
 def _model(name: str, model: Json) -> str:
+    """Return a model's name, kind and base, and its seeds; a model that is not fitted has runs or none."""
     details = [model["kind"] or "no longer in params.yaml"]
     if model["base"]:
         details.append(str(model["base"]))

@@ -60,6 +60,7 @@ def write(
 
 @contextmanager
 def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
+    """Translate the failures of reading the metrics of a commit."""
     short = clone.head[:12]
     if not (clone.path / "metrics" / corpus / "evaluate.json").is_file():
         raise DataError("NotPublished", commit=short, corpus=corpus, known=_known(corpus, clone))
@@ -100,6 +101,7 @@ def _version(corpus: str, clone: Workspace) -> ReportedCommit:
 
 
 def _test(corpus: str, clone: Workspace) -> commit_comparison.TestItems | None:
+    """Return the gold of the test items by category, or ``None`` if their tables are no longer stored."""
     folder = f"snapshot/{corpus}"
     try:
         clone.checkout(*(f"{folder}/{name}" for name in ("split", "gold", "few_shot")))

@@ -266,6 +266,7 @@ def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
 
 
 def _retry_after(output: str | None) -> float | None:
+    """Return the delay in seconds that a failed command names in the last line of its output, if any."""
     try:
         last = json.loads((output or "").strip().rpartition("\n")[2])
     except ValueError:

@@ -42,6 +42,7 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
 
 
 def _quoted(value: str) -> str:
+    """Return a value in the format of DVC's configuration, which has no escapes."""
     quote = "'" if '"' in value else '"'
     if quote in value or "%(" in value or not value.isprintable():
         detail = "a value has a line break, both kinds of quotes, or %(, which DVC cannot store"

@@ -214,6 +214,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
 
 
 def _definitions(clone: Workspace) -> dict[str, Definition]:
+    """Return every stage of a clone with its present parameters."""
     opened = Workspace(clone.path, settings=clone.settings)
     try:
         return Definition.resolve_all(opened.repo, opened.graph.names())

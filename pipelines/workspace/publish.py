@@ -148,6 +148,7 @@ def _check_mergeable(
 
 
 def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, base: str) -> None:
+    """Raise if a result's dependencies differ from those in the merged commit."""
     inventory = clone.inventory()
     digest = cache(inventory.digest)
     for result in results:

@@ -179,6 +179,7 @@ def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests:
 
 
 def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:
+    """Raise if a dependency lacks an out that some stage writes into it."""
     for path in defined.deps:
         there = inventory.outs(path)
         for out in clone.graph.outs(path):

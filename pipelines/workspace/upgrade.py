@@ -118,6 +118,7 @@ def _differences(
 
 
 def _lookup(values: Any, key: str) -> tuple[bool, Any]:
+    """Return whether there is a value at a dotted key, and the value."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False, None

@@ -138,6 +138,7 @@ def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
 
 
 def _late(session: Session, dags: Collection[str]) -> list[SeenRun]:
+    """Return the unfinished runs that missed their deadline."""
     query = (
         select(DagRun.dag_id, DagRun.run_id, DagRun.state, Deadline.deadline_time, DagRun.partition_key)
         .join(Deadline, Deadline.dagrun_id == DagRun.id)

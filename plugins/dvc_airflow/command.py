@@ -153,6 +153,7 @@ def environment() -> dict[str, str]:
 
 
 def _running_task() -> Any:
+    """Return the task instance in whose process this is, or ``None`` outside of a task."""
     from airflow.sdk import get_current_context
 
     try:

@@ -97,6 +97,7 @@ def _deployment() -> dict[str, Any]:
 
 
 def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None:
+    """Refuse a key that matches no Dag or no task."""
     if not deployment:
         return
     steps = {stage.step for stage in graph().values()} | {str(key).rpartition(".")[2] for key in project}

@@ -118,6 +118,7 @@ def pin(corpus: str | None = None) -> Any:
 
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin(*, ti: Any = None, triggering_asset_events: Any = None) -> str:
+        """Return the task that pins the commit of the corpus branch on which a run works."""
         events = [event for events_of in (triggering_asset_events or {}).values() for event in events_of]
         commits = [event.extra.get("commit") for event in events]
         # a second try is a person's wish, or harmless

@@ -44,6 +44,7 @@ class Catalogue:
     """The simulated submissions, both as Reddit shows them now and as Arctic Shift archived them."""
 
     def __init__(self, root: Path) -> None:
+        """Read ``submissions.jsonl``; the archive is read on its first use."""
         path = root / "submissions.jsonl"
         if not path.is_file():
             raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")
@@ -186,6 +187,7 @@ class SandboxServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
         vendors: Vendors | None = None,
     ) -> None:
+        """Read the sandbox and bind the port; port 0 takes any free one."""
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
         truth = root / "truth.json"

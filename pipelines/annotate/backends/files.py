@@ -120,6 +120,7 @@ class Files:
         return self._root.joinpath(*parts)
 
     def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
+        """Yield each row of ``tasks.jsonl`` and the time it was added."""
         path = folder / "tasks.jsonl"
         with _usable():
             lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -141,6 +142,7 @@ def open_files(settings: Settings) -> Files:
 
 
 def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
+    """Return a task's row for the list, and write its picture next to the list."""
     name = None
     if task.image is not None:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")

@@ -73,6 +73,7 @@ class Import:
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
     def _texts(self, where: _DatasetFiles) -> dict[str, object]:
+        """Import the texts month by month through the same steps as collected posts; return counts."""
         with_text = {record_id: entry for (record_id, _), entry in self.entries.items() if entry.text is not None}
         here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
         months: dict[str, dict[str, Submission]] = defaultdict(dict)
@@ -90,6 +91,7 @@ class Import:
         return {"kept": sum(n["items"] for n in done), "dropped": {why: n for why, n in sorted(dropped.items()) if n}}
 
     def _month(self, root: Path, posts: Map[str, Submission], *, month: str) -> dict[str, Any]:
+        """Admit, seal and filter the texts of one month and write its tables; return the counts."""
         corpus, vault, params, window = self.corpus, self.vault, self.params, Window.from_key(month)
         if self.mapping.lengths is not None:
             lengths = params.texts.model_copy(update=self.mapping.lengths.model_dump())
@@ -175,6 +177,7 @@ class _DatasetFiles:
             raise DataError("BadImport", file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
+        """Return the records of the corpus that were collected from other sources."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
@@ -182,6 +185,7 @@ class _DatasetFiles:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
+        """Push the data of these months and delete the ``.dvc`` files that earlier imports wrote."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -191,6 +195,7 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[str, Sequence[Sequence[str]]]) -> None:
+        """Push these CSV files (the first row is the header), and delete those that earlier imports wrote."""
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv.dvc", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = [self.folder / f"{name}.csv" for name in files]

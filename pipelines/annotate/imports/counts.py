@@ -106,6 +106,7 @@ def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) 
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
+    """Count the items with each label; an item without labels counts under the category's name for the empty set."""
     counts: Counter[tuple[str, str]] = Counter()
     for answers in items:
         for key, labels in answers.items():

@@ -102,6 +102,7 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
 
 
 def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
+    """Return whether the record's name is a Reddit fullname, and the name."""
     for column in mapping.columns.reddit:
         if (fullname := fullname_of(cells.get(normal(column)))) is not None:
             return True, fullname
@@ -114,6 +115,7 @@ def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, s
 
 
 def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
+    """Return the text, and whether its end was cut off."""
     columns = mapping.columns
     body, cut = _body(cells, mapping=mapping)
     title = text_of(first(cells, columns.title))

@@ -205,6 +205,7 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 def _decisions(
     answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
+    """Return an answer's decisions on the asked categories, and its faults."""
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
         return {}, Counter()

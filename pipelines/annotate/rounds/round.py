@@ -147,6 +147,7 @@ def _complete(pulled: Pulled, *, vault: Vault) -> None:
 
 
 def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, float]:
+    """Return how well each person's answers in a qualification agree with what the earlier rounds settled."""
     manifest = pulled.round.manifest
     earlier = [store.read(clone, corpus=manifest.corpus, name=name, vault=vault) for name in manifest.again]
     scheme = load_scheme(manifest.scheme, root=clone.path)
@@ -194,6 +195,7 @@ def _decision(manifest: RoundManifest) -> Result:
 
 
 def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
+    """Return ``agreement`` of a round from the last published metrics: each kappa, and whether they suffice."""
     metrics = read_metrics(clone.path / "metrics" / corpus / "agreement.json")
     published = metrics.get("rounds", {}).get(name)
     if published is None:

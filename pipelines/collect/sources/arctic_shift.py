@@ -55,6 +55,7 @@ class ArcticShiftSource:
         journal: ResumeJournal | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        """Create the session; nothing is sent yet."""
         self._params = params
         self._journal = journal
         self._pause = pause
@@ -246,6 +247,7 @@ def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
 
 
 def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Submission | Dropped, float] | None:
+    """Add an item; one of another subreddit is counted."""
     if item["subreddit"].lower() in into.wanted:
         return into.add(item, source_digest=digest)
     created = created_of(item)

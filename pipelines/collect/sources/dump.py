@@ -156,6 +156,7 @@ class _Pieces:
         self.sha256, self.offset, self.ended = hashlib.sha256(), 0, False
 
     def read(self, size: int) -> bytes:
+        """Return the next bytes, for the decompressor."""
         if self._at == len(self._held) and not self.ended:
             self._held, self._at = self._file.read(READ), 0
             self.sha256.update(self._held)

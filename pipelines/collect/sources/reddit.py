@@ -44,6 +44,7 @@ class RedditSource:
     name = "reddit"
 
     def __init__(self, settings: Settings, *, params: Reddit, answer_seconds: float = ANSWER_SECONDS) -> None:
+        """Configure PRAW."""
         self._params = params
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):
@@ -111,6 +112,7 @@ class RepairingRequestor(prawcore.Requestor):  # type: ignore[misc] # untyped
     """A requestor that keeps from prawcore every header and status that it cannot parse."""
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send a request."""
         response: requests.Response = super().request(*args, **kwargs)
         repair(response)
         status = response.status_code
@@ -182,6 +184,7 @@ def _asks_token(response: requests.Response) -> bool:
 
 
 def _is_token(body: dict[str, Any] | None) -> bool:
+    """Return whether a body is a token, or the error in its place."""
     if body is None or "error" in body:
         return body is not None
     token, expires, scope = (body.get(key) for key in ("access_token", "expires_in", "scope"))

@@ -55,6 +55,7 @@ def _content(corpus: Any) -> str | None:
 
 
 def _described_most(values: dict[str, Any], *, content: str | None) -> str:
+    """Return the corpus of a content with the most values in :data:`SECTIONS`; a new one has few or none."""
 
     def count(name: str) -> int:
         entries = [section.get(name) for key in SECTIONS if isinstance(section := values.get(key), dict)]

@@ -107,6 +107,7 @@ class Params(
 
     @model_validator(mode="after")
     def _arguments(self) -> Params:
+        """Refuse a name that would be more than one argument of a stage's command, or an option."""
         names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")

@@ -138,6 +138,7 @@ def _equal(letters: Any, i: int, j: int, length: int) -> bool:
 
 @compiled
 def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -> int:
+    """Return the Levenshtein distance of two spans."""
     row = np.arange(other[1] - other[0] + 1)
     for i in range(one[0], one[1]):
         corner, row[0] = row[0], row[0] + 1

@@ -115,6 +115,7 @@ def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
 
 
 def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
+    """Return every item of a group of two or more, with its distances to the kept item that it repeats."""
     count = len(known.first)
     keeper = keepers(np.arange(count), pairs.left, pairs.right)
     group = components(count, pairs.left, pairs.right)[known.kind]
@@ -210,6 +211,7 @@ def open_texts(
 
 
 def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
+    """Read the sealed posts of the wanted records, in their order."""
     parts = [tables.SCHEMAS["posts"].empty_table().select(tables.with_bound("posts", POSTS))]
     for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
         posts = tables.read(path, name="posts", columns=POSTS)

@@ -61,6 +61,7 @@ class PairBuffers(NamedTuple):
 
 @compiled
 def _reached_before(search: Search, difference: Any) -> bool:
+    """Return whether an earlier pass has reported this pair."""
     for k in range(search.chunk):
         part = (difference >> np.uint64(CHUNK_BITS * k)) & np.uint64(0xFFFF)
         if np.int64(_popcount(part)) <= search.reach[k]:
@@ -70,6 +71,7 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 @compiled
 def _compare(search: Search, i: int, others: tuple[int, int], buffers: PairBuffers, count: int) -> int:
+    """Compare one hash with a range of others; return the new count."""
     one = search.hashes[i]
     for j in range(others[0], others[1]):
         difference = one ^ search.hashes[j]

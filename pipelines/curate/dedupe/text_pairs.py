@@ -258,6 +258,7 @@ def _equal_pairs(keys: npt.NDArray[np.uint64], *, rows: Ints) -> Iterator[tuple[
 
 @compiled
 def _hash(signatures: Any, rows: Any, begin: int, end: int, keys: Any) -> None:
+    """Hash the values ``begin`` to ``end`` of each signature to 64 bits (FNV-1a, mixed)."""
     for i in range(len(rows)):
         key = np.uint64(0xCBF29CE484222325)
         for k in range(begin, end):

@@ -77,6 +77,7 @@ class MemeLabeller(Remote):
     """
 
     def __init__(self, name: str, *, repetition: int = 1, **given: Any) -> None:
+        """``repetition`` counts from 1; create it with :meth:`named`."""
         super().__init__(name, **given)
         # OpenAI's batches use an endpoint without stop strings
         stops = self._can.stop and not (self.batches and self._provider.api == "openai")

@@ -238,6 +238,7 @@ class EncoderWords:
     """Tokenises posts with padding; the middle of a long post is removed, because its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
+        """Load the tokenizer; it truncates at ``limit`` or the base's maximum."""
         self.tokens = had(AutoTokenizer, place, base=base)
         if not self.tokens.is_fast:
             raise unfit(base, "its tokenizer does not return token positions in the text")

@@ -122,6 +122,7 @@ def _corpus(
 
 
 def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str, int]:
+    """Copy the objects of the DVC remote that the pool lacks; return the sizes of all."""
     remote = clone.objects.remote
 
     def copy(digest: str) -> tuple[str, bool | None]:
@@ -144,6 +145,7 @@ def _databases(settings: Settings) -> dict[str, str]:
 
 
 def _files(settings: Settings) -> dict[str, Path]:
+    """Return the files of the home that belong to a backup, by their path in it."""
     home = settings.home
     paths = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
     named = {path.relative_to(home).as_posix(): path for path in paths}

@@ -136,6 +136,7 @@ def _load(name: str, url: str, *, pool: Pool, manifest: BackupManifest) -> None:
 def _restore_vault(
     url: str, *, pool: Pool, manifest: BackupManifest, secret: bytes, deleted: Mapping[str, Tombstone]
 ) -> int:
+    """Restore the vault, and destroy the keys of the records that were deleted since; return their number."""
     file = database_file(url)
     half = file.with_name(f"{file.name}.restoring") if file else None
     address = f"sqlite:///{half}" if half else url

@@ -64,6 +64,7 @@ def airflow(deployment: Deployment) -> Finding:
 
 
 def _health(deployment: Deployment) -> dict[str, str | None] | Finding:
+    """Return the state by component; ``None``: it has never run."""
     base = address(deployment.settings.home)
     if base is None:
         return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")

@@ -278,6 +278,7 @@ def remote(deployment: Deployment) -> Finding:
 
 @contextmanager
 def _store(deployment: Deployment) -> Iterator[ObjectStore]:
+    """Open cache and remote in an empty DVC repository, configured as every clone is."""
     from dvc.repo import Repo
 
     with tempfile.TemporaryDirectory() as folder:

@@ -79,6 +79,7 @@ def remove(rows: OldRows, *, url: str) -> dict[str, int]:
 
 
 def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
+    """Return the time of the oldest unfinished run, the number of unfinished runs, and the Dags with the prefix."""
     times = [sa.column(name, sa.DateTime(timezone=True)) for name in ("run_after", "queued_at", "start_date")]
     names: tuple[sa.ColumnClause[Any], ...] = (sa.column("dag_id"), sa.column("state"), *times)
     runs = sa.table("dag_run", *names)

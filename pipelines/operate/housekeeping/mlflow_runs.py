@@ -150,6 +150,7 @@ def _runs(registry: Registry, *, params: Params) -> Iterator[tuple[Any, bool]]:
 
 
 def _store(settings: Settings) -> Any:
+    """Return MLflow's database for what its server has no request for; ``None`` if it is not known here."""
     from mlflow.tracking._tracking_service.utils import _get_store
 
     uri = settings.mlflow_tracking_uri or ""

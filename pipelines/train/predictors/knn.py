@@ -219,6 +219,7 @@ class KnnPredictor(CalibratedPredictor):
         self._said = said or {}
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens of each text the embedding model reads."""
         from tokenizers import Tokenizer
 
         tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))

@@ -126,7 +126,7 @@ def leave_with(parent: Path) -> None:
     def watch() -> None:
         while parent.exists():
             time.sleep(1)
-        os._exit(GroupFailed.exit_code)
+        os._exit(os.EX_TEMPFAIL)
 
     threading.Thread(target=watch, daemon=True).start()
 

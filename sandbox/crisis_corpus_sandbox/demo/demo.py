@@ -58,6 +58,7 @@ def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> 
 
 
 def _report(airflow: Airflow, look: Look, dag_id: str) -> str:
+    """Return the address that the last task ``track`` of a Dag returned."""
     for run in reversed(look.runs_of(dag_id)):
         if any(task["task_id"] == "track" and task["state"] == "success" for task in look.tasks_of(run)):
             path = f"/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances/track/xcomEntries/return_value"

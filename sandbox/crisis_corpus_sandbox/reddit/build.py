@@ -95,6 +95,7 @@ def _world(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
 
 
 def _served(pictures: Iterable[SandboxPicture]) -> dict[str, dict[str, str]]:
+    """Return how the image host serves each file."""
     served = {}
     for picture in pictures:
         for rendering, behaviour in ((picture.rendering, picture.behaviour), (picture.preview, "ok")):
@@ -107,6 +108,7 @@ def _served(pictures: Iterable[SandboxPicture]) -> dict[str, dict[str, str]]:
 
 @contextmanager
 def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
+    """Yield ``map``, or the ordered map of a pool with one process per core; the results are the same."""
     workers = os.cpu_count() or 1
     if not parallel or workers < 2:
         yield map

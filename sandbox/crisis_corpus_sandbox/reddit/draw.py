@@ -82,6 +82,7 @@ def _wrap(text: str, *, face: Font, width: int, space: str = SPACE) -> list[str]
 
 
 def _fit(text: str, *, box: Box, largest: int, bold: bool = True, space: str = SPACE) -> Font:
+    """Return the largest font whose wrapped ``text`` fits ``box``."""
     width, height = box[2] - box[0], box[3] - box[1]
     for size in range(largest, SMALLEST, -2):
         face = font(size, bold=bold)
@@ -102,6 +103,7 @@ def _write(
     align: str = "centre",
     anchor: str = "middle",
 ) -> None:
+    """Write wrapped ``text`` into ``box``, centred or to the left, at its top, middle or bottom."""
     lines = _wrap(text, face=face, width=box[2] - box[0], space=SPACE_OUTLINED if outline else SPACE)
     step = face.size * 1.25
     bottom = box[3] - len(lines) * step
@@ -178,6 +180,7 @@ def _tweet(meme: Meme) -> Image.Image:
 
 
 def _labels(meme: Meme) -> Image.Image:
+    """Draw labels on objects: each on a plate over its own figure, each lower than the previous one."""
     image = _picture(meme, figures=max(1, len(meme.text)))
     pen, w, h, n = ImageDraw.Draw(image), meme.width, meme.height, len(meme.text)
     for i, text in enumerate(meme.text):
@@ -195,6 +198,7 @@ def _labels(meme: Meme) -> Image.Image:
 
 
 def _panels(meme: Meme) -> Image.Image:
+    """Draw two rows with a picture on one side and its text on the other."""
     image = Image.new("RGB", (meme.width, meme.height), "white")
     pen, w, h, n = ImageDraw.Draw(image), meme.width, meme.height, len(meme.text)
     row, wide = h // n, int(w * 0.55)

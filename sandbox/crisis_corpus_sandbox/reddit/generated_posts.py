@@ -180,6 +180,7 @@ def schedule(
 
 
 def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
+    """Return the shuffled posts with each family's members sorted by rank within the positions they occupy."""
     places: dict[str, list[int]] = {}
     for i, post in enumerate(posts):
         if post.family:
@@ -200,6 +201,7 @@ def _moments(count: int, *, windows: Sequence[Window], rng: Random) -> list[date
 
 
 def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:
+    """Give every post an author: a few write many posts, most write one, and copies rarely share their original's."""
     count = max(8, int(len(posts) / POSTS_PER_AUTHOR))
     names: dict[str, None] = {}
     first, last = FIRST.split(), LAST.split()

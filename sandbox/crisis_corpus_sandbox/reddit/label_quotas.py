@@ -126,6 +126,7 @@ def _single(totals: Mapping[str, int], *, count: int, rng: Random) -> list[str]:
 
 
 def _sets(totals: Mapping[str, int], *, empty: int, count: int, rng: Random) -> list[tuple[str, ...]]:
+    """Return ``count`` label sets: the paper's share of them empty, all others with at least one label."""
     labels = _single(totals, count=count, rng=rng)
     labels.sort(key=lambda name: totals[name] == max(totals.values()), reverse=True)
     sets: list[set[str]] = [set() for _ in range(count - round(count * empty / MEMES))]

@@ -133,6 +133,7 @@ def every_statement() -> Iterator[tuple[str, str]]:
 
 @cache
 def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
+    """Return all statements by their first words, longest first."""
     known: dict[tuple[str, ...], list[tuple[list[str], str]]] = {}
     for label, sentence in every_statement():
         words = bare(sentence)

@@ -107,6 +107,7 @@ class PostWorld:
     """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
+        """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts."""
         self.sandbox = sandbox
         self.counts = counts(sandbox.posts, every=EVERY, whole=WHOLE, smallest=SMALLEST)
         self.posts: list[SandboxPost] = []
@@ -183,6 +184,7 @@ class PostWorld:
     # --- posts that do ------------------------------------------------------------------------------------------
 
     def _original(self, case: str) -> SandboxPost:
+        """Return a post that is dissimilar to all others, with the next labels drawn."""
         crises, rng = self._kept.pop(), self._rng
         least = {"boilerplate": 100, "injected": 40, "canary": 40, "longest": LONGEST - 20}.get(case, SHORTEST)
         for attempt in range(_TRIES):
@@ -211,6 +213,7 @@ class PostWorld:
     # --- copies -------------------------------------------------------------------------------------------------
 
     def _copies(self, plain: Sequence[SandboxPost]) -> None:
+        """Repost originals verbatim or edited, every second one twice, most of them in other communities."""
         names = [case.name for case in COPIES for _ in range(self.counts[case.name])]
         self._rng.shuffle(names)
         editable = [p for p in plain if any(_SLOT.search(s) for s in self._plain[id(p)])]
@@ -246,6 +249,7 @@ class PostWorld:
         return post
 
     def _edited(self, original: SandboxPost) -> str:
+        """Return the body with a few words replaced in sentences without a label."""
         body = original.body
         able = [s for s in self._plain[id(original)] if _SLOT.search(s)]
         for sentence in self._rng.sample(able, min(len(able), max(1, len(words(body)) // EDIT_EVERY))):

@@ -176,6 +176,7 @@ def _draw(spoken: WordUnits, first: int, bursts: tuple[int, int], flat: Any, beg
 
 @compiled
 def _say(spoken: WordUnits, number: int, flat: Any, begin: int) -> int:
+    """Write an original text; return its end."""
     seed = _random(np.uint64(3), number + 1)
     normal = np.sqrt(-2 * np.log(1 - _share(seed, 1))) * np.cos(2 * np.pi * _share(seed, 2))
     end = begin + min(LONGEST, max(SHORTEST, int(np.exp(MEDIAN_LOG + SPREAD_LOG * normal))))
@@ -211,6 +212,7 @@ def _edit(spoken: WordUnits, seed: Any, flat: Any, begin: int, end: int) -> int:
 
 @compiled
 def _spell(spoken: WordUnits, words: Any, ends: Any, data: Any) -> None:
+    """Write the letters of words, each before a space."""
     for i in range(len(words)):
         at = ends[i]
         for k in range(spoken.spans[words[i]], spoken.spans[words[i] + 1]):

@@ -99,6 +99,7 @@ class World:
         kind: str = "image",
         editable: bool = False,
     ) -> SandboxPost:
+        """Return a post with one new meme whose labels are the next ones drawn."""
         figsim = self._textless.pop() if case == "plain" and self._textless else self._memes.pop()
         cradle = self._crises.pop()
         made = compose(figsim, cradle, rng=self._rng, editable=editable)
@@ -199,6 +200,7 @@ class World:
     # --- copies -------------------------------------------------------------------------------------------------
 
     def _copies(self, originals: list[SandboxPost]) -> None:
+        """Repost originals: those with enough words for edits first, each of them up to four times."""
         able = [p for p in originals if self._made[id(p)].editable]
         near = list(self._each(*(c.name for c in generated_posts.DUPLICATES)))
         self._rng.shuffle(near)

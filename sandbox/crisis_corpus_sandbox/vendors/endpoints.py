@@ -215,6 +215,8 @@ def _rows(batches: Batches, name: str) -> list[Body]:
 
 
 def _job(tell: Callable[..., Body]) -> Service:
+    """Return the handler that polls or cancels a job and describes it."""
+
     def answer(batches: Batches, call: Call) -> Sent | None:
         job = batches.look(call.name)
         return _as_json(tell(batches, job, address=call.address) if job else None)

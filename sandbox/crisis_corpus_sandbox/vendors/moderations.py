@@ -169,6 +169,7 @@ def _data(parts: Any) -> bytes:
 
 
 def _azure_image(body: Body) -> bytes:
+    """Return a picture within Azure's limits of bytes and sides."""
     from PIL import Image
 
     image = base64.b64decode(body["image"]["content"], validate=True)

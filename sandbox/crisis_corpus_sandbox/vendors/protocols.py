@@ -235,6 +235,7 @@ class Responses(OpenAI):
 
 
 def _strict(schema: Mapping[str, Any]) -> None:
+    """Reject a schema that OpenAI's strict mode rejects."""
     for place in _places(schema):
         if "uniqueItems" in place:
             raise _unfit("'uniqueItems' is not permitted.")

@@ -197,6 +197,7 @@ class Vendors:
         return Sent(status, orjson.dumps(value), refused=answer.refused is not None)
 
     def _judge(self, vendor: str, line: BatchLine, batch: str) -> Result:
+        """Answer one request of a batch and log it."""
         try:
             sent = self._said(vendor, line.kind, body=line.body, model=line.model)
         except Rejected as error:
@@ -239,6 +240,7 @@ class Vendors:
         return self._failed(vendor, "invalid", message=error.message, param=error.param, code=error.code)
 
     def _throttled(self, vendor: str, *, seconds: float) -> Sent:
+        """Return 429 with the time to wait: in the body for Google, in headers for the others."""
         body = USUAL[vendor].fail("throttled")
         headers = {"Retry-After": str(math.ceil(seconds)), "retry-after-ms": f"{seconds * 1000:g}"}
         if vendor == "google":
@@ -257,6 +259,7 @@ def _digest(key: str | None) -> str | None:
 
 
 def _send(request: BaseHTTPRequestHandler, sent: Sent) -> bool:
+    """Send an answer; return whether it was sent completely."""
     try:
         phrase = HTTPStatus(sent.status).phrase
     except ValueError:  # 529

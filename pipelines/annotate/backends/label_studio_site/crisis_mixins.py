@@ -38,6 +38,7 @@ def _names_own(self: Any, request: Any, view: Any) -> bool:
 
 
 def _named(request: Any) -> Iterator[tuple[str, int]]:
+    """Yield the objects named in a request's path, query and body."""
     for plural, number in IN_PATH.findall(request.path):
         yield plural.removesuffix("s"), int(number)
     body = request.data if hasattr(request.data, "get") else {}
