@@ -256,6 +256,7 @@ class Measurement:
 
 
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
+    """Return the figures of a category whose answers are exactly one label each."""
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
     statistics = {"observed": c.observed, "kappa": c.kappa, "ac1": c.ac1}

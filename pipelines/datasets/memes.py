@@ -41,6 +41,7 @@ def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> 
 
 
 def _placed(corpus: str, *, params: Params, root: Path, missing: NoGold) -> dict[Item, tuple[str, str]]:
+    """Return the split and group of each item; check the groups and the names of the splits."""
     path = root / "snapshot" / corpus / "split" / "splits.parquet"
     if not path.is_file():
         raise missing

@@ -69,6 +69,7 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 
 
 def _parts(folder: Path) -> dict[str, Any]:
+    """Return the metrics of one corpus by part."""
     names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
     score, dedupe, split, evaluated, predicted = (read_metrics(folder / f"{name}.json") for name in names)
     parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
@@ -107,6 +108,7 @@ def _drift(drift: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _benchmark(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return each model's macro-F1 on its valid answers, with its interval, and the majority baseline's."""
     undefined = {"figures": {"macro_f1": dict.fromkeys(("mean", "low", "high"))}}
     scores = {name: (model["valid"] or undefined)["figures"]["macro_f1"] for name, model in task["models"].items()}
     majority = task["baselines"]["majority"]["figures"]["macro_f1"]

@@ -274,6 +274,7 @@ class Watch:
         return Delivery(id=id_, subscriber=subscriber.id, due=self._now(), **values)
 
     def _queue(self, new: Iterable[Delivery]) -> int:
+        """Insert deliveries by id, unless they exist or their subscriber was removed; return how many are new."""
         with self._engine.writing() as connection, Session(connection) as session:
             known = set(session.scalars(sa.select(Delivery.id)))
             present = set(session.scalars(sa.select(Subscriber.id)))

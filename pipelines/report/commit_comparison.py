@@ -164,6 +164,7 @@ def _task(key: str, a: Json, b: Json) -> Iterator[Block]:
 
 
 def _drawing(key: str, cells: Mapping[str, Sequence[Json]]) -> Sheet:
+    """Draw the macro-F1 of every model at A (open) and B (filled)."""
     dots, rows = [], []
     for name, both in cells.items():
         for side, kind, figures in zip("AB", ("open", "filled"), both, strict=True):

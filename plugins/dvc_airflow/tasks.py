@@ -172,6 +172,7 @@ def _publish_snapshot(
 ) -> Any:
     @task(task_id="publish", outlets=[asset], doc_md="commit dvc.lock and metrics; fast-forward only")
     def publish(base: str, *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
+        """Commit `dvc.lock` and metrics to the corpus branch, fast-forward only, and emit the asset `gold/<corpus>`."""
         results = ti.xcom_pull(task_ids=list(stages))
         done = publish_results(corpus, *targets, base=base, results=results, dag_run=dag_run, below=below)
         if done["superseded"] and not woken:

@@ -165,6 +165,7 @@ def read(name: str) -> Mapping:
 
 
 def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
+    """Return the parts of a mapping that its scheme does not know, as one message."""
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
         spellings = scheme.categories[key].spellings if key in scheme.categories else {}

@@ -169,6 +169,7 @@ def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Sch
 
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
+    """Return the items that a round may draw, and the number that a review leaves out."""
     path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
     splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
     fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}

@@ -90,6 +90,7 @@ def _copy(path: Path, to: Path, *, name: str) -> None:
 
 
 def _run(command: list[str], url: str, *, name: str) -> None:
+    """Run a program of PostgreSQL; the password is not in its arguments, which other users see."""
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         raise BadParams(where=name, detail="is neither sqlite nor postgresql")

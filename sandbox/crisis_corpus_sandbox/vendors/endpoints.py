@@ -277,6 +277,7 @@ def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
 
 
 def _google_upload(batches: Batches, call: Call) -> Sent | None:
+    """Open a resumable upload, or receive its bytes (always in one part)."""
     if call.headers.get("x-goog-upload-command") == "start":
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
