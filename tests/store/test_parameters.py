@@ -17,7 +17,7 @@ from pipelines.core.config.params import FILES, load
 from pipelines.core.config.params_text import find, leaves, rewrite
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.workspace import publish, repository
+from pipelines.workspace import parameters, publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import merge
@@ -131,6 +131,15 @@ def test_a_file_is_applied_in_one_commit(settings: Settings, tmp_path: Path) -> 
     assert run("params", "apply", str(tmp_path / "ours.yaml"), "--reason", "again")[0]["commit"] is None
     with pytest.raises(BadParams, match="cannot be read"):
         run("params", "apply", str(tmp_path / "none.yaml"), "--reason", "r")
+
+
+def test_a_file_is_read_to_the_last_of_its_keys(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("sample:\n  memes: {size: 500}\nlabellers:\n  gpt-5.1: {model: m, price: null}")
+    of = ("labellers", "gpt-5.1")
+    found = parameters.from_file(tmp_path / "ours.yaml")
+    assert found == {("sample", "memes", "size"): 500, (*of, "model"): "m", (*of, "price"): None}
+    with pytest.raises(BadParams, match="cannot be read"):
+        parameters.from_file(tmp_path / "none.yaml")
 
 
 def test_without_a_corpus_it_is_one_sentence(settings: Settings) -> None:

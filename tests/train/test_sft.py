@@ -6,16 +6,18 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
 from pipelines.core.errors import BadParams
 from pipelines.models.pretrained.backbones import opened
 from pipelines.train.predictors import adapter, instruct
+from pipelines.train.sft.trainer import Keeper
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, posts
@@ -232,3 +234,19 @@ def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, t
         path.unlink()
         (path.parent / "model.safetensors").write_bytes(b"half")
     assert a_run(tmp_path, epochs=2).history == plain.fitted.history
+
+
+def test_no_checkpoint_is_made_between_an_epoch_s_last_step_and_its_validation() -> None:
+    """A run that goes on from there would skip the validation: ``test_sft_processes.py`` kills one."""
+    keeper, control = Keeper(key="", every=1, task=TASK.key, say=lambda line: None), TrainerControl()
+    # two epochs of three steps
+    plan = SimpleNamespace(steps=[[()] * 3] * 2)
+    keeper.tuner = SimpleNamespace(steps=SimpleNamespace(plan=plan))  # type: ignore[assignment]
+    asked = []
+    for step in range(1, 7):
+        control.should_save = False
+        keeper.on_step_end(None, TrainerState(global_step=step), control)
+        asked += [step] if control.should_save else []
+    assert asked == [1, 2, 4, 5]
+    keeper.on_epoch_end(None, TrainerState(global_step=6), control)
+    assert control.should_evaluate and control.should_save
