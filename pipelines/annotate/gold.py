@@ -193,6 +193,9 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     The category ``unfit``, without labels, marks an item that people found unfit.
+
+    Raises:
+        BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.
     """
     where = f"gold.published ({path.name})"
     known: dict[Question, GoldLabel] = {}

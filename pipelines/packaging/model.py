@@ -157,7 +157,13 @@ set_model(Served(opened))
 
 
 def save(pack: Path, *, to: Path) -> Path:
-    """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``."""
+    """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``.
+
+    Raises:
+        NotServable: the package's files differ from its ``files.json``, a file is or may be a pickle, the card is
+            missing, or the kind of the model is not in ``OPENERS``.
+        TooMuchCode, NotLocked: see ``model_code``.
+    """
     from mlflow import pyfunc
 
     described = _checked(pack)

@@ -74,7 +74,12 @@ class ExampleReader:
         self._engine: OcrEngine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
-        """Return the example of each row, ``None`` for a row without content."""
+        """Return the example of each row, ``None`` for a row without content.
+
+        Raises:
+            Malformed: an image is neither bytes nor base64, a text is not a string, or a text is missing and the model
+                has no OCR.
+        """
         words = texts(frame, "text")
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
         if self._reads and self._ocr is None and None in words:

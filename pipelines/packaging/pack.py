@@ -101,7 +101,16 @@ class Source:
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``."""
+    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``.
+
+    Raises:
+        UnknownModel: models cannot be registered under this name.
+        NotPackable: the model is of an unsupported kind, or of another task.
+        NothingToPack: files, metrics or weights are missing.
+        LearntFromDeleted: a record that the model was trained or selected on was taken down.
+        WeightsChanged: the weights are not those whose digest the training stage committed.
+        NoModel, ModelOutdated: see ``train.predictors.finetuned``.
+    """
     source = Source(name, chosen, params, settings, vault, root)
     to.mkdir(parents=True, exist_ok=True)
     of_posts = params.corpora[source.subject[0]].content == "texts"

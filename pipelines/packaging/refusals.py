@@ -44,6 +44,11 @@ def refuse_deleted(
 
     ``records`` is the model's list of ids, from which takedowns remove deleted records; ``metrics["selected"]`` has its
     digest from before.
+
+    Raises:
+        LearntFromDeleted: at least one record was taken down; the error states how many.
+        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
+        NothingToPack: the metrics have no digest of the list.
     """
     if not metrics.get("selected"):
         raise ConfigError("NothingToPack", name=name, detail=f"{where} names no records")

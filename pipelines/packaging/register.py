@@ -61,6 +61,16 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
 
     Returns:
         The registered version, and whether this call recorded its registration (not an earlier one).
+
+    Raises:
+        BadParams: who or why is empty.
+        UnknownModel: models cannot be registered under ``name``.
+        Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
+            ``files.json``.
+        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
+        NumberTaken: the journal has other files for the version.
+        JournalBroken: the journal was altered.
+        RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
     signed(who, why)
     subject(name, params=context.params)

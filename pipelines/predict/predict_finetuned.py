@@ -110,6 +110,11 @@ def open_model(
     Args:
         folder: the path from :func:`pipelines.train.predictors.finetuned.folder_of`, or a copy of that folder.
         said: record id -> vote of the labeller that a kNN model is blended with.
+
+    Raises:
+        NoModel: the folder holds no model.
+        ModelOutdated: the model was tuned for other labels.
+        SealBroken: a neighbour was altered, or belongs to another vault.
     """
     card = finetuned.read(folder)
     task = finetuned.task_asked(card, folder=folder, root=root)

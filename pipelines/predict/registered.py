@@ -99,7 +99,12 @@ class BadAnswer(ValueError):
 
 
 def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]:
-    """Yield the predictions in the table that a registered model returned, one for each row."""
+    """Yield the predictions in the table that a registered model returned, one for each row.
+
+    Raises:
+        BadAnswer: the answer is not a table of ``count`` rows with the signature's columns, or a value does not fit the
+            task.
+    """
     import pandas as pd
 
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:

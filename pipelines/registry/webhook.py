@@ -166,7 +166,13 @@ class Watch:
         return cls(journal, clock=clock)
 
     def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
-        """Subscribe an address to later changes; return the subscriber with its secret, which is shown only here."""
+        """Subscribe an address to later changes; return the subscriber with its secret, which is shown only here.
+
+        Raises:
+            BadParams: the address has another form, or contains a user name or password.
+            UnknownModel: there is no such name.
+            SubscribedAlready: the address is subscribed to the same model already.
+        """
         if name is not None:
             checked(name)
         check(url)

@@ -24,7 +24,10 @@ def shown(repo: str) -> str:
 
 
 def branches(repo: str) -> dict[str, str] | None:
-    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet."""
+    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet.
+
+    An address with a password is refused, because git would show it in the list of processes.
+    """
     path = local_path(repo)
     if path is None and "://" in repo and urlsplit(repo).password:
         raise BadParams(where="CORPUS_REPO", detail="contains a password; use a git credential helper or an SSH key")

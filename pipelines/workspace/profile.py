@@ -34,7 +34,13 @@ class Profile:
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file."""
+    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
+
+    Raises:
+        UnknownProfile: there is neither a committed profile nor a file of this name.
+        UncommittedProfile: the profile's file in the checkout differs from the committed one.
+        BadParams: the profile is invalid; the error names every faulty key.
+    """
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
     name = Path(profile).stem if is_path else profile
     committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)

@@ -86,6 +86,11 @@ def publish_snapshot(
     Returns:
         ``commit``, ``changed``, ``superseded`` and ``differing``: the number of stages whose result differs from the
         one stored first for the same inputs.
+
+    Raises:
+        Overtaken: another run published a stage since ``base``, or a dependency of a stage changed.
+        ResultUnusable: a result does not belong to this run and commit.
+        ObjectIncomplete: the remote lacks an object.
     """
     with workspace(settings) as clone:
         tip, before = clone.lock(), clone.lock(revision=base)

@@ -92,6 +92,12 @@ def upgrade(
     Args:
         keep: dotted keys whose present value is kept although the newer code has changed it, too.
         take: dotted keys whose newer value is taken although the corpus has changed it, too.
+
+    Raises:
+        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
+        Uncommitted: the checkout has edits that are not in a commit.
+        UnknownCode: the checkout is not based on the code that the corpus runs.
+        CodeAltered: the corpus branch has code that the checkout does not have.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command

@@ -80,6 +80,10 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float, rew
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
     and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it). All weights
     are 1 for a recipe that does not reweight labels.
+
+    Raises:
+        LeakRefused: an example is not in train.
+        BadParams: an example of a single-label task does not have exactly one gold label.
     """
     truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
     n, positives = len(truth), truth.sum(axis=0)
