@@ -172,10 +172,10 @@ def ours(settings: Settings, *, ids: list[str]) -> Took:
     marks: list[tuple[str, float]] = []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         start, used = time.monotonic(), sum(os.times()[:4])
-        takedown.run(
-            selection, reason="bench", who="bench", settings=settings, vault=vault, now=now,
-            terms=Takedown(withdraw_share=1), say=lambda what: marks.append((what, time.monotonic())),
-        )  # fmt: skip
+        takedown.Deletion(
+            settings=settings, vault=vault, now=now, terms=Takedown(withdraw_share=1),
+            say=lambda what: marks.append((what, time.monotonic())),
+        ).run(selection, reason="bench", who="bench")  # fmt: skip
         total, cpu = time.monotonic() - start, sum(os.times()[:4]) - used
     steps, last = {}, start
     for name, at in marks:

@@ -190,10 +190,9 @@ def test_takedown(disk: Disk, tmp_path: Path) -> None:
         with used.vault_of(settings) as vault:
             with workspace(settings) as clone, Objects.opened(clone) as objects:
                 selection = select(Criteria(posts=taken), vault=vault, objects=objects, params=load(REPO))
-            takedown.run(
-                selection, reason="request-7", who="a person", settings=settings, vault=vault,
-                terms=Takedown.model_validate({**load(REPO).takedown.model_dump(), "withdraw_share": 0.01}), now=NOW,
-            )  # fmt: skip
+            terms = Takedown.model_validate({**load(REPO).takedown.model_dump(), "withdraw_share": 0.01})
+            deletion = takedown.Deletion(settings=settings, vault=vault, terms=terms, now=NOW)
+            deletion.run(selection, reason="request-7", who="a person")
 
     def state(settings: Settings) -> dict[str, Any]:
         with used.vault_of(settings) as vault:

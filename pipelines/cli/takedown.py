@@ -157,10 +157,10 @@ def run_pending(
     from pipelines.release import removal
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
-    from pipelines.takedown import takedown as steps
     from pipelines.takedown.receipts import read_tombstones
     from pipelines.takedown.retention import check_out
     from pipelines.takedown.selection import Criteria
+    from pipelines.takedown.takedown import Deletion
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
@@ -185,8 +185,10 @@ def run_pending(
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
                 with models(settings, vault=vault) as context:
-                    options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
-                    done += [_summary(receipt) for receipt in steps.revisit(context=context, now=now(), **options)]
+                    deletion = Deletion(
+                        settings=settings, vault=vault, terms=params.takedown, now=now(), context=context
+                    )
+                    done += [_summary(receipt) for receipt in deletion.revisit()]
         finally:
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
@@ -245,9 +247,10 @@ def _taken_down(
     asked: Criteria, *, reason: str, who: str, dry_run: bool, yes: bool | None, settings: Settings, vault: Vault
 ) -> dict[str, Any]:
     """Take records down after a confirmation; ``yes`` is ``None`` if the person has confirmed it with others."""
-    from pipelines.takedown import takedown as steps
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
+    from pipelines.takedown.takedown import Deletion
+    from pipelines.takedown.takedown import dry_run as counted
     from pipelines.workspace.clone import workspace
 
     with models(settings, vault=vault) as context:
@@ -260,11 +263,11 @@ def _taken_down(
             selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
         options: dict[str, Any] = {"settings": settings, "vault": vault, "context": context}
         if dry_run:
-            return steps.dry_run(selection, **options)
+            return counted(selection, **options)
         if yes is not None:
             _agree(len(selection.records) - len(vault.tombstoned(selection.records)), yes=yes)
-        options |= {"terms": params.takedown, "now": now(), "say": say}
-        return _summary(steps.run(selection, reason=reason, who=who, **options))
+        deletion = Deletion(terms=params.takedown, now=now(), say=say, **options)
+        return _summary(deletion.run(selection, reason=reason, who=who))
 
 
 def _summary(receipt: TakedownRequest) -> dict[str, Any]:

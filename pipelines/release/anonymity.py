@@ -56,13 +56,9 @@ class Coarse:
     smallest: int
 
 
-def _quarter(month: str) -> str:
-    return f"{month[:4]}-Q{(int(month[5:7]) + 2) // 3}"
-
-
 MONTHS: dict[str, Callable[[str], str]] = {
     "month": lambda month: month,
-    "quarter": _quarter,
+    "quarter": lambda month: f"{month[:4]}-Q{(int(month[5:7]) + 2) // 3}",
     "year": lambda month: month[:4],
     ANY: lambda _: ANY,
 }

@@ -20,7 +20,7 @@ from pipelines.core.config.release import Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.release import anonymity, datasheet, release_tables
-from pipelines.release.anonymity import Person, coarsen
+from pipelines.release.anonymity import coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
     APPROVED,
@@ -78,7 +78,9 @@ def run(
         (authors of the smallest class), ``alone`` (posts with a unique combination of values, after such posts have
         lost their metadata), ``splits``, ``labels``.
     """
-    shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
+    if corpus not in terms.corpora:
+        raise BadParams(where="release.corpora", detail=f"does not say which columns of '{corpus}' may be released")
+    shape, contact = terms.corpora[corpus], terms.contact or settings.contact
     if not contact:
         raise BadParams(
             where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
@@ -115,24 +117,27 @@ def run(
         digests = {file: digest(text) for file, text in sorted(texts.items())}
         manifest = entry.authenticated("manifest", {**facts, "status": DRAFT, "withdrawn": 0, "files": digests})
         # in this order, so that a killed run leaves no package with ids that a takedown cannot find
-        _remove_draft(entry)
+        if entry.exists and manifest_of(previous := entry.package(entry.state()), entry.name):
+            shutil.rmtree(previous)
         entry.put_ids({row.id for row in chosen.rows})
         write(entry.folder / REMOVAL, texts[REMOVAL])
         state = {
-            "release": name,
-            "corpus": corpus,
+            **{key: facts[key] for key in ("release", "corpus", "columns", "removal", "joined")},
             "package": str(target) if to else "package",
             "status": DRAFT,
             "files": digests,
-            "columns": list(shape.columns),
-            "removal": facts["removal"],
-            "joined": facts["joined"],
             "alone": chosen.counts["alone"] / chosen.counts["records"],
             "limits": {"alone": terms.max_alone, "joined": terms.max_joined},
+            "drafted": now.isoformat(),
+            "withdrawn": 0,
+            "manifest": digest(manifest),
         }
-        entry.put({**state, "drafted": now.isoformat(), "withdrawn": 0, "manifest": digest(manifest)})
+        entry.put(state)
         _place({**texts, MANIFEST: manifest}, target=target)
-    live, others = _others(settings, corpus=corpus, shape=shape)
+    states = [other.state() for other in entries(settings)]
+    out = [state for state in states if state["corpus"] == corpus and state["status"] != DRAFT]
+    live = [state["release"] for state in out if state["status"] == APPROVED]
+    others = [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
     return {
         "release": name,
         "package": str(target),
@@ -147,12 +152,6 @@ def run(
     }
 
 
-def _shape(corpus: str, *, terms: Release) -> Shape:
-    if corpus not in terms.corpora:
-        raise BadParams(where="release.corpora", detail=f"does not say which columns of '{corpus}' may be released")
-    return terms.corpora[corpus]
-
-
 def _choose(
     corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path
 ) -> ReleasedRows:
@@ -165,7 +164,11 @@ def _choose(
     # posts that lose their metadata, and those that would then be left out and keep them
     bare, kept = frozenset[str](), frozenset[str]()
     while True:
-        people = [_person(opened.posts[r], bare=release_id in bare) for release_id, _, r in order]
+        people = [
+            replace(person, month=None, subreddit=None) if release_id in bare else person
+            for release_id, _, r in order
+            for person in [opened.posts[r].person]
+        ]
         coarse = coarsen(people, columns=shape.metadata, k=k)
         rows = [
             Released(release_id, image, items[r, image], metadata)
@@ -196,14 +199,13 @@ def _choose(
         "smallest": coarse.smallest,
         "alone": len(_alone(rows)),
         "splits": dict(sorted(Counter(row.labelled.split for row in rows).items())),
-        "labels": _label_counts(rows, categories=shape.categories),
+        "labels": {
+            c: dict(sorted(Counter(label for row in rows for label in row.labelled.labels[c] or ()).items()))
+            for c in shape.categories
+        },
     }
     posts = {ids[r]: post for r, post in opened.posts.items()}
     return ReleasedRows(rows, posts, {release_id: r for release_id, _, r in order}, counts)
-
-
-def _person(post: ReleasedPost, *, bare: bool) -> Person:
-    return replace(post.person, month=None, subreddit=None) if bare else post.person
 
 
 def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]:
@@ -215,11 +217,6 @@ def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]
     combined = {release_id: tuple(values) for release_id, values in cells.items()}
     counts = Counter(combined.values())
     return frozenset(release_id for release_id, values in combined.items() if counts[values] == 1)
-
-
-def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
-    return {c: dict(sorted(count.items())) for c, count in counts.items()}
 
 
 def _fetch(chosen: ReleasedRows, *, key: bytes) -> str:
@@ -239,22 +236,6 @@ def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
     if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not manifest_of(target, entry.name))):
         raise BadParams(where="to", detail="this folder exists already and is not a draft of this release")
     return target
-
-
-def _others(settings: Settings, *, corpus: str, shape: Shape) -> tuple[list[str], list[str]]:
-    """Return the corpus's releases that are approved and not retired, and its published ones with other columns."""
-    states = [entry.state() for entry in entries(settings)]
-    out = [state for state in states if state["corpus"] == corpus and state["status"] != DRAFT]
-    live = [state["release"] for state in out if state["status"] == APPROVED]
-    return live, [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
-
-
-def _remove_draft(entry: ReleaseEntry) -> None:
-    """Remove the package of the previous draft from its folder."""
-    if entry.exists:
-        folder = entry.package(entry.state())
-        if manifest_of(folder, entry.name):
-            shutil.rmtree(folder)
 
 
 def _place(texts: Mapping[str, str], *, target: Path) -> None:

@@ -54,9 +54,16 @@ def refresh(
         rejects the package.
     """
     with locked(settings):
-        options: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
-        options["tombstones"] = vault.tombstones()
-        return {entry.name: _refresh(entry, **options) for entry in entries(settings)}
+        tombstones, told = vault.tombstones(), {}
+        for entry in entries(settings):
+            new, state = _new(entry, tombstones=tombstones, vault=vault), entry.state()
+            batch = frozenset[str]()
+            if at_once or state["status"] == DRAFT:
+                batch = frozenset(new)
+            elif now is not None:
+                batch = due(new, schedule=state["removal"], today=now.date())
+            told[entry.name] = _publish(entry, batch, waiting=len(new) - len(batch), say=say)
+    return told
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
@@ -93,23 +100,9 @@ def _new(entry: ReleaseEntry, *, tombstones: Mapping[str, Tombstone], vault: Vau
     return {names[r]: t.deleted_at.date() for r, t in tombstones.items() if names[r] in waiting}
 
 
-def _refresh(
-    entry: ReleaseEntry,
-    *,
-    now: datetime | None,
-    at_once: bool,
-    tombstones: Mapping[str, Tombstone],
-    vault: Vault,
-    say: Say,
-) -> dict[str, Any]:
+def _publish(entry: ReleaseEntry, batch: frozenset[str], *, waiting: int, say: Say) -> dict[str, Any]:
     published, state = entry.removal(), entry.state()
     before = frozenset(published["ids"])
-    new = _new(entry, tombstones=tombstones, vault=vault)
-    batch = frozenset[str]()
-    if at_once or state["status"] == DRAFT:
-        batch = frozenset(new)
-    elif now is not None:
-        batch = due(new, schedule=state["removal"], today=now.date())
     # ids stay on the list, even if a restored vault lacks their tombstones
     gone = before | batch
     removal = entry.removal_text(gone, number=published["number"] + (gone != before))
@@ -117,8 +110,7 @@ def _refresh(
     say("listed")
     folder = entry.package(state)
     there = manifest_of(folder, entry.name) is not None
-    result: dict[str, Any] = {"withdrawn": len(gone), "new": len(batch)}
-    result |= {"waiting": len(new) - len(batch), "package": there, "altered": 0}
+    result = {"withdrawn": len(gone), "new": len(batch), "waiting": waiting, "package": there, "altered": 0}
     if there:
         after = {REMOVAL: removal, PROGRAM: program()}
         digests = {file: digest(text) for file, text in after.items()}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
+from crisis_corpus.journal import Event
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.operate import Takedown
@@ -54,15 +56,8 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     return counts
 
 
-def run(
-    request: TakedownRequest,
-    gone: Gone,
-    *,
-    context: Context,
-    terms: Takedown,
-    now: datetime,
-    say: Callable[[str], None],
-) -> None:
+@dataclass(frozen=True)
+class Marking:
     """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
     Args:
@@ -71,80 +66,80 @@ def run(
         terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
     """
-    request.note("models", look(gone, context=context, keep=True), settings=context.settings)
-    counts = request.steps["models"]
-    until = (now + timedelta(days=terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
-    open_move = None
-    for name in context.registry.names():
-        for version in context.registry.versions(name):
-            if not (taken := counts.get(_key(version), 0)):
-                continue
-            _mark(version, taken=taken, until=until, context=context, request=request)
-            if (intention := standing(context.journal, name).intention) is not None:
-                # the other models need not wait for this one
-                open_move = transitions.ahead(intention)
-                continue
-            left = _replace(version, gone=gone, taken=taken, context=context, request=request, now=now, say=say)
-            lineage.forget(version, settings=context.settings)
-            if taken >= terms.withdraw_share * (left + taken):
-                why = f"{request.reason}: {taken} of {left + taken} training records are taken down"
-                promote.withdraw(name, version.version, who=request.who, why=why, context=context)
-            say(_key(version))
-    if open_move is not None:
-        raise open_move
 
+    request: TakedownRequest
+    gone: Gone
+    context: Context
+    terms: Takedown
+    now: datetime
+    say: Callable[[str], None]
 
-def _mark(version: Version, *, taken: int, until: str, context: Context, request: TakedownRequest) -> None:
-    """Record in the journal that a version is stale, unless a row says so with this number of records."""
-    journal, name = context.journal, version.name
-    rows = [row for row in journal.rows(name) if (row.event, row.from_version) == ("stale", version.version)]
-    if any(row.metrics["taken_down"] >= taken for row in rows):
-        return
-    why = f"{request.reason}: {taken} training records are taken down"
-    versions: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
-    metrics = {"taken_down": taken, "until": until}
-    journal.append(name, event="stale", who=request.who, why=why, metrics=metrics, **versions)
+    def run(self) -> None:
+        """Work through all versions of all models; raise at the end if a promotion of one is still open."""
+        request, context = self.request, self.context
+        request.note("models", look(self.gone, context=context, keep=True), settings=context.settings)
+        open_move = None
+        for name in context.registry.names():
+            for version in context.registry.versions(name):
+                if not (taken := request.steps["models"].get(_key(version), 0)):
+                    continue
+                self._mark(version, taken)
+                if (intention := standing(context.journal, name).intention) is not None:
+                    # the other models need not wait for this one
+                    open_move = transitions.ahead(intention)
+                    continue
+                left = self._replace(version, taken)
+                lineage.forget(version, settings=context.settings)
+                if taken >= self.terms.withdraw_share * (left + taken):
+                    why = f"{request.reason}: {taken} of {left + taken} training records are taken down"
+                    promote.withdraw(name, version.version, who=request.who, why=why, context=context)
+                self.say(_key(version))
+        if open_move is not None:
+            raise open_move
 
+    def _mark(self, version: Version, taken: int) -> None:
+        """Record in the journal that a version is stale, unless a row says so with this number of records."""
+        rows = self.context.journal.rows(version.name)
+        stale = [row for row in rows if (row.event, row.from_version) == ("stale", version.version)]
+        if any(row.metrics["taken_down"] >= taken for row in stale):
+            return
+        until = (self.now + timedelta(days=self.terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
+        why = f"{taken} training records are taken down"
+        champion = standing(self.context.journal, version.name).champion
+        versions = {"from_version": version.version, "to_version": champion}
+        self._enter(version, "stale", why, metrics={"taken_down": taken, "until": until}, **versions)
 
-def _replace(
-    version: Version,
-    *,
-    gone: Gone,
-    taken: int,
-    context: Context,
-    request: TakedownRequest,
-    now: datetime,
-    say: Callable[[str], None],
-) -> int:
-    """Remove the ids from a version's pack, update tag and journal, and return the number of ids left."""
-    registry, journal = context.registry, context.journal
-    with scratch(context.settings) as folder:
-        place = registry.fetch(version, to=folder / "version")
-        before, pack = digest(place), integrity.place(place)
-        table = pq.read_table(pack / RECORDS)
-        kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
-        if kept.num_rows < table.num_rows:
-            left = gone.without(pack / RECORDS, made := folder / RECORDS)
-            removals.record(context.vault, [removals.Removal(*removal, at=now) for removal in left.lists])
-            made.replace(pack / RECORDS)
-        listed = json.loads((pack / FILES).read_bytes())
-        listed[RECORDS] = sha256(pack / RECORDS)
-        if json.loads((pack / FILES).read_bytes()) != listed:
-            (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
-        row, after = registration(journal, version), digest(place)
-        # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
-        sound = row is not None and (row.files == before or request.promised.get(_key(version)) == after)
-        if sound:
-            request.promise(_key(version), after, settings=context.settings)
-        registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
-        say(f"{_key(version)} changed")
-        if sound and row is not None and row.files != after:
-            why = f"{request.reason}: its list of records lost {taken}"
-            fields: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
-            journal.append(version.name, event="registered", who=request.who, why=why, **fields)
-        tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {})
-        registry.tag(version, tags)
-    return int(kept.num_rows)
+    def _enter(self, version: Version, event: Event, why: str, **fields: Any) -> None:
+        why = f"{self.request.reason}: {why}"
+        self.context.journal.append(version.name, event=event, who=self.request.who, why=why, **fields)
+
+    def _replace(self, version: Version, taken: int) -> int:
+        """Remove the ids from a version's pack, update tag and journal, and return the number of ids left."""
+        request, context, registry = self.request, self.context, self.context.registry
+        with scratch(context.settings) as folder:
+            place = registry.fetch(version, to=folder / "version")
+            before, pack = digest(place), integrity.place(place)
+            table = pq.read_table(pack / RECORDS)
+            kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=self.gone.array)))
+            if kept.num_rows < table.num_rows:
+                left = self.gone.without(pack / RECORDS, made := folder / RECORDS)
+                removals.record(context.vault, [removals.Removal(*removal, at=self.now) for removal in left.lists])
+                made.replace(pack / RECORDS)
+            listed = json.loads((pack / FILES).read_bytes())
+            if listed.get(RECORDS) != (whole := sha256(pack / RECORDS)):
+                (pack / FILES).write_text(json.dumps(listed | {RECORDS: whole}, indent=2, sort_keys=True) + "\n")
+            row, after = registration(context.journal, version), digest(place)
+            # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
+            sound = row is not None and (row.files == before or request.promised.get(_key(version)) == after)
+            if sound:
+                request.promise(_key(version), after, settings=context.settings)
+            registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
+            self.say(f"{_key(version)} changed")
+            if sound and row is not None and row.files != after:
+                fields: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
+                self._enter(version, "registered", f"its list of records lost {taken}", **fields)
+            registry.tag(version, {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {}))
+        return int(kept.num_rows)
 
 
 def _key(version: Version) -> str:

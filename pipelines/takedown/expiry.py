@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -48,15 +47,18 @@ class Expiry:
     """The weights that are due for removal.
 
     Args:
-        versions: the registered model versions.
+        context: registry and journal; ``None`` if none is configured.
         objects: the DVC objects with weights of fine-tuned models that no other model uses.
         stages: the stages that name such models in the newest commit of the corpus branch.
+        versions: the registered model versions.
         runs: the ids of the MLflow training runs with weights.
     """
 
-    versions: tuple[Version, ...] = ()
+    settings: Settings
+    context: Context | None
     objects: frozenset[str] = frozenset()
     stages: frozenset[str] = frozenset()
+    versions: tuple[Version, ...] = ()
     runs: tuple[str, ...] = ()
 
     @property
@@ -64,52 +66,54 @@ class Expiry:
         """Return how many versions, objects, stages and runs are due."""
         return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages", "runs")}
 
+    def remove(
+        self, *, opening: Callable[[str], AbstractContextManager[Context]], say: Callable[[str], None] = silent
+    ) -> dict[str, int]:
+        """Remove the weights; count the replaced champions and the models left without one.
+
+        Args:
+            opening: opens the context in which the gate judges a version of the named model.
+            say: called after each action; tests kill the process there.
+        """
+        counts = {"moved": 0, "without_champion": 0}
+        if self.context is not None:
+            for version in self.versions:
+                name, number = version.name, version.version
+                if standing(self.context.journal, name).champion == number:
+                    why = f"version {number} learnt from deleted records"
+                    moved = _successor(name, context=self.context, opening=opening, why=why)
+                    counts["moved" if moved else "without_champion"] += 1
+                    say(f"{name}/{number} left")
+                why = "its weights are deleted, because it was trained on records that were taken down"
+                promote.withdraw(name, number, who=WHO, why=why, context=self.context)
+                say(f"{name}/{number} withdrawn")
+                _delete(version, context=self.context)
+                say(f"{name}/{number} deleted")
+        if self.stages:
+            with workspace(self.settings) as clone, Objects.opened(clone) as objects:
+                Pointers(clone.path, objects=objects).drop(self.stages)
+                clone.commit(f"takedown: {len(self.stages)} models are trained again", paths=[LOCK])
+            say("stages dropped")
+        if self.objects:
+            with workspace(self.settings) as clone, Objects.opened(clone) as objects:
+                objects.remove(self.objects)
+            say("objects removed")
+        if self.context is not None:
+            for run_id in self.runs:
+                if _weights(run_id, context=self.context):
+                    self.context.registry.run_files(run_id).delete_artifacts(WEIGHTS)
+                say("run emptied")
+        return counts
+
 
 def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None) -> Expiry:
     """Return the weights of models whose deadline for removal has passed; nothing is changed."""
     before = now - timedelta(days=terms.weights_days)
-    lists = {digest: at for digest, at in removals.begun(vault).items() if at <= before}
-    objects, stages = _trained(settings, lists=set(lists)) if lists else (frozenset[str](), frozenset[str]())
+    lists = {digest for digest, at in removals.begun(vault).items() if at <= before}
+    trained = _trained(settings, lists=lists) if lists else (frozenset[str](), frozenset[str]())
     if context is None:
-        return Expiry((), objects, stages)
-    return Expiry(tuple(_stale(context, now=now)), objects, stages, tuple(_runs(context, lists=lists)))
-
-
-def run(
-    expiry: Expiry,
-    *,
-    settings: Settings,
-    context: Context | None,
-    opening: Callable[[str], AbstractContextManager[Context]],
-    say: Callable[[str], None] = silent,
-) -> dict[str, int]:
-    """Remove the weights that :func:`due` found; count the replaced champions and the models left without one.
-
-    Args:
-        context: registry and journal; ``None`` if none is configured.
-        opening: opens the context in which the gate judges a version of the named model.
-        say: called after each action; tests kill the process there.
-    """
-    counts = Counter({"moved": 0, "without_champion": 0})
-    if context is not None:
-        for version in expiry.versions:
-            counts.update(_leave(version, context=context, opening=opening, say=say))
-            _delete(version, context=context)
-            say(f"{version.name}/{version.version} deleted")
-    if expiry.stages:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            Pointers(clone.path, objects=objects).drop(expiry.stages)
-            clone.commit(f"takedown: {len(expiry.stages)} models are trained again", paths=[LOCK])
-        say("stages dropped")
-    if expiry.objects:
-        with workspace(settings) as clone, Objects.opened(clone) as objects:
-            objects.remove(expiry.objects)
-        say("objects removed")
-    if context is not None:
-        for run_id in expiry.runs:
-            _empty(run_id, context=context)
-            say("run emptied")
-    return dict(counts)
+        return Expiry(settings, context, *trained)
+    return Expiry(settings, context, *trained, tuple(_stale(context, now=now)), tuple(_runs(context, lists=lists)))
 
 
 def _stale(context: Context, *, now: datetime) -> list[Version]:
@@ -119,26 +123,6 @@ def _stale(context: Context, *, now: datetime) -> list[Version]:
         until = standing(context.journal, name).stale
         stale += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
     return stale
-
-
-def _leave(
-    version: Version,
-    *,
-    context: Context,
-    opening: Callable[[str], AbstractContextManager[Context]],
-    say: Callable[[str], None],
-) -> dict[str, int]:
-    """Move the alias to a version that is not stale, if this one is champion, and withdraw this one."""
-    name, number = version.name, version.version
-    counts = {}
-    if standing(context.journal, name).champion == number:
-        moved = _successor(name, context=context, opening=opening, why=f"version {number} learnt from deleted records")
-        counts = {"moved": 1} if moved else {"without_champion": 1}
-        say(f"{name}/{number} left")
-    reason = "its weights are deleted, because it was trained on records that were taken down"
-    promote.withdraw(name, number, who=WHO, why=reason, context=context)
-    say(f"{name}/{number} withdrawn")
-    return counts
 
 
 def _successor(
@@ -200,8 +184,3 @@ def _runs(context: Context, *, lists: Collection[str]) -> list[str]:
 
 def _weights(run_id: str, *, context: Context) -> list[Any]:
     return list(context.registry.client.list_artifacts(run_id, WEIGHTS))
-
-
-def _empty(run_id: str, *, context: Context) -> None:
-    if _weights(run_id, context=context):
-        context.registry.run_files(run_id).delete_artifacts(WEIGHTS)

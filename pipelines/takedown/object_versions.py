@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -129,21 +129,14 @@ class Objects:
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of an object without the deleted records in cache and remote, and return the change."""
-        change = self.rewritten(digest, gone.without)
+        made = self._scratch / f"{digest}.made"
+        with self.file(digest) as path:
+            left, before = gone.without(path, made), path.stat().st_size
+        size = made.stat().st_size
+        change = Change(self.put(made), size, before, left)
         with self.file(change.digest) as path:
             self._index.add(change.digest, path)
         return change
-
-    def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:
-        """Store a rewritten copy of an object in cache and remote, and return the change.
-
-        ``how`` reads the object at its first path and writes the copy to its second.
-        """
-        made = self._scratch / f"{digest}.made"
-        with self.file(digest) as path:
-            left, before = how(path, made), path.stat().st_size
-        size = made.stat().st_size
-        return Change(self.put(made), size, before, left)
 
     def put(self, path: Path, *, suffix: str = "") -> str:
         """Move a file into the cache atomically and copy it to the remote; return its digest."""

@@ -18,7 +18,8 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, GitFailed
-from pipelines.takedown.object_versions import Change, Objects, remember, replaced
+from pipelines.takedown.object_versions import Change, Objects, replaced
+from pipelines.takedown.redaction import Left
 from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -26,8 +27,8 @@ from pipelines.workspace.inventory import read_outs, read_yaml
 from pipelines.workspace.objects import TREE, digest_of, tree_digest
 
 LOCK = "dvc.lock"
-Changes = Mapping[str, tuple[str, int, int]]
-"""Old digest -> new digest, new size, old size (bytes)."""
+# by old digest
+Changes = Mapping[str, Change]
 
 
 class Pointers:
@@ -157,7 +158,7 @@ class Pointers:
         digest = out.get("md5", "")
         if not digest.endswith(TREE):
             if digest in changes:
-                out["md5"], out["size"], _ = changes[digest]
+                out |= {"md5": changes[digest].digest, "size": changes[digest].size}
             return digest in changes
         entries = self._tree(digest)
         moved = {name: _now(md5, changes) for name, md5 in entries.items()}
@@ -179,7 +180,7 @@ class Pointers:
         path, digest = dep["path"], dep.get("md5", "")
         if not digest.endswith(TREE):
             if before.get(path) == digest and digest in changes:
-                dep["md5"], dep["size"], _ = changes[digest]
+                dep |= {"md5": changes[digest].digest, "size": changes[digest].size}
             return
         below = f"{path}/"
         inside = {p.removeprefix(below): p for p in before if p.startswith(below)}
@@ -224,22 +225,18 @@ def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
     The files lack only the records that were taken down since. Nothing is committed. Returns the files that changed.
     """
     known = replaced(settings)
-    changes = {old: (new, size, objects.size(new)) for old, (new, size) in known.items() if objects.exists(new)}
+    changes = {
+        old: Change(new, size, objects.size(new), Left()) for old, (new, size) in known.items() if objects.exists(new)
+    }
     return Pointers(root, objects=objects).move(changes)
 
 
-def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
-    """Add changes to the stored map of replaced objects, and return them in the form for :meth:`Pointers.move`."""
-    remember(changes, settings=settings)
-    return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
-
-
 def _now(digest: str, changes: Changes) -> str:
-    return changes[digest][0] if digest in changes else digest
+    return changes[digest].digest if digest in changes else digest
 
 
 def _growth(digest: str, changes: Changes) -> int:
-    return changes[digest][1] - changes[digest][2] if digest in changes else 0
+    return changes[digest].size - changes[digest].before if digest in changes else 0
 
 
 def _mark(pointer: bytes) -> bytes:

@@ -284,7 +284,8 @@ def announce(*, settings: Settings, vault: Vault) -> None:
 
 def follow(*, settings: Settings, vault: Vault) -> int:
     """Clear the caches of this host if a takedown has ended on another one; return the number of removed objects."""
-    number = _announced(vault)
+    with vault.database.reading() as connection:
+        number = int(vault_metadata.get(connection, name=MARK) or b"0")
     if number == _followed(settings):
         return 0
     # processes of this host only: the home is not shared
@@ -292,7 +293,12 @@ def follow(*, settings: Settings, vault: Vault) -> int:
         if number == _followed(settings):
             return 0
         gone = Gone(vault.tombstones())
-        removed = _clear_objects(gone, settings=settings)
+        with workspace(settings) as clone:
+            cache = clone.objects.cache
+            digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
+            named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
+            for digest in named:
+                cache.delete(digest)
         folder = settings.home / "train"
         corpora = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         site = Site(gone, settings, vault, corpora)
@@ -300,22 +306,7 @@ def follow(*, settings: Settings, vault: Vault) -> int:
             if place.name in HOST_PLACES:
                 place.clear(site)
         write_whole(_file(settings), str(number))
-    return removed
-
-
-def _clear_objects(gone: Gone, *, settings: Settings) -> int:
-    with workspace(settings) as clone:
-        cache = clone.objects.cache
-        digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
-        named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
-        for digest in named:
-            cache.delete(digest)
     return len(named)
-
-
-def _announced(vault: Vault) -> int:
-    with vault.database.reading() as connection:
-        return int(vault_metadata.get(connection, name=MARK) or b"0")
 
 
 def _file(settings: Settings) -> Path:

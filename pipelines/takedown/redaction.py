@@ -30,9 +30,13 @@ SETS = ("cluster", "group")
 # The columns of a list of training records: of a trained model, and of a model package.
 LISTS = (tuple(tables.SCHEMAS["splits"].names), ("record_id",))
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 # A text that begins with an id and is too short for a second one.
 ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
 BLANK = "0" * 32
+# Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
+LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
+HEADER = b"record_id,"
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,23 @@ class Left:
     lists: tuple[tuple[str, str, int], ...] = field(default=(), compare=False)
 
 
-class GoneRows:
-    """A set of deleted records, with methods that find and remove their ids in tables."""
+class Gone:
+    """A set of deleted records, with methods that find and remove their ids in files."""
 
-    def __init__(self, record_ids: frozenset[str], *, array: pa.Array) -> None:
-        self._ids, self._array = record_ids, array
+    def __init__(self, record_ids: Collection[str]) -> None:
+        self.ids = frozenset(record_ids)
+        self.array = tables.strings(sorted(self.ids))
+        self._bytes = frozenset(i.encode() for i in self.ids)
 
     def within(self, path: Path) -> int:
-        """Count the rows and names in a table that contain the id of a deleted record; sealed columns are not read."""
+        """Count the rows and names in a file that contain the id of a deleted record.
+
+        Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
+        """
+        if not is_table(path):
+            return len(self._tokens(path))
         file = pq.ParquetFile(path)
-        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        texts = _texts(file.schema_arrow)
         if not texts:
             return 0
         table = file.read(columns=texts)
@@ -66,20 +77,57 @@ class GoneRows:
             if name not in ABOUT
         )
 
-    def require_none(self, made: Path) -> None:
-        """Check that a rewritten table names none of the records."""
-        if places := self.within(made):
-            made.unlink()
-            raise DataError("StillThere", records=len(self._ids), places=places)
+    def named_in(self, text: bytes) -> bool:
+        """Return whether a text contains the id of a deleted record."""
+        return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
+
+    def out_of(self, text: bytes, *, name: str) -> bytes:
+        """Return a file's text without deleted records: drop lines with an id or, in other formats, blank the ids."""
+        if Path(name).suffix in LINES:
+            return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
+        return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
     def without(self, path: Path, to: Path) -> Left:
-        """Write a copy of a table to ``to`` without the records; raise :class:`StillThere` if it still names one."""
+        """Write a copy of a file to ``to`` without rows of the deleted records; other rows keep their values and order.
+
+        A cluster or group that was named after a deleted record is named after its smallest remaining record id, as in
+        the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
+        records. If the copy still names a deleted record, it is removed and :class:`StillThere` raised.
+        """
+        work = self._rows if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
+        left = work(path, to)
+        if places := self.within(to):
+            to.unlink()
+            raise DataError("StillThere", records=len(self.ids), places=places)
+        return left
+
+    def _rows(self, path: Path, to: Path) -> Left:
         table = pq.read_table(path)
         kept, renamed = self._kept(table)
         write(kept, to)
-        self.require_none(to)
         lists = self._lists(table) if tuple(table.column_names) in LISTS else ()
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=lists)
+
+    def _lines(self, path: Path, to: Path) -> Left:
+        old = path.read_bytes()
+        fresh = self.out_of(old, name="object.csv")
+        to.write_bytes(fresh)
+        return Left(rows=len(old.splitlines()) - len(fresh.splitlines()))
+
+    def _blank(self, path: Path, to: Path) -> Left:
+        offsets = self._tokens(path)
+        shutil.copyfile(path, to)
+        if offsets:
+            with to.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
+                for start in offsets:
+                    data[start : start + len(BLANK)] = BLANK.encode()
+        return Left(renamed=len(offsets))
+
+    def _tokens(self, path: Path) -> list[int]:
+        if not path.stat().st_size or not self.ids:
+            return []
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
 
     def _kept(self, table: pa.Table) -> tuple[pa.Table, int]:
         """Return the rows that stay, in the order of their table, and how many names in them were replaced."""
@@ -99,7 +147,7 @@ class GoneRows:
         parts = [table["record_id"]]
         if "split" in table.column_names:
             parts.append(table["record_id"].filter(pc.equal(table["split"], TRAIN)))
-        left = [part.filter(pc.invert(pc.is_in(part, value_set=self._array))) for part in parts]
+        left = [part.filter(pc.invert(pc.is_in(part, value_set=self.array))) for part in parts]
         changes = [(trained_on(old), trained_on(new)) for old, new in zip(parts, left, strict=True)]
         return tuple((old.digest, new.digest, old.records - new.records) for old, new in changes if old != new)
 
@@ -107,24 +155,39 @@ class GoneRows:
         matches = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
         for name in ABOUT:
             if name in table.column_names:
-                matches = pc.or_(matches, pc.is_in(table[name], value_set=self._array))
+                matches = pc.or_(matches, pc.is_in(table[name], value_set=self.array))
         return matches
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
         single, starts, rest = _parted(column)
-        named = single.filter(pc.is_in(starts, value_set=self._array)).to_pylist()
-        return tables.strings(named + [v for v in rest.to_pylist() if not self._ids.isdisjoint(TOKEN.findall(v))])
+        named = single.filter(pc.is_in(starts, value_set=self.array)).to_pylist()
+        return tables.strings(named + [v for v in rest.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
 
     def _blanked(self, value: str) -> str:
-        return TOKEN.sub(lambda match: BLANK if match.group() in self._ids else match.group(), value)
+        return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
 
 
-def ids_in_table(path: Path) -> bytes:
-    """Return the ids that a table names: 16 bytes each, in any order, with repetitions."""
-    with pq.ParquetFile(path) as file:
-        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        parts = (file.read_row_group(number, columns=texts) for number in range(file.num_row_groups))
-        return b"".join(_ids(part[name], whole=name in ABOUT) for part in parts for name in texts)
+def ids_in(path: Path) -> bytes:
+    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions."""
+    if is_table(path):
+        with pq.ParquetFile(path) as file:
+            texts = _texts(file.schema_arrow)
+            parts = (file.read_row_group(number, columns=texts) for number in range(file.num_row_groups))
+            return b"".join(_ids(part[name], whole=name in ABOUT) for part in parts for name in texts)
+    if not path.stat().st_size:
+        return b""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is Parquet, by its first bytes."""
+    return _begins(path, b"PAR1")
+
+
+def _begins(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(mark)) == mark
 
 
 def write(table: pa.Table, to: Path) -> None:
@@ -139,6 +202,10 @@ def write(table: pa.Table, to: Path) -> None:
 
 def _name(schema: pa.Schema) -> str | None:
     return next((name for name, known in tables.SCHEMAS.items() if schema.equals(known)), None)
+
+
+def _texts(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if _is_text(field.type)]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -187,92 +254,3 @@ def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: Callable[
         return heirs.get(value) or blank(value) if isinstance(value, str) and value in mentions else value
 
     return [blanked(value) for value in table[name].to_pylist()]
-
-
-TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
-# Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
-LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
-HEADER = b"record_id,"
-
-
-class Gone:
-    """A set of deleted records, with methods that find and remove their ids in files."""
-
-    def __init__(self, record_ids: Collection[str]) -> None:
-        self.ids = frozenset(record_ids)
-        self.array = tables.strings(sorted(self.ids))
-        self._bytes = frozenset(i.encode() for i in self.ids)
-        self._rows = GoneRows(self.ids, array=self.array)
-
-    def within(self, path: Path) -> int:
-        """Count the rows and names in a file that contain the id of a deleted record.
-
-        Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
-        """
-        return self._rows.within(path) if is_table(path) else len(self._tokens(path))
-
-    def named_in(self, text: bytes) -> bool:
-        """Return whether a text contains the id of a deleted record."""
-        return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
-
-    def out_of(self, text: bytes, *, name: str) -> bytes:
-        """Return a file's text without deleted records: drop lines with an id or, in other formats, blank the ids."""
-        if Path(name).suffix in LINES:
-            return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
-        return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
-
-    def without(self, path: Path, to: Path) -> Left:
-        """Write a copy of a file to ``to`` without rows of the deleted records; other rows keep their values and order.
-
-        A cluster or group that was named after a deleted record is named after its smallest remaining record id, as in
-        the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
-        records. If the copy still names a deleted record, it is removed and :class:`StillThere` raised.
-        """
-        if is_table(path):
-            return self._rows.without(path, to)
-        left = self._lines(path, to) if _begins(path, HEADER) else self._blank(path, to)
-        if places := self.within(to):
-            to.unlink()
-            raise DataError("StillThere", records=len(self.ids), places=places)
-        return left
-
-    def _lines(self, path: Path, to: Path) -> Left:
-        old = path.read_bytes()
-        fresh = self.out_of(old, name="object.csv")
-        to.write_bytes(fresh)
-        return Left(rows=len(old.splitlines()) - len(fresh.splitlines()))
-
-    def _blank(self, path: Path, to: Path) -> Left:
-        offsets = self._tokens(path)
-        shutil.copyfile(path, to)
-        if offsets:
-            with to.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-                for start in offsets:
-                    data[start : start + len(BLANK)] = BLANK.encode()
-        return Left(renamed=len(offsets))
-
-    def _tokens(self, path: Path) -> list[int]:
-        if not path.stat().st_size or not self.ids:
-            return []
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
-
-
-def ids_in(path: Path) -> bytes:
-    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions."""
-    if is_table(path):
-        return ids_in_table(path)
-    if not path.stat().st_size:
-        return b""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))
-
-
-def is_table(path: Path) -> bool:
-    """Return whether a file is Parquet, by its first bytes."""
-    return _begins(path, b"PAR1")
-
-
-def _begins(path: Path, mark: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(mark)) == mark

@@ -10,13 +10,13 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost
-from pipelines.takedown.object_versions import Change, Objects, replaced
-from pipelines.takedown.pointers import Pointers, as_changes, mend
+from pipelines.takedown.object_versions import Change, Objects, remember, replaced
+from pipelines.takedown.pointers import Pointers, mend
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
@@ -32,17 +32,10 @@ Keep = Callable[[Sequence[Left]], None]
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """The result of a rewrite: the corpus branch's newest commit, whether it is new, and counts of changed files."""
-
-    commit: str
-    changed: bool
-    counts: dict[str, int]
-
-
-def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> Rewritten:
+def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> tuple[str, bool]:
     """Remove deleted records from all files to which the newest commit of the corpus branch refers.
+
+    Returns the corpus branch's newest commit, and whether it is new.
 
     Args:
         note: called with the counts before anything is committed, so that a repetition does not lose them.
@@ -51,11 +44,8 @@ def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> 
         say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
     """
     for _ in range(ATTEMPTS - 1):
-        try:
-            with workspace(settings) as clone:
-                return _once(clone, gone, note=note, keep=keep, say=say)
-        except CommitLost:
-            continue
+        with suppress(CommitLost), workspace(settings) as clone:
+            return _once(clone, gone, note=note, keep=keep, say=say)
     with workspace(settings) as clone:
         return _once(clone, gone, note=note, keep=keep, say=say)
 
@@ -68,7 +58,7 @@ def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
     return _counts(files, named) | {"texts": len(lines_without(clone, gone))}
 
 
-def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> Rewritten:
+def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> tuple[str, bool]:
     with Objects.opened(clone) as objects:
         pointers = Pointers(clone.path, objects=objects)
         files = pointers.files()
@@ -83,13 +73,14 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> 
         for path, (_, fresh) in texts.items():
             (clone.path / path).write_bytes(fresh)
         had = {path: old for path, (old, _) in texts.items()}
-        written = pointers.move(as_changes(changes, settings=clone.settings), had=had, retrain=retrain)
+        remember(changes, settings=clone.settings)
+        written = pointers.move(changes, had=had, retrain=retrain)
         say("replaced")
     total = sum(change.left.rows for change in changes.values())
     message = f"takedown: {total} rows of {len(changes)} tables"
     paths = [*written, *texts]
     commit = clone.commit(message, paths=paths) if paths else None
-    return Rewritten(commit or clone.head, commit is not None, counts)
+    return commit or clone.head, commit is not None
 
 
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
@@ -109,7 +100,8 @@ def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
             mend(clone.path, settings=clone.settings, objects=objects)
         named = objects.named(gone, among={digest for digest in mine() if objects.exists(digest)})
         changes = {digest: objects.without(digest, gone) for digest in named}
-        pointers.move(as_changes(changes, settings=clone.settings))
+        remember(changes, settings=clone.settings)
+        pointers.move(changes)
     return sum(change.left.rows for change in changes.values())
 
 

@@ -90,9 +90,7 @@ def select(
         refreshed: the address of the store of refreshes, whose posts wait for their month.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
-        raise BadParams(
-            "BadArgument", where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ..."
-        )
+        raise _refused("has no criterion: give --post, --author, --image, --subreddit, ...")
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
@@ -127,15 +125,17 @@ def select(
     return Selection(key, frozenset(records), counts, frozenset(near))
 
 
+def _refused(detail: str, *, where: str = "takedown") -> BadParams:
+    return BadParams("BadArgument", where=where, detail=detail)
+
+
 def _record(post: str, *, vault: Vault) -> str:
     text = post.strip()
     if TOKEN.fullmatch(text):
         return text
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise BadParams(
-            "BadArgument", where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL"
-        )
+        raise _refused("has a value that is neither a Reddit id, a fullname nor a URL")
     return vault.record_id(f"t3_{match[1].lower()}")
 
 
@@ -155,9 +155,7 @@ def _lines(path: Path) -> list[str]:
         text = sys.stdin.read() if path == STDIN else path.read_text()
         return [line.strip() for line in text.splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadParams(
-            "BadArgument", where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})"
-        ) from None
+        raise _refused(f"a file of ids cannot be read ({type(error).__name__})") from None
 
 
 def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
@@ -197,15 +195,11 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         try:
             data = Path(image).read_bytes()
         except OSError as error:
-            raise BadParams(
-                "BadArgument", where="--image", detail=f"is not a readable file ({type(error).__name__})"
-            ) from None
+            raise _refused(f"is not a readable file ({type(error).__name__})", where="--image") from None
         with Decoder(params.images.decode) as decoder:
             picture = decoder.decode(data)
         if isinstance(picture, str):
-            raise BadParams(
-                "BadArgument", where="--image", detail=f"is not a picture that the corpus can store ({picture})"
-            )
+            raise _refused(f"is not a picture that the corpus can store ({picture})", where="--image")
         # it may have a caption, which nothing reads here
         hashes = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})

@@ -216,7 +216,7 @@ def test_a_restored_backup_yields_nothing_once_the_tombstones_are_replayed(world
         terms = load(world.root, profile="sandbox").takedown
         with Vault.open(settings.vault_url, secret=world.settings.secret()) as vault:
             assert vault.replay(tombstones) == len(canary.fullnames)
-            takedown.revisit(settings=settings, vault=vault, terms=terms, now=datetime.now(UTC))
+            takedown.Deletion(settings=settings, vault=vault, terms=terms, now=datetime.now(UTC)).revisit()
         left = counted(settings, *canary.ids, *canary.content)
     assert {name: n for name, n in left.items() if n and name not in REMEMBER} == {}
 

@@ -73,31 +73,26 @@ def link(name: str, to: str) -> Callable[[Path], object]:
     return change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        write("pipelines/__main__.py", "import pathlib\npathlib.Path('pwned').touch()\n"),
-        write("pipelines/core/taxonomy/scheme.yaml", "name: other\n"),
-        # the folder of a command is the first in which Python looks for any module
-        write("subprocess.py", "raise SystemExit\n"),
-        write("data/__init__.py", ""),
-        write("pipelines/__pycache__/__main__.cpython-311.pyc", "x"),
-        write("numpy.cpython-311-x86_64-linux-gnu.so", "x"),
-        write("dvc.yaml", "stages: {}\n"),
-        write("data/dvc.yaml", "stages: {}\n"),
-        write(".dvc/config", "['remote \"corpus\"']\n    endpointurl = http://127.0.0.1:9\n"),
-        write(".gitattributes", "* filter=x\n"),
-        link("data/memes", "/etc"),
-        lambda folder: (folder / "pipelines" / "__init__.py").unlink(),
-    ],
-    ids=[
-        "changed", "data of the package", "shadowed module", "package in data", "bytecode", "extension", "graph",
-        "graph below",
-        "remote", "filter", "link", "removed",
-    ],
-)  # fmt: skip
-def test_pushed_code_is_not_run(settings: Settings, change: Callable[[Path], object], tmp_path: Path) -> None:
-    commit, victim = push(settings, change, tmp_path / "attacker"), tmp_path / "victim"
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "changed": write("pipelines/__main__.py", "import pathlib\npathlib.Path('pwned').touch()\n"),
+    "data of the package": write("pipelines/core/taxonomy/scheme.yaml", "name: other\n"),
+    # the folder of a command is the first in which Python looks for any module
+    "shadowed module": write("subprocess.py", "raise SystemExit\n"),
+    "package in data": write("data/__init__.py", ""),
+    "bytecode": write("pipelines/__pycache__/__main__.cpython-311.pyc", "x"),
+    "extension": write("numpy.cpython-311-x86_64-linux-gnu.so", "x"),
+    "graph": write("dvc.yaml", "stages: {}\n"),
+    "graph below": write("data/dvc.yaml", "stages: {}\n"),
+    "remote": write(".dvc/config", "['remote \"corpus\"']\n    endpointurl = http://127.0.0.1:9\n"),
+    "filter": write(".gitattributes", "* filter=x\n"),
+    "link": link("data/memes", "/etc"),
+    "removed": lambda folder: (folder / "pipelines" / "__init__.py").unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path) -> None:
+    commit, victim = push(settings, CHANGES[change], tmp_path / "attacker"), tmp_path / "victim"
     with workspace(settings) as clone:
         with pytest.raises(CodeNotSigned, match=commit[:12]):
             clone.step(f"touch {victim}")
@@ -230,17 +225,9 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
     assert not list(outside.iterdir())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "data/memes/2022-12/posts.parquet",
-        "data/posts/2022-11/posts.parquet",
-        "work/posts.parquet",
-        "data/memes/2022-11x/posts.parquet",
-    ],
-)
-def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, path: str) -> None:
-    given = {"corpus": "memes", "month": "2022-11", "pointers": {path: POINTER}}
+@pytest.mark.parametrize("folder", ["data/memes/2022-12", "data/posts/2022-11", "work", "data/memes/2022-11x"])
+def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, folder: str) -> None:
+    given = {"corpus": "memes", "month": "2022-11", "pointers": {f"{folder}/posts.parquet": POINTER}}
     before = publish.head(settings)
     with refused("BadPointer", match="2022-11/"):
         publish.publish_partition(settings, **given, leave_out=lambda *_: 0)
@@ -250,10 +237,7 @@ def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, path
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("data//x", POINTER),
-        ("data/./x", POINTER),
-        ("data/.git/x", POINTER),
-        ("data/memes/", POINTER),
+        *((path, POINTER) for path in ("data//x", "data/./x", "data/.git/x", "data/memes/")),
         ("data/memes/posts.parquet", POINTER.replace("size: 1", "size: ٣")),
     ],
 )
@@ -266,24 +250,23 @@ OTHER = {"data/memes/2022-11/posts.parquet": pointer_text("posts.parquet", md5="
 HANDED = {"data/memes/2022-11/posts.parquet": POINTER}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda given, secret: HANDED,
-        lambda given, secret: {path: text.replace("0" * 32, "1" * 32) for path, text in given.items()},
-        lambda given, secret: {"data/memes/2022-12/posts.parquet": next(iter(given.values()))},
-        lambda given, secret: hand_over(HANDED, secret=b"7" * 64),
-        lambda given, secret: {path: f"{text}deps: []\n" for path, text in given.items()},
-        lambda given, secret: dict.fromkeys(given),
-    ],
-    ids=["without a code", "another object", "another path", "another secret", "more", "nothing"],
-)
-def test_a_pointer_that_no_task_wrote_is_refused(change: Callable[[Any, bytes], Any]) -> None:
+FORGED: dict[str, Callable[[Any], Any]] = {
+    "without a code": lambda _: HANDED,
+    "another object": lambda given: {path: text.replace("0" * 32, "1" * 32) for path, text in given.items()},
+    "another path": lambda given: {"data/memes/2022-12/posts.parquet": next(iter(given.values()))},
+    "another secret": lambda _: hand_over(HANDED, secret=b"7" * 64),
+    "more": lambda given: {path: f"{text}deps: []\n" for path, text in given.items()},
+    "nothing": dict.fromkeys,
+}
+
+
+@pytest.mark.parametrize("change", FORGED)
+def test_a_pointer_that_no_task_wrote_is_refused(change: str) -> None:
     secret = b"5" * 64
     given = hand_over(HANDED, secret=secret)
     assert received(given, secret=secret) == HANDED
     with refused("BadPointer", match="no task of this corpus"):
-        received(change(given, secret), secret=secret)
+        received(FORGED[change](given), secret=secret)
 
 
 def test_a_publish_refuses_pointers_without_a_code(settings: Settings) -> None:

@@ -63,7 +63,7 @@ def take_down(settings: Settings, *names: str) -> set[str]:
         ids = {vault.record_id(name) for name in names}
         selection = Selection("0" * 32, frozenset(ids), {"posts": len(ids)})
         given = {"settings": settings, "vault": vault, "terms": Takedown(withdraw_share=1), "now": NOW}
-        takedown.run(selection, reason="request-7", who="a person", **given)
+        takedown.Deletion(**given).run(selection, reason="request-7", who="a person")
     return ids
 
 

@@ -176,7 +176,7 @@ def expire(context: Context, *, days: int = 30, stop: str | None = None) -> dict
 
     given = {"settings": context.settings, "context": context}
     found = expiry.due(vault=context.vault, terms=TERMS, now=TAKEN + timedelta(days=days), **given)
-    return found.counts | expiry.run(found, opening=lambda name: nullcontext(context), say=say, **given)
+    return found.counts | found.remove(opening=lambda name: nullcontext(context), say=say)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_version_that_was_packed_before_and_registered_after_a_takedown_is_fou
     context.vault.destroy(ids[:2], reason="request-7", now=TAKEN)
     add(context, knows=6, records=ids)
     given = {"settings": context.settings, "vault": context.vault, "terms": TERMS, "now": TAKEN, "context": context}
-    [receipt] = takedown.revisit(**given)
+    [receipt] = takedown.Deletion(**given).revisit()
     assert receipt.steps["models"][f"{NAME}/1"] == 2 and standing(context.journal, NAME).stale.keys() == {1}
     assert receipt.weights_due == (TAKEN + timedelta(days=30)).isoformat(timespec="seconds")
-    assert takedown.revisit(**given) == []
+    assert takedown.Deletion(**given).revisit() == []

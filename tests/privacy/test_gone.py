@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.store import tables
-from pipelines.takedown.redaction import BLANK, Gone, GoneRows, Left
+from pipelines.takedown.redaction import BLANK, Gone, Left
 from pipelines.train.predictors.training_records import trained_on
 from tests.refusals import refused
 
@@ -71,7 +71,7 @@ def test_a_large_table_is_rewritten_in_its_row_groups_to_the_same_bytes(
 
 def test_a_table_that_still_names_a_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "GROUP_ROWS", 8)
-    monkeypatch.setattr(GoneRows, "_kept", lambda _self, table: (table, 0))
+    monkeypatch.setattr(Gone, "_kept", lambda _self, table: (table, 0))
     rows = [{field.name: cell(field, i) for field in tables.SCHEMAS["gold"]} for i in spread(40)]
     ids = [row["record_id"] for row in rows]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), old := tmp_path / "a", name="gold")

@@ -45,7 +45,7 @@ class Noted:
                 raise KeyboardInterrupt
 
         terms = Takedown(withdraw_share=share)
-        affected_models.run(self.request, Gone(ids), context=context, terms=terms, now=NOW, say=say)
+        affected_models.Marking(self.request, Gone(ids), context, terms, NOW, say).run()
 
 
 def again(version: Version, *, context: Context) -> Version:
@@ -211,9 +211,11 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))
     version = add(context, knows=6)
     selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
-    given = {"terms": Takedown(withdraw_share=0.5), "now": NOW, "context": context}
-    told = takedown.dry_run(selection, settings=settings, vault=context.vault, context=context)
+    given = {"settings": settings, "vault": context.vault, "context": context}
+    told = takedown.dry_run(selection, **given)
     assert told["models"] == {"unknown": 0, f"{NAME}/1": 3}
-    receipt = takedown.run(selection, reason="r-1", who="w", settings=settings, vault=context.vault, **given)
+    receipt = takedown.Deletion(terms=Takedown(withdraw_share=0.5), now=NOW, **given).run(
+        selection, reason="r-1", who="w"
+    )
     assert receipt.steps["models"] == {"unknown": 0, f"{NAME}/1": 3} and receipt.ended
     assert taken_down(version, context=context) == "3"

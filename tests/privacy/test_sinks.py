@@ -8,6 +8,7 @@ import gzip
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
@@ -180,15 +181,11 @@ def test_a_needle_is_found_however_it_is_packed(kind: str, tmp_path: Path, monke
     elif kind == "gz":
         (folder / "a.log.gz").write_bytes(gzip.compress(needle))
     elif kind == "table":
-        pq.write_table(
-            pa.table({"bytes": [needle, b"z"], "text": ["x", "y"]}), folder / "a.parquet", compression="zstd"
-        )
+        packed = pa.table({"bytes": [needle, b"z"], "text": ["x", "y"]})
+        pq.write_table(packed, folder / "a.parquet", compression="zstd")
     elif kind == "sqlite":
-        connection = sqlite3.connect(folder / "a.db")
-        connection.execute("CREATE TABLE t (v TEXT)")
-        connection.execute("INSERT INTO t VALUES (?)", [needle.decode()])
-        connection.commit()
-        connection.close()
+        with closing(sqlite3.connect(folder / "a.db", isolation_level=None)) as connection:
+            connection.execute("CREATE TABLE t AS SELECT ? AS v", [needle.decode()])
     else:
         git("init", "--quiet", "--bare", str(folder))
         (tmp_path / "file").write_bytes(needle)

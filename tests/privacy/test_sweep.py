@@ -55,6 +55,10 @@ def fullname(number: int) -> str:
     return f"t3_{70_000 + number:x}"
 
 
+def die(_: str) -> None:
+    raise KeyboardInterrupt
+
+
 def post(number: int) -> dict[str, Any]:
     """Every tenth post is of the other subreddit."""
     return {
@@ -90,6 +94,10 @@ def params() -> Params:
 def server(root: Path) -> Iterator[SandboxServer]:
     with SandboxServer(root, outage_status=501) as server:  # PRAW itself repeats the usual ones, for seconds
         yield server
+
+
+def addresses(server: SandboxServer) -> dict[str, str]:
+    return dict.fromkeys(("reddit_url", "reddit_oauth_url"), server.address)
 
 
 @dataclass
@@ -139,9 +147,8 @@ class World:
 @pytest.fixture
 def settings(server: SandboxServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
-    there = dict.fromkeys(("reddit_url", "reddit_oauth_url"), server.address)
     names = {"reddit_client_id": CLIENT_ID, "reddit_client_secret": CLIENT_SECRET, "contact": "team@example.org"}
-    return Settings.from_env().model_copy(update=there | names)
+    return Settings.from_env().model_copy(update=addresses(server) | names)
 
 
 @pytest.fixture
@@ -213,18 +220,15 @@ def test_a_record_that_came_back_starts_over(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "reason"),
+    ("field", "value", "reason"),
     [
-        ({"author": "[deleted]"}, "deleted"),
-        ({"selftext": "[deleted]"}, "deleted"),
-        ({"removed_by_category": "deleted"}, "deleted"),
-        ({"selftext": "[removed]"}, "removed"),
-        ({"removed_by_category": "moderator"}, "removed"),
+        ("author", "[deleted]", "deleted"), ("selftext", "[deleted]", "deleted"), ("selftext", "[removed]", "removed"),
+        ("removed_by_category", "deleted", "deleted"), ("removed_by_category", "moderator", "removed"),
     ],
-)
-def test_what_reddit_marks_is_due_at_once(world: World, fields: dict[str, str], reason: str) -> None:
+)  # fmt: skip
+def test_what_reddit_marks_is_due_at_once(world: World, field: str, value: str, reason: str) -> None:
     world.admit(range(4))
-    world.mark(1, **fields)
+    world.mark(1, **{field: value})
     done = world.sweep()
     assert done[reason] == done["takedown"] == 1
     assert world.due() == {1: reason}
@@ -367,8 +371,7 @@ def test_too_many_missing_are_an_outage_and_leave_no_mark(world: World) -> None:
 def test_a_run_that_ends_early_is_judged_by_what_it_asked(root: Path, world: World) -> None:
     world.admit(range(250))
     with SandboxServer(root, budget=4, period=2) as world.server:
-        there = dict.fromkeys(("reddit_url", "reddit_oauth_url"), world.server.address)
-        world.settings = world.settings.model_copy(update=there)
+        world.settings = world.settings.model_copy(update=addresses(world.server))
         world.hide(sorted(world.ids, key=world.ids.__getitem__)[:7])  # of 250 not too many, of the first 99 they are
         with pytest.raises(SweepImplausible, match="7 of 99"):
             world.sweep(remain=0.6, few=2)
@@ -392,9 +395,6 @@ def test_rechecked_records_are_no_share_of_anything(world: World) -> None:
 
 
 def test_a_run_killed_after_its_last_request_is_ended_by_the_next(world: World) -> None:
-    def die(_: str) -> None:
-        raise KeyboardInterrupt
-
     world.admit(range(40))
     world.mark(1, author="[deleted]")
     with pytest.raises(KeyboardInterrupt):
@@ -405,15 +405,9 @@ def test_a_run_killed_after_its_last_request_is_ended_by_the_next(world: World) 
 
 
 def test_an_outage_is_seen_across_a_killed_run(world: World) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(_: str) -> None:
-        raise Killed
-
     world.admit(range(250))
     world.hide(range(0, 250, 17))  # fifteen, which one half alone would not show
-    with pytest.raises(Killed):
+    with pytest.raises(KeyboardInterrupt):
         world.sweep(say=die, few=12, max_missing=0.055)
     with pytest.raises(SweepImplausible, match="of 250"):
         world.sweep(NOW + timedelta(minutes=5), few=12, max_missing=0.055)
@@ -486,9 +480,7 @@ def test_quarantined_records_go_before_those_due_longer(world: World) -> None:
 def test_the_collectors_share_is_left_to_them(root: Path, world: World) -> None:
     world.admit(range(250))
     with SandboxServer(root, budget=4, period=2) as server:
-        world.settings = world.settings.model_copy(
-            update=dict.fromkeys(("reddit_url", "reddit_oauth_url"), server.address)
-        )
+        world.settings = world.settings.model_copy(update=addresses(server))
         done = world.sweep(remain=0.6)
         assert (done["stopped"], done["requests"], done["asked"]) == ("remain", 2, 99)
 

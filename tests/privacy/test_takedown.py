@@ -462,12 +462,6 @@ def test_a_reason_is_a_code(house: House) -> None:
     assert receipts.opened(house.settings) == []
 
 
-def test_a_backfill_restores_no_record(after: House) -> None:
-    names = [(after.vault.record_id(fullname("posts", n)), fullname("posts", n)) for n in range(EACH)]
-    admitted = after.vault.admit(names, corpus="posts", month="2022-11", now=NOW)
-    assert admitted == {record for record, _ in names} - set(after.ids())
-
-
 def test_the_sizes_that_dvc_knows_are_those_of_the_new_objects(after: House) -> None:
     with workspace(after.settings) as clone, Objects.opened(clone) as objects:
         lock = yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"]
@@ -480,9 +474,3 @@ def test_the_sizes_that_dvc_knows_are_those_of_the_new_objects(after: House) -> 
                     sizes.append(path.stat().st_size)
                     assert objects.size(digest) == sizes[-1]
             assert (out["nfiles"], out["size"]) == (len(sizes), sum(sizes)), out["path"]
-
-
-def test_selection_knows_itself_by_what_was_asked(house: House) -> None:
-    one, same = house.select(authors=["author-2"]), house.select(authors=["u/Author-2"])
-    assert one.key == same.key and replace(one) == same
-    assert one.key != house.select(authors=["author-3"]).key

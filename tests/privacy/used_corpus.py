@@ -285,14 +285,15 @@ class House:
         return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])
 
     def take_down(self, selection: Selection, **more: Any) -> receipts.TakedownRequest:
-        return takedown.run(selection, **{"reason": "request-7", "who": "a person"} | self._given(more))
+        asked = {"reason": more.pop("reason", "request-7"), "who": more.pop("who", "a person")}
+        return self._deletion(more).run(selection, **asked)
 
     def revisit(self, **more: Any) -> list[receipts.TakedownRequest]:
-        return takedown.revisit(**self._given(more))
+        return self._deletion(more).revisit()
 
-    def _given(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        terms = Takedown(withdraw_share=0.01)
-        return {"settings": self.settings, "vault": self.vault, "terms": terms, "now": NOW, **more}
+    def _deletion(self, more: Mapping[str, Any]) -> takedown.Deletion:
+        terms = {"terms": Takedown(withdraw_share=0.01), "now": NOW, **more}
+        return takedown.Deletion(settings=self.settings, vault=self.vault, **terms)
 
 
 @contextmanager

@@ -59,6 +59,12 @@ def client(address: str, *, waits: list[float] | None = None) -> hydrate.RedditC
     return hydrate.RedditClient(environment, sleep=(waits if waits is not None else []).append)
 
 
+def pictured(answer: Answer, name: str = "a.jpg") -> str | tuple[bytes, str]:
+    """Return what a client makes of a server's answer to its request for a picture."""
+    with hostile(lambda _: answer) as reddit:
+        return client(reddit.address).picture(f"{reddit.address}/{name}")
+
+
 def thesis(world: World) -> Path:
     """Write a file of the consumer's own, which the attacks try to delete or replace."""
     path = world.home / "docs" / "thesis"
@@ -265,13 +271,11 @@ def test_each_retry_waits_twice_as_long(answering: bool) -> None:
 @pytest.mark.parametrize("said", ["abc", "-1", "1e3", "3, 3", "٣"])
 def test_a_malformed_length_of_a_picture_is_no_crash(said: str) -> None:
     headers = {"Content-Type": "image/jpeg", "Content-Length": said.encode().decode("latin-1")}
-    with hostile(lambda _: (200, headers, b"xyz")) as reddit:
-        assert client(reddit.address).picture(f"{reddit.address}/a.jpg") == "picture_cut"
+    assert pictured((200, headers, b"xyz")) == "picture_cut"
 
 
 def test_a_query_string_of_other_characters_is_no_crash() -> None:
-    with hostile(lambda _: TOKEN) as reddit:
-        assert client(reddit.address).picture(f"{reddit.address}/a.jpg?é") == "picture_host"
+    assert pictured(TOKEN, "a.jpg?é") == "picture_host"
 
 
 def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +303,7 @@ def test_answers_of_another_shape_or_size_end_the_run_plainly(data: bytes, monke
 @pytest.mark.parametrize(("more", "found"), [(0, "jpg"), (1, "picture_size")])
 def test_a_picture_has_at_most_twenty_mebibytes(more: int, found: str) -> None:
     data = bytes(20 * 1024 * 1024 + more)
-    with hostile(lambda _: (200, {"Content-Type": "image/jpeg"}, data)) as reddit:
-        answer = client(reddit.address).picture(f"{reddit.address}/a.jpg")
+    answer = pictured((200, {"Content-Type": "image/jpeg"}, data))
     assert (answer if isinstance(answer, str) else answer[1]) == found
 
 

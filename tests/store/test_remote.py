@@ -83,7 +83,7 @@ def test_a_takedown_removes_the_objects_of_a_record_from_s3(
             asked = Criteria(posts=[used.fullname("posts", 0)])
             selection = select(asked, vault=vault, objects=objects, params=load(ROOT))
         given = {"settings": settings, "vault": vault, "now": used.NOW, "terms": Takedown(withdraw_share=0.01)}
-        takedown.run(selection, reason="request-7", who="a person", **given)
+        takedown.Deletion(**given).run(selection, reason="request-7", who="a person")
         shutil.rmtree(settings.cache)
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             assert objects.named(Gone(ids)) == [] and objects.places(before) == {"cache": 0, "remote": 0}

@@ -79,7 +79,7 @@ def run(
     say(VAULT)
     with Vault.existing(settings) as vault, workspace(settings) as clone:
         terms = load(clone.path).takedown
-        done = takedown.revisit(settings=settings, vault=vault, terms=terms, now=now)
+        done = takedown.Deletion(settings=settings, vault=vault, terms=terms, now=now).revisit()
     dag_graph.follow(settings)
     summary = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
     return summary | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
