@@ -187,7 +187,7 @@ def test_a_commit_without_metrics_names_those_that_have_some(settings: Settings,
 
 def test_metrics_of_other_code_are_an_error_with_a_next_step(settings: Settings) -> None:
     with workspace(settings) as clone:
-        (clone.path / "metrics/memes/evaluate.json").write_text("{}")
+        (clone.path / "metrics/memes/evaluate.json").write_text('{"scores": {}}')
         with (
             refused("MetricsOutdated", match=r"'tasks' is missing.*corpus upgrade"),
             published._readable("memes", clone),
