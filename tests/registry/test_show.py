@@ -17,7 +17,7 @@ from pipelines.promotion.holdout import split_digest
 from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import lineage, show
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, add, altered, promoted, trained
+from tests.registry.small_registry import NAME, add, altered, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}
 
@@ -29,7 +29,8 @@ def told(context: Context) -> dict[str, Any]:
 
 def test_versions_decisions_and_their_figures(context: Context) -> None:
     assert show.gather(None, registry=context.registry, journal=context.journal) == []
-    promoted(context, knows=4)
+    add(context, knows=4)
+    promote(NAME, 1, **WHO, context=context)
     add(context, knows=2)
     with pytest.raises(NotPromoted):
         promote(NAME, 2, **WHO, context=context)
