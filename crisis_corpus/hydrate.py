@@ -278,15 +278,9 @@ def _rows(texts: Mapping[str, bytes], *, manifest: Mapping[str, Any]) -> Iterato
     fetch = {(r["id"], r["image"]): r for r in _table(texts["fetch.csv"])}
     for row, split in labelled:
         known = fetch[row["id"], row.get("image", "0")]
-        yield ReleaseItem(
-            id=row["id"],
-            image=int(known["image"]),
-            split=split,
-            labels={c: tuple(filter(None, row[c].split("|"))) for c in manifest["labels"]},
-            address=known["address"],
-            text=known["text"],
-            picture=known["picture"],
-        )
+        labels = {c: tuple(filter(None, row[c].split("|"))) for c in manifest["labels"]}
+        keyed = {part: known[part] for part in ("address", "text", "picture")}
+        yield ReleaseItem(row["id"], int(known["image"]), split, labels, **keyed)
 
 
 def _opener() -> urllib.request.OpenerDirector:
@@ -354,28 +348,16 @@ class RedditClient:
         # an address is ASCII, also its query string, which the digest does not cover
         if parts.hostname not in self._hosts or not _is_safe(parts) or not address.isascii():
             return "picture_host"
-        request, wait = self._request(address), 0.0
-        for attempt in range(PICTURE_TRIES):
-            if wait:
-                self._sleep(wait)
-            try:
-                with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
-                    data = answer.read(MAX_PICTURE_BYTES + 1)
-                    length, kind = answer.headers.get("Content-Length"), answer.headers.get_content_type()
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code != 429 and error.code < 500:
-                    return f"picture_http_{error.code}"
-                wait = _wait(error.headers) if error.code == 429 else 2.0**attempt
-                continue
-            except (OSError, HTTPException):
-                wait = 2.0**attempt
-                continue
-            if len(data) > MAX_PICTURE_BYTES:
-                return "picture_size"
-            whole = length in (None, str(len(data)))
-            return "picture_type" if kind not in SUFFIXES else (data, SUFFIXES[kind]) if whole else "picture_cut"
-        return "picture_unreachable"
+        answered = self._sent(self._request(address), tries=PICTURE_TRIES, most=MAX_PICTURE_BYTES + 1)
+        if answered is None:
+            return "picture_unreachable"
+        status, headers, data = answered
+        if not 200 <= status < 300:
+            return f"picture_http_{status}"
+        if len(data) > MAX_PICTURE_BYTES:
+            return "picture_size"
+        whole, kind = headers.get("Content-Length") in (None, str(len(data))), headers.get_content_type()
+        return "picture_type" if kind not in SUFFIXES else (data, SUFFIXES[kind]) if whole else "picture_cut"
 
     def _granted(self) -> str:
         form = urllib.parse.urlencode({"grant_type": "client_credentials"}).encode()
@@ -393,26 +375,36 @@ class RedditClient:
         return urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - checked: https or this machine
 
     def _answered(self, request: urllib.request.Request) -> tuple[int, bytes]:
-        """Send a request, with retries and waits; return status and body of the first definite answer."""
-        for attempt in range(TRIES):
-            if self._pause:
-                self._sleep(self._pause)
+        """Send a request to the API after the wait that it wants; return status and body of its definite answer."""
+        answered = self._sent(request, tries=TRIES, most=MAX_ANSWER_BYTES, wait=self._pause)
+        if answered is None:
+            raise Stop("Reddit does not answer. Fetched posts are kept; run the command again later.", status=75)
+        status, headers, data = answered
+        spent = _number(headers.get("x-ratelimit-remaining"), default=1.0) < 1
+        self._pause = _wait(headers) if spent else 0.0
+        return status, data
+
+    def _sent(
+        self, request: urllib.request.Request, *, tries: int, most: int, wait: float = 0.0
+    ) -> tuple[int, Message, bytes] | None:
+        """Send a request, with retries and waits; return status, headers and body of the first definite answer."""
+        for attempt in range(tries):
+            if wait:
+                self._sleep(wait)
+            wait = 2.0**attempt
             try:
                 with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
-                    status, headers, data = answer.status, answer.headers, answer.read(MAX_ANSWER_BYTES)
+                    status, headers, data = answer.status, answer.headers, answer.read(most)
             except urllib.error.HTTPError as error:
                 status, headers, data = error.code, error.headers, b""
                 error.close()
             except (OSError, HTTPException):
-                self._pause = 2.0**attempt
                 continue
-            if status == 429 or status >= 500:
-                self._pause = _wait(headers) if status == 429 else 2.0**attempt
-                continue
-            spent = _number(headers.get("x-ratelimit-remaining"), default=1.0) < 1
-            self._pause = _wait(headers) if spent else 0.0
-            return status, data
-        raise Stop("Reddit does not answer. Fetched posts are kept; run the command again later.", status=75)
+            if status != 429 and status < 500:
+                return status, headers, data
+            if status == 429:
+                wait = _wait(headers)
+        return None
 
 
 def _number(text: str | None, *, default: float) -> float:

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from crisis_corpus.errors import RegistryError
 
@@ -39,28 +39,22 @@ class NoPack(RegistryError):
     exit_code = 65
 
 
-class Learnt(BaseModel):
+class Learnt(BaseModel, frozen=True):
     """The number of a model's training records and the SHA-256 of their sorted ids, one id per line."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     records: int
     digest: str
 
 
-class TrainedWeights(BaseModel):
+class TrainedWeights(BaseModel, frozen=True):
     """The MLflow run of a training, if it was tracked, and the SHA-256 of each file that the training wrote."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     run: str | None
     files: dict[str, str]
 
 
-class PackManifest(BaseModel):
+class PackManifest(BaseModel, frozen=True):
     """The fields of ``model.json`` that the registry reads; other fields are used only when the model is loaded."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
     kind: str
     task: str

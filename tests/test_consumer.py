@@ -93,7 +93,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CORPUS_HOME", "MLFLOW_TRACKING_URI"):
             patch.setenv(name, "replaced")
-        small_registry.begin(small_registry.made_in(built_once("registry", small_registry.make)), home=home)
+        small_registry.begin(home)
         with small_registry.opened(home) as context:
             small_registry.champion(context, small_registry.add(context, knows=6).version)
     with mlflow_server.serving(home, files=home / "artifacts") as address:

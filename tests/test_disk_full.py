@@ -223,7 +223,7 @@ def test_takedown(disk: Disk, tmp_path: Path) -> None:
 def test_promote(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     home = disk.path / "home"
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    small_registry.begin(small_registry.made_in(built_once("registry", small_registry.make)), home=home)
+    small_registry.begin(home)
     # both are restored after the test
     monkeypatch.setenv("CORPUS_HOME", str(home))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")

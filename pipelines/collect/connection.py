@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
@@ -150,7 +149,6 @@ class HostGate:
 
 Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
 DEFAULT_PORTS = frozenset({80, 443})
 GLOBAL_UNICAST = ip_network("2000::/3")
@@ -226,14 +224,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
                 raise Refused("private_address")
         return addresses
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[SocketOption] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *how: Any, **more: Any) -> httpcore.AsyncNetworkStream:
         """Connect to the first checked address of ``host`` that answers; nothing is sent before the peer is verified.
 
         Raises:
@@ -241,7 +232,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         """
         for address in await self._addresses(host, port):
             try:
-                stream = await self._inner.connect_tcp(str(address), port, timeout, local_address, socket_options)
+                stream = await self._inner.connect_tcp(str(address), port, *how, **more)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue
             try:
@@ -256,9 +247,6 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
         raise Refused("private_address")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class MeteredStream(httpcore.AsyncNetworkStream):
@@ -276,10 +264,8 @@ class MeteredStream(httpcore.AsyncNetworkStream):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.AsyncNetworkStream:
-        return MeteredStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+    async def start_tls(self, *how: Any, **more: Any) -> httpcore.AsyncNetworkStream:
+        return MeteredStream(await self._inner.start_tls(*how, **more))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -218,7 +218,7 @@ class _Fetcher:
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length[:18]) > self._params.max_bytes:
             raise Refused("too_large")
-        return self._judged(await self._body(response))
+        return await self._body(response)
 
     def _refuse_status(self, url: httpx.URL, *, status: int, headers: dict[str, str]) -> None:
         reason = NAMED.get(status, f"http_{status}")
@@ -237,11 +237,8 @@ class _Fetcher:
             body += chunk
             if len(body) > self._params.max_bytes:
                 raise Refused("too_large")
-        return bytes(body)
-
-    def _judged(self, body: bytes) -> bytes:
         if not body:
             raise Refused("empty")
         if hashlib.sha256(body).hexdigest() in self._placeholders:
             raise Refused("placeholder")
-        return body
+        return bytes(body)

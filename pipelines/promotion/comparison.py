@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from crisis_corpus import integrity
 from crisis_corpus.journal import JournalRow, canonical
@@ -20,7 +19,6 @@ from pipelines.promotion.looks import DividedTest, RecordedLook
 from pipelines.promotion.superiority import Superiority, compared
 from pipelines.registry.candidate import Candidate, Context
 from pipelines.registry.journal import Journal
-from pipelines.store.vault.vault import Vault
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5
@@ -31,7 +29,10 @@ JUDGED = ("gated", "refused")
 class GateCase:
     """What the gate knows while it judges whether a candidate model version may replace the champion.
 
+    Its rival is the champion or, without one that can be compared, the best baseline.
+
     Args:
+        compare: whether the champion may be the rival, and the use of the gate set is counted (a look).
         divided: the gate set and the rest of the test, without the groups from which the champion has learnt.
         entries: the downloaded candidate and champion by version number.
         comparable: whether the champion can be compared with the candidate; it cannot if it learnt from too much of the
@@ -39,8 +40,11 @@ class GateCase:
         reasons: the reasons against the candidate by name of the check; a check that passed has none.
     """
 
+    corpus: str
     version: int
     champion: int | None
+    compare: bool
+    context: Context
     test: Frozen
     divided: DividedTest
     entries: dict[int, Candidate]
@@ -53,25 +57,26 @@ class GateCase:
         return self.entries[self.version]
 
     @property
-    def rival(self) -> int | None:
-        """The champion's version number if the candidate is compared with it, else ``None``."""
-        return self.champion if self.comparable else None
+    def name(self) -> str:
+        return self.entry.version.name
 
-    def check(self, *, now: Standing, vault: Vault) -> None:
+    @property
+    def asked(self) -> list[int]:
+        """The candidate's version number and, if it is compared with it, the champion's."""
+        return [self.version, *([self.champion] if self.champion and self.comparable else [])]
+
+    def check(self, *, now: Standing) -> None:
         """Make the checks that run no model, and add their reasons and figures to this case.
 
         ``now``: which versions the journal has as champion, stale or withdrawn.
         """
         until = now.stale.get(self.version)
+        removed = f"version {self.version} learnt from records that were taken down, and is removed on "
         self.reasons |= {
             "withdrawn": [f"version {self.version} was withdrawn"] if self.version in now.withdrawn else [],
-            "stale": [
-                f"version {self.version} learnt from records that were taken down, and is removed on {until[:10]}"
-            ]
-            if until
-            else [],
+            "stale": [removed + until[:10]] if until else [],
+            **self.entry.faults,
         }
-        self.reasons.update(self.entry.faults)
         self.figures["test"] = {
             "digest": self.test.digest,
             "split": self.test.split,
@@ -80,7 +85,7 @@ class GateCase:
         }
         self.reasons |= {"taken_down": [], "split": [], "labels": []}
         for entry in self.entries.values():
-            self._learnt(entry, vault=vault)
+            self._learnt(entry)
         self.figures["test"] |= {"gate": len(self.divided.gate.items), "reported": len(self.divided.reported.items)}
         if self.entry.pack is None:
             self.reasons["taken_down"].append("the records that it has learnt from are unknown")
@@ -88,7 +93,7 @@ class GateCase:
             own, wanted = len(self.entry.pack.manifest.labels), len(self.test.task.labels)
             self.reasons["labels"].append(f"its {own} labels are not the {wanted} of '{self.test.task.key}'")
 
-    def _learnt(self, entry: Candidate, *, vault: Vault) -> None:
+    def _learnt(self, entry: Candidate) -> None:
         """Check the records that a model has learnt from; they count only against the candidate.
 
         Groups from which the champion has learnt are left out for both, so that a champion that leaks is no reason
@@ -97,7 +102,7 @@ class GateCase:
         if entry.pack is None:
             return
         candidate = entry is self.entry
-        records, gone = entry.pack.records, entry.taken_down(vault)
+        records, gone = entry.pack.records, entry.taken_down(self.context.vault)
         seen = self.test.seen_by(records)
         self.figures["candidate" if candidate else "champion"] = {
             "version": entry.version.version,
@@ -124,49 +129,31 @@ class GateCase:
                 f"the candidate (version {self.version}) has learnt from {len(seen)} groups of the test"
             )
 
-
-@dataclass(frozen=True)
-class GateComparison:
-    """The comparison of one candidate with its rival: the champion or, without one, the best baseline.
-
-    ``compare``: whether the champion may be the rival, and the use of the gate set is counted (a look).
-    """
-
-    case: GateCase
-    corpus: str
-    compare: bool
-    context: Context
-
-    @property
-    def name(self) -> str:
-        return self.case.entry.version.name
-
     @cached_property
-    def rival(self) -> Rival | None:
+    def baseline(self) -> Rival | None:
         """The best baseline if it is the rival; ``None`` if the champion is, or if there is no test item."""
-        case, context = self.case, self.context
-        if case.rival is not None or not case.divided.gate.items:
+        context, board = self.context, self.divided.gate
+        if len(self.asked) > 1 or not board.items:
             return None
         models = context.terms.baselines if self.compare else ()
         if unknown := sorted(set(models) - (known := holdout.names(context.params))):
             detail = f"no predictions are named {', '.join(unknown)}, only {', '.join(sorted(known))}"
             raise BadParams(where="promote.baselines", detail=detail)
-        board = case.divided.gate
-        return holdout.baseline(board, frozen=case.test, corpus=self.corpus, models=models, root=context.root)
+        return holdout.baseline(board, frozen=self.test, corpus=self.corpus, models=models, root=context.root)
 
     @cached_property
     def basis(self) -> str:
         """A digest of everything that determines the scores, by which an earlier verdict is reused."""
-        case, sampling = self.case, self.case.test.board.sampling
+        sampling = self.test.board.sampling
         values = {
-            "files": {str(version): entry.found for version, entry in case.entries.items()},
-            "champion": case.champion,
-            "rival": self.rival.digest if self.rival else None,
+            "files": {str(version): entry.found for version, entry in self.entries.items()},
+            "champion": self.champion,
+            "rival": self.baseline.digest if self.baseline else None,
             # without: another level and other rivals
             "compare": self.compare,
             "seeds": [holdout.answers_of(run) for run in self._seeds],
-            "test": case.test.digest,
-            "gate": case.divided.digest,
+            "test": self.test.digest,
+            "gate": self.divided.digest,
             "terms": self.context.terms.model_dump(mode="json"),
             "sampling": [sampling.resamples, sampling.seed],
         }
@@ -175,122 +162,120 @@ class GateComparison:
     @cached_property
     def _guaranteed(self) -> dict[str, float]:
         """The recalls that the candidate's card guarantees for its alerts, by label."""
-        pack = self.case.entry.pack
+        pack = self.entry.pack
         path = pack.folder / integrity.CARD if pack else None
-        if path is None or not path.is_file() or self.case.entry.faults["card"]:
+        if path is None or not path.is_file() or self.entry.faults["card"]:
             return {}
         alerts = json.loads(path.read_bytes()).get("alerts") or {}
-        labels = self.case.test.task.labels
+        labels = self.test.task.labels
         recalls = {label: alerts[label].get("guaranteed_recall") for label in labels if label in alerts}
         return {label: float(recall) for label, recall in recalls.items() if recall}
 
     def score(self, *, look: bool, who: str) -> None:
-        """Run and compare candidate and rival, or reuse earlier figures; add figures and reasons to ``self.case``.
+        """Run and compare candidate and rival, or reuse earlier figures; add figures and reasons to this case.
 
         ``look``: whether to compare them if there are no earlier figures; the comparison is recorded with ``who``.
         """
-        case, known = self.case, self._known()
+        last = last_verdict(self.context.journal, name=self.name, version=self.version)
+        known = last.metrics["figures"].get("scores") if last and last.metrics["basis"] == self.basis else None
         if known is None:
-            floors = scores.floors_of(case.test.task, floors=self.context.terms.recall_floors.get(self.name, {}))
+            floors = scores.floors_of(self.test.task, floors=self.context.terms.recall_floors.get(self.name, {}))
             for label, recall in self._guaranteed.items():
                 floors[label] = max(recall, floors.get(label, 0.0))
             answers = self._asked()
-            if any(case.reasons.values()):
+            if any(self.reasons.values()):
                 return
             known = self._compared(answers, floors=floors, look=look, who=who)
             if known is None:
                 return
-        case.figures["scores"] = known
-        case.reasons |= {check: list(reasons) for check, reasons in known["reasons"].items()}
+        self.figures["scores"] = known
+        self.reasons |= {check: list(reasons) for check, reasons in known["reasons"].items()}
 
     def _asked(self) -> dict[int, Answered]:
         """Return the answers of candidate and champion; add a reason for one that cannot be run."""
-        case = self.case
-        if not case.divided.gate.items:
-            case.reasons["asked"] = ["the gate set has no item with gold, so nothing was scored"]
+        if not self.divided.gate.items:
+            self.reasons["asked"] = ["the gate set has no item with gold, so nothing was scored"]
             return {}
         answers: dict[int, Answered] = {}
-        for number in [case.version, *([case.rival] if case.rival else [])]:
-            check, entry = "asked" if number == case.version else "champion", case.entries[number]
+        for number in self.asked:
+            check, entry = "asked" if number == self.version else "champion", self.entries[number]
             try:
                 if not entry.sound:
                     raise CannotBeAsked(detail="its files failed verification, so it was not loaded")
-                answers[number] = holdout.ask(entry.folder, frozen=case.test)
+                answers[number] = holdout.ask(entry.folder, frozen=self.test)
             except CannotBeAsked as error:
                 remedy = "" if check == "asked" else "; withdraw it, or restore its files"
-                case.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]
+                self.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]
         return answers
 
     def _compared(self, answers: dict[int, Answered], *, floors: dict[str, float], look: bool, who: str) -> Json | None:
-        case, terms = self.case, self.context.terms
+        terms = self.context.terms
         recorded = self._look(look=look, who=who) if self.compare else None
         if self.compare and recorded is None:
             return None
-        board, rows = case.divided.gate, self.context.journal.rows(self.name)
-        budget = looks.budget(rows, gate=case.divided.identity, terms=terms)
-        champion = answers.get(case.rival) if case.rival else None
-        rival = self.rival or _champion(case.rival, run=answers[case.rival or 0])
-        runs = [answers[case.version], *self._seeds]
+        board, rows = self.divided.gate, self.context.journal.rows(self.name)
+        budget = looks.budget(rows, gate=self.divided.identity, terms=terms)
+        own, *others = answers.values()
+        champion = others[0] if others else None
+        rival = self.baseline or Rival(f"champion, version {self.champion}", others[0], "", (), (others[0],))
+        runs = [own, *self._seeds]
         level = recorded.level if recorded else terms.single
         tested = compared(board, candidate=runs, rivals=rival.runs, level=level)
-        comparison = scores.compare(
+        figures = scores.compare(
             board,
             candidate=runs,
             rival=rival.run,
-            noticed=(answers[case.version].noticed, champion.noticed if champion else None),
-            alerted=answers[case.version].alerted(self._guaranteed),
+            noticed=(own.noticed, champion.noticed if champion else None),
+            alerted=own.alerted(self._guaranteed),
             floors=floors,
             tested=tested,
             terms=terms,
         )
         if recorded and tested.better:
             budget = replace(budget, better=budget.better | {recorded.pair})
-        reasons = {check: list(reasons) for check, reasons in comparison.reasons.items()}
-        figures = comparison.figures | {
-            "reasons": reasons,
+        passed = not any(figures["reasons"].values())
+        figures |= {
             "rival": {"name": rival.name, "among": list(rival.among)},
-            "look": self._figures(recorded, budget=budget, tested=tested, passed=not any(reasons.values())),
+            "look": self._figures(recorded, budget=budget, tested=tested, passed=passed),
             "counts": self._counts(answers),
         }
-        if not any(reasons.values()):
-            figures["reported"] = scores.reported(
-                case.divided.reported, candidate=answers[case.version], rival=rival.run
-            )
+        if passed:
+            figures["reported"] = scores.reported(self.divided.reported, candidate=own, rival=rival.run)
         return figures
 
     @cached_property
     def _seeds(self) -> list[Run]:
-        entry = self.case.entry
+        entry = self.entry
         if entry.pack is None or not entry.sound:
             return []
-        return holdout.seeds(entry.pack, frozen=self.case.test, corpus=self.corpus, root=self.context.root)
+        return holdout.seeds(entry.pack, frozen=self.test, corpus=self.corpus, root=self.context.root)
 
     def _look(self, *, look: bool, who: str) -> RecordedLook | None:
-        case, terms = self.case, self.context.terms
-        resamples = case.divided.gate.sampling.resamples
+        terms = self.context.terms
+        resamples = self.divided.gate.sampling.resamples
         if terms.level * (resamples + 1) < 1:
             detail = f"{terms.looks} looks need at least {round(terms.looks / terms.alpha)} draws (evaluate.resamples)"
             raise BadParams(where="promote.looks", detail=detail)
-        files = {number: case.entries[number].found for number in (case.version, *([case.rival] if case.rival else []))}
-        against = files.get(case.rival or 0, self.rival.digest if self.rival else "")
-        pair = digest_of([f"candidate {case.entry.found}", f"rival {against}", f"gate {case.divided.digest}"])
+        champion = self.asked[1] if len(self.asked) > 1 else None
+        against = self.entries[champion].found if champion else self.baseline.digest if self.baseline else ""
+        pair = digest_of([f"candidate {self.entry.found}", f"rival {against}", f"gate {self.divided.digest}"])
         recorded = looks.take(
             self.name,
-            version=case.version,
-            rival=case.rival,
-            gate=case.divided.identity,
+            version=self.version,
+            rival=champion,
+            gate=self.divided.identity,
             pair=pair,
             terms=terms,
-            files=case.entry.found,
+            files=self.entry.found,
             journal=self.context.journal,
             who=who if look else None,
         )
         if recorded is None and look:
-            case.reasons["looks"] = [
+            self.reasons["looks"] = [
                 f"alpha {terms.alpha:g} is spent at this gate set; {looks.remedy(self.corpus, terms=terms)}"
             ]
         elif recorded is None:
-            case.reasons["looks"] = ["not compared, because a comparison is a look at the gate set, which is recorded"]
+            self.reasons["looks"] = ["not compared, because a comparison is a look at the gate set, which is recorded"]
         return recorded
 
     def _figures(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority, passed: bool) -> Json:
@@ -302,21 +287,11 @@ class GateComparison:
         return values | budget.figures(look)
 
     def _counts(self, answers: dict[int, Answered]) -> Json:
-        test, severe = self.case.test, self.context.terms.severe
+        test, severe = self.test, self.context.terms.severe
         return {
             str(version): holdout.counts(run, frozen=test, severe=severe).model_dump(mode="json")
             for version, run in answers.items()
         }
-
-    def _known(self) -> Any | None:
-        last = last_verdict(self.context.journal, name=self.name, version=self.case.version)
-        if last is None or last.metrics["basis"] != self.basis:
-            return None
-        return last.metrics["figures"].get("scores")
-
-
-def _champion(version: int | None, *, run: Run) -> Rival:
-    return Rival(f"champion, version {version}", run, "", (), (run,))
 
 
 def last_verdict(journal: Journal, *, name: str, version: int) -> JournalRow | None:

@@ -35,7 +35,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
-from pipelines.promotion.comparison import JUDGED, GateCase, GateComparison, last_verdict
+from pipelines.promotion.comparison import JUDGED, GateCase, last_verdict
 from pipelines.promotion.looks import divide, gate_sets, require_part
 from pipelines.promotion.scores import undecided
 from pipelines.registry.candidate import Context, enter, scratch
@@ -136,12 +136,11 @@ def judge(
         champion = now.champion if compare else None
         versions = [candidate, *([context.registry.version(name, champion)] if champion else [])]
         entries = {v.version: enter(v, context=context, folder=folder) for v in versions}
-        case = GateCase(version, champion, test, divided, entries)
-        case.check(now=now, vault=context.vault)
-        comparison = GateComparison(case, corpus, compare, context)
-        comparison.score(look=look, who=who)
+        case = GateCase(corpus, version, champion, compare, context, test, divided, entries)
+        case.check(now=now)
+        case.score(look=look, who=who)
         # its files are read
-        basis = comparison.basis
+        basis = case.basis
     reasons = tuple(f"{check}: {reason}" for check, against in case.reasons.items() for reason in against)
     return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)
 

@@ -247,7 +247,9 @@ def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[st
 
     ``models`` are names of predictions; one without predictions on this test is left out.
     """
-    by_name = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
+    items = frozen.board.items
+    constant = constants(frozen).items()
+    by_name = {name: [Run(0, dict.fromkeys(items, VOTE), dict.fromkeys(items, labels))] for name, labels in constant}
     by_name |= predicted(corpus, frozen=frozen, models=models, root=root)
     scored = [(name, run, macro_f1(board, run=run)) for name, runs in sorted(by_name.items()) for run in runs]
     name, best, _ = max(scored, key=lambda each: each[2])
@@ -298,10 +300,6 @@ def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
         return []
     runs = predicted(corpus, frozen=frozen, models={model}, root=root).get(model, ())
     return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == own_metrics["selected"]]
-
-
-def _constant(frozen: Frozen, *, labels: frozenset[str]) -> Run:
-    return Run(0, dict.fromkeys(frozen.board.items, VOTE), dict.fromkeys(frozen.board.items, labels))
 
 
 def macro_f1(board: Board, *, run: Run) -> float:

@@ -69,11 +69,8 @@ class DividedTest:
     def without(self, groups: Collection[str]) -> DividedTest:
         """Return this divided test without the items of some groups of near-duplicates."""
         gone = frozenset(groups)
-        return replace(
-            self,
-            gate=only(self.gate, keep=lambda group: group not in gone),
-            reported=only(self.reported, keep=lambda group: group not in gone),
-        )
+        gate, reported = (only(board, keep=lambda group: group not in gone) for board in (self.gate, self.reported))
+        return replace(self, gate=gate, reported=reported)
 
     @property
     def digest(self) -> str:
@@ -184,15 +181,8 @@ class Budget:
 
     def figures(self, look: RecordedLook) -> dict[str, Any]:
         """Return a look's number and level, and what remains, as figures for the approver and the journal."""
-        return {
-            "number": look.number,
-            "pair": look.pair,
-            "level": look.level,
-            "alpha": self.alpha,
-            "spent": round(self.spent, 9),
-            "left": self.left,
-            "gate": asdict(self.gate),
-        }
+        left = {"alpha": self.alpha, "spent": round(self.spent, 9), "left": self.left, "gate": asdict(self.gate)}
+        return asdict(look) | left
 
 
 def budget(rows: Iterable[JournalRow], *, gate: GateSet, terms: Promote) -> Budget:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,16 +44,11 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champio
     """
     groups = list(found_groups(board, label=label, raised=raised).values())
     hits, n = sum(groups), len(groups)
-    return {
+    bounds = alerts.lower(hits, n), alerts.upper(hits, n)
+    return _figures(board, label=label, groups=n, bounds=bounds, candidate=raised, champion=champion) | {
         "floor": floor,
-        "gold": board.support[label],
-        "groups": n,
-        "recall": _recall(board, label=label, raised=raised),
-        "low": number(np.float64(alerts.lower(hits, n))),
-        "high": number(np.float64(alerts.upper(hits, n))),
         "verdict": alerts.judged(hits, n, guaranteed=floor),
         "needed": None if math.isinf(needed := alerts.needed(floor)) else needed,
-        **_rates(board, label=label, candidate=raised, champion=champion),
     }
 
 
@@ -63,19 +57,13 @@ def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers
     ours, theirs = (found_groups(board, label=label, raised=raised) for raised in (candidate, champion))
     gained = sum(ours[group] and not theirs[group] for group in ours)
     lost = sum(theirs[group] and not ours[group] for group in ours)
-    low, high = paired_bounds(gained, lost, of=len(ours))
+    low, high = bounds = paired_bounds(gained, lost, of=len(ours))
     verdict = INFERIOR if high < -tolerance else NOT_INFERIOR if low >= -tolerance else UNDECIDED
-    return {
-        "gold": board.support[label],
-        "groups": len(ours),
-        "recall": _recall(board, label=label, raised=candidate),
+    return _figures(board, label=label, groups=len(ours), bounds=bounds, candidate=candidate, champion=champion) | {
         "champion": _recall(board, label=label, raised=champion),
         "gained": gained,
         "lost": lost,
-        "low": number(np.float64(low)),
-        "high": number(np.float64(high)),
         "margin": -tolerance,
-        **_rates(board, label=label, candidate=candidate, champion=champion),
         "verdict": verdict,
     }
 
@@ -101,13 +89,26 @@ def paired_bounds(gained: int, lost: int, *, of: int, confidence: float = alerts
     return float(low), float(high)
 
 
-def _rates(board: Board, *, label: str, candidate: Answers, champion: Answers | None) -> Json:
-    """Return the shares of items that a person would have to read, without which a recall can be had for nothing."""
+def _figures(
+    board: Board, *, label: str, groups: int, bounds: tuple[float, float], candidate: Answers, champion: Answers | None
+) -> Json:
+    """Return a label's recall, and the shares of items that a person would have to read.
+
+    Without these shares a recall can be had for nothing.
+    """
     models = {"alert_rate": candidate} | ({"champion_alert_rate": champion} if champion is not None else {})
-    return {
-        name: number(sum(label in raised.get(item, frozenset()) for item in board.items) / max(1, len(board.items)))
-        for name, raised in models.items()
-    }
+    return (
+        {
+            "gold": board.support[label],
+            "groups": groups,
+            "recall": _recall(board, label=label, raised=candidate),
+        }
+        | {name: number(np.float64(bound)) for name, bound in zip(("low", "high"), bounds, strict=True)}
+        | {
+            name: number(sum(label in raised.get(item, frozenset()) for item in board.items) / max(1, len(board.items)))
+            for name, raised in models.items()
+        }
+    )
 
 
 def _recall(board: Board, *, label: str, raised: Answers) -> float | None:
@@ -121,17 +122,6 @@ METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 SHOWN = ("floor", "margin", "gold", "groups", "needed", "alert_rate", "champion_alert_rate", "verdict")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The result of a comparison: ``figures`` for the journal, and the ``reasons`` against the candidate by check.
-
-    With a reason, ``figures`` has no scores of the candidate (:func:`withheld`).
-    """
-
-    figures: Json
-    reasons: Mapping[str, list[str]]
-
-
 def compare(
     board: Board,
     *,
@@ -142,8 +132,11 @@ def compare(
     floors: Mapping[str, float],
     tested: Superiority,
     terms: Promote,
-) -> Comparison:
+) -> Json:
     """Score candidate and rival on all items of the gate set and compare the scores; an abstention counts as wrong.
+
+    The figures are for the journal, with the ``reasons`` against the candidate by check; with a reason, they have no
+    scores of the candidate (:func:`withheld`).
 
     Args:
         candidate: the candidate's runs; the first is the registered one.
@@ -166,13 +159,15 @@ def compare(
     ahead = _ahead(ours, theirs) | {"seeds": [number(macro_f1(board, run=run)) for run in candidate]}
     figures = {
         METRIC: ahead,
-        "exact": {"candidate": _own(ours, "exact"), "other": _own(theirs, "exact")},
-        "abstained": {"candidate": _abstained(candidate[0], board=board), "other": _abstained(rival, board=board)},
+        "exact": _both(ours, theirs, "exact"),
+        "abstained": {
+            name: board.outcomes(run)[ABSTAINED] for name, run in (("candidate", candidate[0]), ("other", rival))
+        },
         "recall": dict(sorted(recall.items())),
         "severe": dict(sorted(severe.items())),
     }
     reasons = {"better": list(_not_better(tested)), "recall": list(_missed(figures, terms=terms))}
-    return Comparison(withheld(figures) if any(reasons.values()) else figures, reasons)
+    return (withheld(figures) if any(reasons.values()) else figures) | {"reasons": reasons}
 
 
 def withheld(figures: Json) -> Json:
@@ -213,8 +208,8 @@ def reported(board: Board, *, candidate: Run, rival: Run) -> Json:
     low, high = bounds(ours.drawn[METRIC])
     return {
         "n": len(board.items),
-        METRIC: {"candidate": _own(ours, METRIC), "low": low, "high": high, "other": _own(theirs, METRIC)},
-        "exact": {"candidate": _own(ours, "exact"), "other": _own(theirs, "exact")},
+        METRIC: _both(ours, theirs, METRIC) | {"low": low, "high": high},
+        "exact": _both(ours, theirs, "exact"),
     }
 
 
@@ -223,13 +218,11 @@ def _ahead(ours: Scored, theirs: Scored) -> Json:
     low, high = bounds(drawn)
     # sums of the same parts may differ in the last bit: that counts as a tie
     probability = float(np.mean((drawn > TIE) + 0.5 * (np.abs(drawn) <= TIE)))
-    mine, other = _own(ours, METRIC), _own(theirs, METRIC)
-    return {
-        "candidate": mine,
-        "other": other,
+    both = _both(ours, theirs, METRIC)
+    return both | {
         # lists, as the journal returns them
         "intervals": {"candidate": list(bounds(ours.drawn[METRIC])), "other": list(bounds(theirs.drawn[METRIC]))},
-        "difference": number(mine - other),
+        "difference": number(both["candidate"] - both["other"]),
         "low": low,
         "high": high,
         "probability": number(probability),
@@ -272,9 +265,5 @@ def undecided(figures: Json) -> Iterator[str]:
             )
 
 
-def _own(scored: Scored, name: str) -> float:
-    return number(scored.runs[name][0]) or 0.0
-
-
-def _abstained(run: Run, *, board: Board) -> int:
-    return board.outcomes(run)[ABSTAINED]
+def _both(ours: Scored, theirs: Scored, name: str) -> Json:
+    return {"candidate": number(ours.runs[name][0]) or 0.0, "other": number(theirs.runs[name][0]) or 0.0}

@@ -36,7 +36,7 @@ from crisis_corpus.journal import (
 from pipelines.core.config.private_file import create_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, NoSecret
-from pipelines.store.vault.engine import Engine
+from pipelines.store.vault.engine import Engine, Store
 from pipelines.store.vault.signing import Signer
 
 # Any constant that no other database uses.
@@ -80,11 +80,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Journal(JournalReader):
+class Journal(JournalReader, Store):
     """The journal of decisions about all models, in an open database; it has one writer at a time, across processes."""
 
     def __init__(self, engine: Engine, *, clock: Clock, signer: Signer | None) -> None:
-        super().__init__(engine, key=signer.public if signer else None)
+        JournalReader.__init__(self, engine, key=signer.public if signer else None)
+        Store.__init__(self, engine)
         self.engine, self._clock, self._signer = engine, clock, signer
 
     @classmethod
@@ -110,15 +111,6 @@ class Journal(JournalReader):
             for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
                 connection.exec_driver_sql(statement)
         return cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
-
-    def close(self) -> None:
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def append(
         self,

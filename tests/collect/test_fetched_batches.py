@@ -1,12 +1,10 @@
 """The pictures of a shard: how many wait in memory, and which previews are tried."""
 
 import io
-import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,45 +14,29 @@ from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReade
 from pipelines.collect.read.decode import DecodedPicture, Decoder
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import SourceUnavailable
+from tests.json_server import Request, json_server
 
 MIB = 2**20
 PICTURE = bytes(MIB)
 
 
-class Pictures(BaseHTTPRequestHandler):
-    """Counts the requests of each path; ``answer`` gives status and body."""
-
-    asked: Counter[str]
-
-    def answer(self, path: str) -> tuple[int, bytes]:
-        """Answer with a picture of the largest allowed size."""
-        return 200, PICTURE
-
-    def do_GET(self) -> None:
-        self.asked[self.path] += 1
-        status, body = self.answer(self.path)
-        self.send_response(status)
-        self.send_header("Content-Type", "image/png")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
-def served(handler: type[Pictures]) -> Iterator[str]:
-    handler.asked = Counter()
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def served(answer: Callable[[str, int], tuple[int, bytes]]) -> Iterator[tuple[str, Counter[str]]]:
+    """Serve pictures; ``answer`` gives status and body by a request's path and its number. Yield also the requests."""
+    asked: Counter[str] = Counter()
+
+    def counted(request: Request) -> tuple[int, bytes, dict[str, str]]:
+        asked[request.path] += 1
+        return *answer(request.path, asked[request.path]), {"Content-Type": "image/png"}
+
+    with json_server(counted) as address:
+        yield address, asked
 
 
 def test_pictures_that_wait_to_be_read_stay_within_the_limit() -> None:
     params = sandbox_params(max_bytes=MIB, memory_mb=4, hosts=("127.0.0.1",), allow_http=True, allow_loopback=True)
-    with served(Pictures) as address:
+    # pictures of the largest allowed size
+    with served(lambda path, number: (200, PICTURE)) as (address, _):
         jobs = [ImageJob("0" * 32, n, (f"{address}/{n}.png",)) for n in range(24)]
         tracemalloc.start()
         try:
@@ -73,13 +55,11 @@ def picture() -> bytes:
     return out.getvalue()
 
 
-class Previews(Pictures):
-    """Answers with a picture, with half of one, or not at all."""
-
-    def answer(self, path: str) -> tuple[int, bytes]:
-        name = path.rpartition("/")[2]
-        body = {"good": picture(), "torn": picture()[:40], "page": b"<html>"}.get(name, b"")
-        return {"gone": 410, "missing": 404}.get(name, 200), body
+def preview(path: str, number: int) -> tuple[int, bytes]:
+    """Answer with a picture, with half of one, or not at all."""
+    name = path.rpartition("/")[2]
+    body = {"good": picture(), "torn": picture()[:40], "page": b"<html>"}.get(name, b"")
+    return {"gone": 410, "missing": 404}.get(name, 200), body
 
 
 def sandbox_params(**fetch: object) -> Params:
@@ -95,17 +75,15 @@ def test_previews_are_tried_when_a_picture_cannot_be_decoded() -> None:
         "missing": "not_found",
     }  # fmt: skip
     params = sandbox_params()
-    with served(Previews) as address, Decoder(params.images.decode) as decoder:
-        jobs = [
-            ImageJob("0" * 32, n, tuple(f"{address}/{n}/{name}" for name in names.split()))
-            for n, names in enumerate(wanted)
-        ]
+    with served(preview) as (address, asked), Decoder(params.images.decode) as decoder:
+        places = ([f"{address}/{n}/{name}" for name in names.split()] for n, names in enumerate(wanted))
+        jobs = [ImageJob("0" * 32, n, tuple(each)) for n, each in enumerate(places)]
         found = list(_decoded(jobs, decoder=decoder, params=params, contact=""))
     outcome = {job.image: None if isinstance(read, DecodedPicture) else read for job, read in found}
     assert outcome == dict(enumerate(wanted.values()))
     assert len(found) == len(wanted), "each picture once"
-    assert Previews.asked["/4/good"] == 0, "the host removed the picture"
-    assert Previews.asked["/7/torn"] == 0, "the picture is good"
+    assert asked["/4/good"] == 0, "the host removed the picture"
+    assert asked["/7/torn"] == 0, "the picture is good"
 
 
 def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
@@ -118,13 +96,11 @@ def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
     assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
 
 
-class Outage(Pictures):
-    """Answers the first three requests of a picture with 503, which one attempt with its two retries uses up."""
-
-    def answer(self, path: str) -> tuple[int, bytes]:
-        if ("short" in path and self.asked[path] <= 3) or "long" in path:
-            return 503, b""
-        return 404 if "missing" in path else 200, picture()
+def outage(path: str, number: int) -> tuple[int, bytes]:
+    """Answer the first three requests of a picture with 503, which one attempt with its two retries uses up."""
+    if ("short" in path and number <= 3) or "long" in path:
+        return 503, b""
+    return 404 if "missing" in path else 200, picture()
 
 
 def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None:
@@ -132,13 +108,13 @@ def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None
     reader = _PictureReader.__new__(_PictureReader)
     reader.row = lambda job, picture: {"width": picture.width}
     params = sandbox_params()
-    with served(Outage) as address, Decoder(params.images.decode) as decoder:
+    with served(outage) as (address, asked), Decoder(params.images.decode) as decoder:
         jobs = [ImageJob("0" * 32, n, (f"{address}/{name}",)) for n, name in enumerate(names)]
         found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
     outcome = {names[job.image]: row for job, row in found}
     assert outcome == {"short": {"width": 8}, "good": {"width": 8}, "long": "http_503", "missing": "not_found"}
     assert len(found) == len(names), "each picture once"
-    assert Outage.asked == {"/short": 4, "/good": 1, "/long": 6, "/missing": 1}
+    assert asked == {"/short": 4, "/good": 1, "/long": 6, "/missing": 1}
 
 
 def test_a_shard_stops_if_most_of_its_pictures_fail_for_now() -> None:

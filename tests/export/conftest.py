@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.export.hub_server import HubServer
-from tests.registry.conftest import context, made, made_registry, small
+from tests.registry.conftest import context, made, small
 from tests.release.conftest import made_release, world
 
-__all__ = ["context", "made", "made_registry", "made_release", "small", "world"]
+__all__ = ["context", "made", "made_release", "small", "world"]
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from pipelines.store.vault.vault import Vault
 from tests.postgres import BOTH, address, postgres
-from tests.registry.conftest import context, made_registry, small
+from tests.registry.conftest import context, small
 
-__all__ = ["context", "made_registry", "postgres", "small"]
+__all__ = ["context", "postgres", "small"]
 SECRET = bytes(range(32))
 
 

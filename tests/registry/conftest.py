@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from pipelines.registry.candidate import Context
 from tests import mlflow_server
-from tests.built_once import built_once
 from tests.killed import asking
 from tests.postgres import BOTH, postgres
 from tests.postgres import address as database
@@ -21,18 +19,11 @@ from tests.registry.packs import Made
 __all__ = ["postgres"]
 
 
-@pytest.fixture(scope="session")
-def made_registry() -> small_registry.Made:
-    """Give the folders that :func:`tests.registry.small_registry.begin` copies."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    return small_registry.made_in(built_once("registry", small_registry.make))
-
-
 @pytest.fixture
-def small(made_registry: small_registry.Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give the home of a registry, a journal, a vault and a corpus of memes, for a test to do with as it likes."""
     home = tmp_path / "home"
-    small_registry.begin(made_registry, home=home)
+    small_registry.begin(home)
     monkeypatch.setenv("CORPUS_HOME", str(home))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")
     monkeypatch.chdir(home)

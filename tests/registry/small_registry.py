@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.promotion.holdout import Frozen, open_test, split_digest
+from pipelines.promotion.promote import Moved, promote
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
@@ -29,6 +29,7 @@ from pipelines.registry.versions import Registry
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
+from tests.built_once import built_once
 from tests.train import small_memes
 
 REPO = Path(__file__).resolve().parents[2]
@@ -47,41 +48,31 @@ SIZES = {"train": 24, "validation": 12, "test": 72}
 PLANNED = json.dumps({"intended": "tests", "prohibited": "everything else"})
 
 
-@dataclass(frozen=True)
-class Made:
-    """What takes long: a database with MLflow's tables, a saved model, a corpus."""
-
-    database: Path
-    model: Path
-    corpus: Path
+def built() -> Path:
+    """Return a folder of what takes long: a saved model and a corpus."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    return built_once("registry", _make)
 
 
-def made_in(folder: Path) -> Made:
-    return Made(folder / mlflow_database.FILE, folder / "model", folder / "corpus")
-
-
-def make(folder: Path) -> Made:
-    """Make them."""
+def _make(folder: Path) -> None:
     from mlflow import pyfunc
 
-    made = made_in(folder)
-    mlflow_database.place(folder)
     pack = folder / "pack"
     pack.mkdir()
     (pack / integrity.FILES).write_text("{}")
     script = str(Path(__file__).with_name("rule_model.py"))
-    pyfunc.save_model(str(made.model), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[])
-    made.corpus.mkdir()
-    with vault_of(made.corpus) as vault:
-        small_memes.write(made.corpus, vault=vault, sizes=SIZES, shows="text")
-    return made
+    pyfunc.save_model(str(folder / "model"), python_model=script, artifacts={"pack": str(pack)}, pip_requirements=[])
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    with vault_of(corpus) as vault:
+        small_memes.write(corpus, vault=vault, sizes=SIZES, shows="text")
 
 
-def begin(made: Made, *, home: Path) -> None:
-    """Copy what was made into a folder of its own."""
-    shutil.copytree(made.corpus, home)
-    shutil.copy(made.database, home / "mlflow.sqlite")
-    shutil.copytree(made.model, home / "saved")
+def begin(home: Path) -> None:
+    """Copy what was built into a folder of its own."""
+    shutil.copytree(built() / "corpus", home)
+    mlflow_database.place(home)
+    shutil.copytree(built() / "model", home / "saved")
 
 
 def vault_of(home: Path) -> Vault:
@@ -117,28 +108,16 @@ def add(
     context: Context,
     *,
     knows: int,
-    records: Collection[str] | None = None,
-    labels: Sequence[str] | None = None,
-    abstains: Sequence[str] = (),
-    change: Callable[[Path], None] | None = None,
-    after: Callable[[Path], None] | None = None,
+    after: Callable[[Path], object] | None = None,
     journal: bool = True,
+    **given: Any,
 ) -> Version:
-    """Register one more version that knows so many of the severities.
+    """Register one more version, which :func:`saved` makes with ``given``.
 
-    Args:
-        context: where.
-        knows: of six; the gravest are learnt first.
-        records: its training records; by default all of train and validation.
-        labels: what ``model.json`` says; by default the task's.
-        abstains: words at which it abstains.
-        change: alters its folder before it is registered; ``files.json`` is written after it.
-        after: alters its folder when it is registered.
-        journal: whether its registration is on record.
+    ``after`` alters its folder when it is registered; ``journal``: whether its registration is on record.
     """
     number = len(context.registry.versions(NAME)) + 1
-    folder = context.root / "versions" / str(number)
-    saved(context, to=folder, knows=knows, records=records, labels=labels, abstains=abstains, change=change)
+    folder = saved(context, to=context.root / "versions" / str(number), knows=knows, **given)
     found = digest(folder)
     tags = {DIGEST: found, "data_commit": "c" * 40}
     version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
@@ -158,9 +137,17 @@ def saved(
     records: Collection[str] | None = None,
     labels: Sequence[str] | None = None,
     abstains: Sequence[str] = (),
-    change: Callable[[Path], None] | None = None,
+    change: Callable[[Path], object] | None = None,
 ) -> Path:
-    """Save a model as :func:`add` registers it, in the folder ``to``."""
+    """Save a model that knows so many of the severities in the folder ``to``.
+
+    Args:
+        knows: of six; the gravest are learnt first.
+        records: its training records; by default all of train and validation.
+        labels: what ``model.json`` says; by default the task's.
+        abstains: words at which it abstains.
+        change: alters its folder; ``files.json`` is written after it.
+    """
     shutil.copytree(context.root / "saved", to)
     pack = integrity.place(to)
     ids = sorted(trained(context.root) if records is None else records)
@@ -195,6 +182,16 @@ def _labels(context: Context) -> Sequence[str]:
     return task_of(load(context.params.corpora["memes"].scheme), TASK).labels
 
 
+def altered(journal: Journal, statement: str) -> None:
+    """Do to a journal what the owner of its database can: take the guard away first."""
+    with journal.engine.writing() as connection:
+        for drop in ("UPDATE", "DELETE", "INSERT") if journal.engine.backend == "sqlite" else ():
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS journal_{drop}")
+        if journal.engine.backend == "postgresql":
+            connection.exec_driver_sql("DROP TRIGGER IF EXISTS journal_refuse ON journal")
+        connection.exec_driver_sql(statement)
+
+
 def events(context: Context) -> list[tuple[str, int | None, int | None]]:
     """Return what the journal says: event, from, to."""
     return [(row.event, row.from_version, row.to_version) for row in context.journal.rows(NAME)]
@@ -202,6 +199,11 @@ def events(context: Context) -> list[tuple[str, int | None, int | None]]:
 
 def take_down(context: Context, ids: Collection[str]) -> None:
     context.vault.destroy(ids, reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+
+
+def promoted(context: Context, *, knows: int) -> Moved:
+    """Register one more version, and promote it through the gate."""
+    return promote(NAME, add(context, knows=knows).version, **WHO, context=context)
 
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:

@@ -22,25 +22,29 @@ from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
 from pipelines.packaging.register import put
-from pipelines.promotion.promote import promote, rollback, withdraw
+from pipelines.promotion.promote import rollback, withdraw
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import GRAVEST, NAME, WHO, add, champion, saved
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, altered, champion, promoted, saved
 
 ASKED = pd.DataFrame({"text": ["the week door", "we go"]})
 
 
-def damaged(context: Context, statement: str) -> None:
-    with context.journal.engine.writing() as connection:
-        for event in ("UPDATE", "DELETE"):
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS journal_{event}")
-        connection.exec_driver_sql(statement)
+def two(context: Context) -> None:
+    """Register two versions, of which the first is champion."""
+    add(context, knows=4)
+    add(context, knows=6)
+    champion(context, 1)
+
+
+def begin(context: Context) -> None:
+    """Begin to promote the second version."""
+    metrics = {"leads_to": "promoted"}
+    context.journal.append(NAME, event="intended", from_version=1, to_version=2, metrics=metrics, **WHO)
 
 
 def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -> None:
     allowed = os.environ.get(client.PICKLE)
-    add(context, knows=4)
-    add(context, knows=6)
-    champion(context, 1)
+    two(context)
     model = load(f"{NAME}@champion")
     assert (model.name, model.version, model.token) == (NAME, 1, context.journal.last(NAME).digest)
     assert model.files == context.registry.version(NAME, 1).digest
@@ -95,24 +99,17 @@ def words(folder: Path) -> None:
     (integrity.place(folder) / "words.json").write_text("{}")
 
 
-def described(folder: Path) -> None:
-    (folder / "MLmodel").write_text((folder / "MLmodel").read_text() + "\n")
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    r"words\.json": words,
+    "MLmodel is altered": lambda folder: (folder / "MLmodel").open("a").write("\n"),
+    r"more\.py was added": lambda folder: (folder / "more.py").write_text("raise SystemExit\n"),
+    r"card\.json": lambda folder: (integrity.place(folder) / integrity.CARD).unlink(),
+}
 
 
-def code(folder: Path) -> None:
-    (folder / "more.py").write_text("raise SystemExit\n")
-
-
-def card(folder: Path) -> None:
-    (integrity.place(folder) / integrity.CARD).unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [(words, r"words\.json"), (described, "MLmodel is altered"), (code, r"more\.py was added"), (card, r"card\.json")],
-)
+@pytest.mark.parametrize(("named", "damage"), DAMAGES.items(), ids=DAMAGES)
 def test_a_file_that_was_changed_is_named_and_nothing_runs(
-    context: Context, tmp_path: Path, damage: Callable[[Path], None], named: str
+    context: Context, tmp_path: Path, damage: Callable[[Path], object], named: str
 ) -> None:
     folder = saved(context, to=tmp_path / "model", knows=6)
     ran = tmp_path / "ran"
@@ -129,9 +126,7 @@ def test_a_file_that_was_changed_is_named_and_nothing_runs(
 
 
 def test_an_alias_moved_outside_the_registry_is_not_followed(context: Context) -> None:
-    add(context, knows=4)
-    add(context, knows=6)
-    champion(context, 1)
+    two(context)
     context.registry.point(NAME, CHAMPION, 2)
     with pytest.raises(AliasUntrusted, match="points to 2, but 1 is champion in the journal"):
         load(f"{NAME}@champion")
@@ -142,21 +137,15 @@ def test_an_alias_moved_outside_the_registry_is_not_followed(context: Context) -
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_while_a_move_is_under_way_the_champion_is_who_was(context: Context, moved: bool) -> None:
-    add(context, knows=4)
-    add(context, knows=6)
-    champion(context, 1)
-    context.journal.append(
-        NAME, event="intended", from_version=1, to_version=2, metrics={"leads_to": "promoted"}, **WHO
-    )
+    two(context)
+    begin(context)
     if moved:
         context.registry.point(NAME, CHAMPION, 2)
     assert load(f"{NAME}@champion").version == 1
 
 
 def test_a_move_between_journal_and_alias_is_looked_at_again(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    add(context, knows=4)
-    add(context, knows=6)
-    champion(context, 1)
+    two(context)
     asked = client.RegistryReader.alias
     done = threading.Event()
 
@@ -230,9 +219,7 @@ def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Cont
     assert first == token(NAME) == load(f"{NAME}@champion").token
     add(context, knows=6)
     context.journal.append(NAME, event="refused", from_version=1, to_version=2, **WHO)
-    context.journal.append(
-        NAME, event="intended", from_version=1, to_version=2, metrics={"leads_to": "promoted"}, **WHO
-    )
+    begin(context)
     assert changed(NAME, first) is None
     assert changed(NAME, BEGINNING) == first
     with pytest.raises(UnknownModel):
@@ -243,7 +230,7 @@ def test_a_journal_that_was_cut_is_noticed(context: Context) -> None:
     add(context, knows=4)
     champion(context, 1)
     held = token(NAME)
-    damaged(context, "DELETE FROM journal WHERE number > 1")
+    altered(context.journal, "DELETE FROM journal WHERE number > 1")
     with pytest.raises(JournalBroken):
         changed(NAME, held)
     context.registry.point(NAME, CHAMPION, None)
@@ -254,16 +241,14 @@ def test_a_journal_that_was_cut_is_noticed(context: Context) -> None:
 
 def test_a_row_that_was_altered_is_noticed(context: Context) -> None:
     add(context, knows=4)
-    damaged(context, f"UPDATE journal SET files = '{'0' * 64}'")
+    altered(context.journal, f"UPDATE journal SET files = '{'0' * 64}'")
     with pytest.raises(JournalBroken):
         load(f"{NAME}/1")
 
 
 def test_through_gate_promotion_and_rollback(context: Context) -> None:
-    add(context, knows=4)
-    promote(NAME, 1, **WHO, context=context)
-    add(context, knows=6)
-    promote(NAME, 2, **WHO, context=context)
+    promoted(context, knows=4)
+    promoted(context, knows=6)
     second = load(f"{NAME}@champion")
     assert second.version == 2
     rollback(NAME, **WHO, context=context)

@@ -23,18 +23,11 @@ from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.store import tables
+from tests.registry import small_registry
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, events, opened, severity_test, take_down, trained
 from tests.small_corpus import own_scheme
 from tests.train import small_posts
 from tests.train.small_posts import SmallPosts
-
-
-def champion(context: Context, version: int) -> None:
-    """Make a version champion past the gate, as before the gate compared groups."""
-    files = context.registry.version(NAME, version).digest
-    for event in ("intended", "promoted"):
-        metrics = {"leads_to": "promoted"}
-        context.journal.append(NAME, event=event, to_version=version, metrics=metrics, files=files, **WHO)
 
 
 def everybody(context: Context) -> list[str]:
@@ -193,7 +186,7 @@ def test_a_champion_that_has_seen_part_of_the_test_is_compared_on_the_rest(conte
     seen = sorted(test.record_ids)[:8]
     groups = {group for record_id in seen for group in test.groups_of[record_id]}
     add(context, knows=4, records=seen)
-    champion(context, 1)
+    small_registry.champion(context, 1)
     add(context, knows=6)
     verdict = gate.run(NAME, 2, context=context)
     assert verdict.passed and verdict.figures["champion"]["groups_in_test"] == len(groups)
@@ -206,7 +199,7 @@ def test_a_champion_that_has_seen_part_of_the_test_is_compared_on_the_rest(conte
 
 def test_a_champion_that_has_seen_the_test_does_not_refuse_every_candidate(context: Context) -> None:
     add(context, knows=6, records=everybody(context))
-    champion(context, 1)
+    small_registry.champion(context, 1)
     add(context, knows=4)
     verdict = gate.run(NAME, 2, context=context)
     assert verdict.passed and verdict.champion == 1

@@ -23,6 +23,7 @@ from crisis_corpus.journal import journal as rows_of_all
 from crisis_corpus.state import Standing, of_rows
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal, JournalMoved
+from tests.registry.small_registry import altered
 
 NAME = "crisis-posts"
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
@@ -38,16 +39,6 @@ def journal(url: str) -> Iterator[Journal]:
 
 def write(journal: Journal, *events: str, name: str = NAME) -> list[JournalRow]:
     return [journal.append(name, event=event, to_version=1, **SAID) for event in events]  # type: ignore[arg-type]
-
-
-def altered(journal: Journal, statement: str) -> None:
-    """Do to the database what its owner can: take the guard away first."""
-    with journal.engine.writing() as connection:
-        for drop in ("UPDATE", "DELETE", "INSERT") if journal.engine.backend == "sqlite" else ():
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS journal_{drop}")
-        if journal.engine.backend == "postgresql":
-            connection.exec_driver_sql("DROP TRIGGER IF EXISTS journal_refuse ON journal")
-        connection.exec_driver_sql(statement)
 
 
 def test_rows_are_numbered_by_model_and_chained(journal: Journal, url: str) -> None:

@@ -26,7 +26,7 @@ from pipelines.promotion.scores import reported
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened
+from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, promoted
 
 GATE = GateSet("memes", "severity", 1, 2, 0)
 
@@ -89,8 +89,7 @@ def test_a_candidate_that_other_checks_refuse_takes_no_look(context: Context) ->
 
 def test_alpha_is_spent_by_candidates_that_are_not_better_and_then_all_are_refused(small: Path) -> None:
     with opened(small, alpha=0.2, looks=2, parts=2) as context:
-        add(context, knows=4)
-        promote(NAME, 1, **WHO, context=context)
+        promoted(context, knows=4)
         for knows in (2, 3, 6):
             add(context, knows=knows)
         first, second, third = (gate.run(NAME, number, context=context) for number in (2, 3, 4))
@@ -118,10 +117,8 @@ def test_alpha_is_spent_by_candidates_that_are_not_better_and_then_all_are_refus
 
 
 def test_a_rolled_back_comparison_is_not_made_again(context: Context) -> None:
-    add(context, knows=4)
-    promote(NAME, 1, **WHO, context=context)
-    add(context, knows=6)
-    promote(NAME, 2, **WHO, context=context)
+    promoted(context, knows=4)
+    promoted(context, knows=6)
     rollback(NAME, **WHO, context=context)
     assert gate.run(NAME, 2, context=context).passed
     assert looked(context) == [1, 2]
@@ -167,8 +164,7 @@ def test_a_part_that_selected_the_champion_is_not_reported_later(small: Path) ->
 
 
 def test_the_page_and_the_journal_of_a_refused_version_have_no_score_of_it(context: Context) -> None:
-    add(context, knows=4)
-    promote(NAME, 1, **WHO, context=context)
+    promoted(context, knows=4)
     for knows in (2, 4):
         add(context, knows=knows)
     for version in (2, 3):

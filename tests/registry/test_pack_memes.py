@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +37,9 @@ from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train as stage
 from pipelines.train.predictors import training_records
+from tests import mlflow_database
 from tests.refusals import refused
-from tests.registry import packs, small_registry
+from tests.registry import packs
 from tests.train import small_memes
 
 NAME, TASK = "meme-severity", "severity"
@@ -101,9 +101,9 @@ def made(place: Path) -> Lab:
 
 
 @pytest.fixture(scope="module")
-def lab(made_registry: small_registry.Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     place = tmp_path_factory.mktemp("memes")
-    shutil.copy(made_registry.database, place / "mlflow.sqlite")
+    mlflow_database.place(place)
     lab = made(place)
     client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
     client.create_experiment("memes_train", artifact_location=str(place / "artifacts"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
+from tests import mlflow_database
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.packs import NAME, Made
@@ -34,10 +34,10 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def home(made: Made, made_registry: small_registry.Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A registry whose champion is the small model."""
     home = tmp_path_factory.mktemp("home")
-    shutil.copy(made_registry.database, home / "mlflow.sqlite")
+    mlflow_database.place(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(home))
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")

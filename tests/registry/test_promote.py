@@ -24,7 +24,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHALLENGER
 from tests.refusals import refused
-from tests.registry.small_registry import NAME, WHO, add, events, opened, take_down, trained
+from tests.registry.small_registry import NAME, WHO, add, altered, events, opened, promoted, take_down, trained
 
 
 def consistent(context: Context) -> int | None:
@@ -97,8 +97,7 @@ def test_nothing_happens_without_who_and_why(context: Context, said: dict[str, s
 
 @pytest.mark.parametrize("step", ["gated", "intended", "moved", "recorded", "settled"])
 def test_killed_after_any_step_the_retry_ends_the_same(context: Context, killer: Callable[..., int], step: str) -> None:
-    add(context, knows=4)
-    promote(NAME, 1, **WHO, context=context)
+    promoted(context, knows=4)
     add(context, knows=6)
     assert killer(context.root, "promote", step, version=2) == -signal.SIGKILL
     # a reader of the alias meanwhile finds one of the two, and the journal shows that a promotion is open
@@ -115,7 +114,7 @@ def test_killed_after_any_step_the_retry_ends_the_same(context: Context, killer:
 @pytest.mark.parametrize("step", ["moved", "recorded"])
 def test_a_rollback_and_a_withdrawal_are_finished_too(context: Context, killer: Callable[..., int], step: str) -> None:
     for knows in (4, 6):
-        promote(NAME, add(context, knows=knows).version, **WHO, context=context)
+        promoted(context, knows=knows)
     assert killer(context.root, "rollback", step, leaving=2) == -signal.SIGKILL
     for _ in range(2):
         rollback(NAME, **WHO, context=context, leaving=2)
@@ -171,7 +170,7 @@ def test_a_verdict_against_a_former_champion_is_refused(context: Context) -> Non
 
 
 def test_a_move_that_is_open_stops_others_until_it_is_given_up(context: Context, killer: Callable[..., int]) -> None:
-    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    promoted(context, knows=4)
     add(context, knows=5)
     add(context, knows=6)
     assert killer(context.root, "promote", "moved", version=2) == -signal.SIGKILL
@@ -190,7 +189,7 @@ def test_a_move_that_is_open_stops_others_until_it_is_given_up(context: Context,
 
 
 def test_who_was_frozen_and_wakes_up_moves_nothing(context: Context) -> None:
-    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    promoted(context, knows=4)
     add(context, knows=5)
     add(context, knows=6)
 
@@ -219,7 +218,7 @@ def test_the_same_promotion_twice_at_once_is_done_once(context: Context) -> None
 
 
 def test_an_alias_moved_outside_the_registry_is_restored(context: Context) -> None:
-    promote(NAME, add(context, knows=6).version, **WHO, context=context)
+    promoted(context, knows=6)
     add(context, knows=2)
     context.registry.point(NAME, CHAMPION, 2)
     assert transitions.settle(NAME, registry=context.registry, journal=context.journal) == 1
@@ -228,7 +227,7 @@ def test_an_alias_moved_outside_the_registry_is_restored(context: Context) -> No
 
 def test_a_withdrawn_version_does_not_come_back(context: Context) -> None:
     for knows in (4, 5, 6):
-        promote(NAME, add(context, knows=knows).version, **WHO, context=context)
+        promoted(context, knows=knows)
     withdraw(NAME, 2, **WHO, context=context)
     assert consistent(context) == 3
     assert rollback(NAME, **WHO, context=context).champion == 1
@@ -241,7 +240,7 @@ def test_a_withdrawn_version_does_not_come_back(context: Context) -> None:
 def test_a_rollback_looks_at_the_files_and_counts_who_was_taken_down(context: Context) -> None:
     first = add(context, knows=4)
     promote(NAME, 1, **WHO, context=context)
-    promote(NAME, add(context, knows=6).version, **WHO, context=context)
+    promoted(context, knows=6)
     take_down(context, trained(context.root)[:2])
     card = place(Path(first.source)) / "card.md"
     whole = card.read_bytes()
@@ -265,11 +264,9 @@ def test_a_person_may_say_no(context: Context) -> None:
 
 
 def test_nothing_is_decided_on_a_broken_journal(context: Context) -> None:
-    promote(NAME, add(context, knows=4).version, **WHO, context=context)
+    promoted(context, knows=4)
     add(context, knows=6)
-    with context.journal.engine.writing() as connection:
-        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
-        connection.exec_driver_sql("UPDATE journal SET to_version = 2 WHERE event = 'promoted'")
+    altered(context.journal, "UPDATE journal SET to_version = 2 WHERE event = 'promoted'")
     for call in (lambda: promote(NAME, 2, **WHO, context=context), lambda: rollback(NAME, **WHO, context=context)):
         with pytest.raises(JournalBroken):
             call()

@@ -17,7 +17,7 @@ from pipelines.promotion.holdout import split_digest
 from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import lineage, show
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, add, trained
+from tests.registry.small_registry import NAME, add, altered, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}
 
@@ -47,14 +47,8 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     show.render([model], console=Console(file=text, width=200))
     page = text.getvalue()
     assert "version 1 is champion" in page and "a [bold] test" in page and "better: its macro-F1" in page
-    assert show.summary(context.journal)[0] | {"at": ""} == {
-        "name": NAME,
-        "champion": 1,
-        "journal": 8,
-        "event": "promoted",
-        "at": "",
-        "who": "tester",
-    }
+    summary = {"name": NAME, "champion": 1, "journal": 8, "event": "promoted", "at": "", "who": "tester"}
+    assert show.summary(context.journal)[0] | {"at": ""} == summary
 
 
 def test_withdrawn_open_and_astray_versions_are_shown(context: Context) -> None:
@@ -73,9 +67,7 @@ def test_withdrawn_open_and_astray_versions_are_shown(context: Context) -> None:
 
 def test_a_broken_journal_is_shown_and_said_to_be_broken(context: Context) -> None:
     add(context, knows=4)
-    with context.journal.engine.writing() as connection:
-        connection.exec_driver_sql("DROP TRIGGER journal_UPDATE")
-        connection.exec_driver_sql("UPDATE journal SET why = 'another'")
+    altered(context.journal, "UPDATE journal SET why = 'another'")
     model = told(context)
     assert "was altered at row 1" in model["faults"][0] and model["journal"][0]["why"] == "another"
 
@@ -103,18 +95,12 @@ def test_records_lead_to_versions_also_when_the_weights_are_gone(context: Contex
     first, second = add(context, knows=6, records=ids[:3]), add(context, knows=6, records=ids[2:5])
     given = {"registry": context.registry, "settings": context.settings}
     found = lineage.versions_of([*ids[:4], "f" * 32], **given)
-    assert {r: [v.version for v in held] for r, held in found.versions.items()} == {
-        ids[0]: [1],
-        ids[1]: [1],
-        ids[2]: [1, 2],
-        ids[3]: [2],
-    }
+    held = {record_id: [v.version for v in versions] for record_id, versions in found.versions.items()}
+    assert held == dict(zip(ids[:4], ([1], [1], [1, 2], [2]), strict=True))
     assert found.unknown == ()
     assert ids[0] not in repr(found)
-    assert show.versions_of([ids[0], ids[5]], **given) == {
-        "records": {ids[0]: [f"models:/{NAME}/1"], ids[5]: []},
-        "unknown": [],
-    }
+    shown = {ids[0]: [f"models:/{NAME}/1"], ids[5]: []}
+    assert show.versions_of([ids[0], ids[5]], **given) == {"records": shown, "unknown": []}
     # the copy of ids is all that is needed, until it is forgotten
     shutil.rmtree(first.source)
     assert lineage.versions_of(ids[:1], **given) == lineage.versions_of(ids[:1], **given)

@@ -11,18 +11,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 
 from crisis_corpus.integrity import digest, listing
-from crisis_corpus.versions import (
-    CHAMPION,
-    DIGEST,
-    NoRegistry,
-    RegistryUnavailable,
-    UnknownModel,
-    UnknownVersion,
-    Version,
-)
+from crisis_corpus.versions import CHAMPION, DIGEST, RegistryUnavailable, UnknownVersion, Version
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.registry.versions import CHALLENGER, Registry, subject
+from tests.refusals import refused
 from tests.registry.small_registry import NAME, REPO
 
 
@@ -105,7 +98,7 @@ def test_two_put_an_alias_for_the_first_time_at_once(
 def test_what_is_not_there_is_said_without_mlflows_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(NoRegistry):
+    with refused("NoRegistry"):
         Registry.open(Settings.from_env())
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RegistryUnavailable) as caught:
@@ -117,5 +110,5 @@ def test_each_name_has_its_corpus_and_category() -> None:
     params = load_params(REPO)
     assert subject("crisis-posts", params=params) == ("posts", params.finetune.category)
     assert subject(NAME, params=params) == ("memes", "severity")
-    with pytest.raises(UnknownModel, match="meme-related"):
+    with refused("UnknownModel", match="meme-related"):
         subject("other", params=params)

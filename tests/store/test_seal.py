@@ -33,14 +33,26 @@ def admit(vault: Vault, *, count: int) -> list[str]:
     return [record_id for record_id, _ in items]
 
 
+def row(name: str, record_id: str, **cells: Any) -> dict[str, Any]:
+    return dict.fromkeys(tables.SCHEMAS[name].names) | {"record_id": record_id} | cells
+
+
 def post(record_id: str, **cells: Any) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names)
-    return row | {"record_id": record_id, "created": NOW, "title": "a plain title"} | cells
+    return row("posts", record_id, **{"created": NOW, "title": "a plain title"} | cells)
 
 
 def image(record_id: str, index: int, **cells: Any) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["images"].names)
-    return row | {"record_id": record_id, "image": index, "bytes": b"picture", "text": "words"} | cells
+    return row("images", record_id, **{"image": index, "bytes": b"picture", "text": "words"} | cells)
+
+
+def note(record_id: str, annotator: str, **cells: Any) -> dict[str, Any]:
+    given = {"image": 0, "annotator": annotator, "category": "type", "answered": NOW, "note": f"a note of {annotator}"}
+    return row("annotations", record_id, **given | cells)
+
+
+def written(rows: list[dict[str, Any]], path: Path, *, name: str, vault: Vault) -> pa.Table:
+    assert seal.write_rows(rows, path, name=name, vault=vault) == len(rows)
+    return tables.read(path, name=name)
 
 
 @given(content)
@@ -121,8 +133,7 @@ def test_no_plain_word_is_in_the_file(vault: Vault, tmp_path: Path) -> None:
 def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: Path) -> None:
     [record_id] = admit(vault, count=1)
     rows = [image(record_id, n, bytes=b"picture %d" % n) for n in range(3)]
-    seal.write_rows(rows, tmp_path / "i.parquet", name="images", vault=vault)
-    table = tables.read(tmp_path / "i.parquet", name="images")
+    table = written(rows, tmp_path / "i.parquet", name="images", vault=vault)
     assert seal.open_column(table, name="images", column="bytes", vault=vault) == [b"picture %d" % n for n in range(3)]
     swapped = table.set_column(1, "image", pa.array([1, 0, 2], type=pa.int16()))
     with pytest.raises(SealBroken, match="bytes#1"):
@@ -132,8 +143,7 @@ def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: 
 def test_a_value_moved_to_another_record_or_column_is_noticed(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=2)
     rows = [post(i, title=f"title {n}", body=f"body {n}") for n, i in enumerate(ids)]
-    seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)
-    table = tables.read(tmp_path / "p.parquet", name="posts")
+    table = written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
     at = table.column_names.index("title")
     for other in (table["title"].take([1, 0]), table["body"]):
         with pytest.raises(SealBroken):
@@ -165,8 +175,7 @@ def test_records_that_no_vault_admitted_are_refused(vault: Vault, tmp_path: Path
     with refused("UnknownRecord"):
         seal.write_rows([post("f" * 32)], tmp_path / "p.parquet", name="posts", vault=vault)
     assert not (tmp_path / "p.parquet").exists()
-    seal.write_rows([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
-    table = tables.read(tmp_path / "p.parquet", name="posts")
+    table = written([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
     other = Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(32)))
     with other, refused("UnknownRecord"):
         seal.open_column(table, name="posts", column="title", vault=other)
@@ -189,8 +198,7 @@ def test_rows_that_do_not_fit_are_refused_without_quoting_them(
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(vault: Vault, tmp_path: Path) -> None:
     [record_id] = admit(vault, count=1)
-    seal.write_rows([post(record_id, title="so \ud83d")], tmp_path / "p.parquet", name="posts", vault=vault)
-    table = tables.read(tmp_path / "p.parquet", name="posts")
+    table = written([post(record_id, title="so \ud83d")], tmp_path / "p.parquet", name="posts", vault=vault)
     assert seal.open_column(table, name="posts", column="title", vault=vault) == [b"so ?"]
 
 
@@ -210,17 +218,6 @@ def test_only_posts_with_title_and_body_are_opened(vault: Vault, tmp_path: Path)
     table = written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
     vault.destroy(ids[3:], reason="takedown", now=NOW)
     assert list(seal.open_posts(table, vault=vault)) == [(ids[0], "a plain title", "b")]
-
-
-def note(record_id: str, annotator: str, **cells: Any) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["annotations"].names)
-    row |= {"record_id": record_id, "image": 0, "annotator": annotator, "category": "type", "answered": NOW}
-    return row | {"note": f"a note of {annotator}"} | cells
-
-
-def written(rows: list[dict[str, Any]], path: Path, *, name: str, vault: Vault) -> pa.Table:
-    assert seal.write_rows(rows, path, name=name, vault=vault) == len(rows)
-    return tables.read(path, name=name)
 
 
 def test_the_place_to_which_a_value_is_bound_is_pinned(vault: Vault, tmp_path: Path) -> None:

@@ -74,18 +74,8 @@ class ConfinedChild:
         writable: Sequence[str] = (),
         environment: dict[str, str] | None = None,
     ) -> None:
-        self._argv = [
-            sys.executable,
-            "-I",
-            "-B",
-            "-X",
-            "utf8",
-            "-c",
-            start or START,
-            str(CODE),
-            f"{__package__}.{module}",
-            *arguments,
-        ]
+        self._argv = [sys.executable, "-I", "-B", "-X", "utf8", "-c", start or START, str(CODE)]
+        self._argv += [f"{__package__}.{module}", *arguments]
         self._timeout = timeout_seconds
         self._sandbox = sandbox
         self._readable, self._writable = readable, writable
@@ -106,29 +96,22 @@ class ConfinedChild:
         ``read`` checks each size before it reads that much, and raises ``ChildCrashed`` or ``ValueError``.
         """
         with self._lock:
-            return self._asked(data, read=read)
-
-    def _asked(self, data: bytes, *, read: Callable[[BinaryIO], T]) -> T:
-        child = self.started()
-        late = threading.Event()
-        timer = _killing(child, after=self._timeout, late=late)
-        try:
-            return self._exchange(child, data, read=read)
-        except (OSError, ValueError, struct.error, ChildCrashed):
-            self.end()
-            raise (ChildLate if late.is_set() else ChildCrashed) from None
-        finally:
-            timer.cancel()
-            # a timer that fired while the answer arrived has killed the child too
-            if late.is_set():
+            child, late = self.started(), threading.Event()
+            timer = _killing(child, after=self._timeout, late=late)
+            try:
+                source, sink = _pipes(child)
+                sink.write(REQUEST.pack(len(data)))
+                sink.write(data)
+                sink.flush()
+                return read(source)
+            except (OSError, ValueError, struct.error, ChildCrashed):
                 self.end()
-
-    def _exchange(self, child: subprocess.Popen[bytes], data: bytes, *, read: Callable[[BinaryIO], T]) -> T:
-        source, sink = _pipes(child)
-        sink.write(REQUEST.pack(len(data)))
-        sink.write(data)
-        sink.flush()
-        return read(source)
+                raise (ChildLate if late.is_set() else ChildCrashed) from None
+            finally:
+                timer.cancel()
+                # a timer that fired while the answer arrived has killed the child too
+                if late.is_set():
+                    self.end()
 
     def started(self) -> subprocess.Popen[bytes]:
         """Return the running child; start one if there is none."""

@@ -6,7 +6,7 @@ A sweep checks on Reddit whether the posts still exist.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -91,25 +91,16 @@ def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str
     kept = {known: answers[known] for known in there if asked[known.record_id] == known}
     if not kept:
         return kept
-    update = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
-    seen = [{"id": k.record_id} for k, answer in kept.items() if answer == SEEN]
-    missing = [{"id": k.record_id} for k, answer in kept.items() if answer == MISSING]
-    if seen:
-        connection.execute(update.values(missed=0, last_seen=now), seen)
-    if missing:
-        connection.execute(update.values(missed=records.c.missed + 1), missing)
+    for outcome, values in (SEEN, {"missed": 0, "last_seen": now}), (MISSING, {"missed": records.c.missed + 1}):
+        if ids := [k.record_id for k, answer in kept.items() if answer == outcome]:
+            connection.execute(sa.update(records).where(among(ids)).values(values))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_([k.record_id for k in kept])))
     rows = [
         {"record_id": k.record_id, "checked_at": now, "outcome": k.outcome if a == CLOSED and k.outcome else a}
         for k, a in kept.items()
     ]
     connection.execute(sa.insert(checks), rows)
-    heard = SweepTally.of(kept)
-    counts = {
-        "fresh": sweeps.c.fresh + heard.fresh,
-        "missing": sweeps.c.missing + heard.missing,
-        "marked": sweeps.c.marked + heard.marked,
-    }
+    counts = {name: sweeps.c[name] + count for name, count in asdict(SweepTally.of(kept)).items()}
     connection.execute(sa.update(sweeps).where(sweeps.c.corpus == corpus).values(counts))
     return kept
 

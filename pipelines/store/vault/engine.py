@@ -44,8 +44,7 @@ class Engine:
             if self.backend not in {"sqlite", "postgresql"}:
                 raise BadParams(where=where, detail="is neither sqlite nor postgresql")
             if self.backend == "sqlite":
-                connect: dict[str, Any] = {"timeout": BUSY_SECONDS}
-                self.sql = sa.create_engine(parsed, hide_parameters=True, connect_args=connect)
+                self.sql = sa.create_engine(parsed, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
                 _make_file(parsed.database)
                 sa.event.listen(self.sql, "connect", self._prepare_sqlite)
                 sa.event.listen(self.sql, "begin", _begin_sqlite)

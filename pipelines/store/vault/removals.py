@@ -8,9 +8,8 @@ hold digests and counts; each is authenticated under the project secret.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -40,7 +39,7 @@ def record(vault: Vault, fresh: list[Removal]) -> None:
         known = {(row.before, row.after) for row in connection.execute(sa.select(removals))}
         rows = {(r.before, r.after): r for r in fresh if (r.before, r.after) not in known}
         if rows:
-            connection.execute(sa.insert(removals), [_values(r) | {"mac": _mac(vault, r)} for r in rows.values()])
+            connection.execute(sa.insert(removals), [asdict(r) | {"mac": _mac(vault, r)} for r in rows.values()])
 
 
 def every(vault: Vault) -> list[Removal]:
@@ -69,10 +68,6 @@ def removed(vault: Vault, *, before: str, after: str) -> int | None:
 def begun(vault: Vault) -> dict[str, datetime]:
     """Return when a takedown first removed an id from each list of training records, by the list's digest."""
     return {r.before: r.at for r in reversed(every(vault))}
-
-
-def _values(removal: Removal) -> dict[str, Any]:
-    return {"before": removal.before, "after": removal.after, "removed": removal.removed, "at": removal.at}
 
 
 def _mac(vault: Vault, removal: Removal) -> str:

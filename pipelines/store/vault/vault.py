@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,7 +19,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.store.vault import vault_metadata
 from pipelines.store.vault.database import Database, among, assignments, records
-from pipelines.store.vault.engine import chunks
+from pipelines.store.vault.engine import Store, chunks
 from pipelines.store.vault.keyring import SIV_KEY_BYTES, Keyring
 
 # Enough for a code or the number of a request; longer text could quote content.
@@ -36,12 +36,15 @@ class Tombstone:
     reason: str
 
 
-class Vault:
-    """An open vault, the database of records' keys and tombstones; many processes may keep it open for a whole step."""
+class Vault(Store):
+    """An open vault, the database of records' keys and tombstones; many processes may keep it open for a whole step.
+
+    Other modules of this package keep further tables in its ``database``.
+    """
 
     def __init__(self, database: Database, *, keyring: Keyring) -> None:
-        self._database = database
-        self._keyring = keyring
+        super().__init__(database)
+        self.database, self._keyring = database, keyring
 
     @classmethod
     def create(cls, settings: Settings) -> Vault:
@@ -58,27 +61,12 @@ class Vault:
         """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
         vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
-            vault_metadata.claim(vault._database, keyring=vault._keyring)
-            vault_metadata.finish_erasure(vault._database)
+            vault_metadata.claim(vault.database, keyring=vault._keyring)
+            vault_metadata.finish_erasure(vault.database)
         except BaseException:
             vault.close()
             raise
         return vault
-
-    def close(self) -> None:
-        """Close the vault's database."""
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def database(self) -> Database:
-        """Return the database engine, in which other modules of this package keep further tables."""
-        return self._database
 
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
         """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every ``domain`` (``release/...``)."""
@@ -96,7 +84,7 @@ class Vault:
         Returns the ids of the records that may be stored: all except those with a tombstone.
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             vault_metadata.require_current(connection, keyring=self._keyring)
             for ids in chunks(fullnames):
                 live, new = _sort_out(connection, ids=ids)
@@ -111,13 +99,8 @@ class Vault:
 
     def months(self, record_ids: Collection[str]) -> dict[str, str]:
         """Return the month in which each of these records was collected; records that were taken down are omitted."""
-        months: dict[str, str] = {}
         query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
-        with self._database.reading() as connection:
-            for ids in chunks(record_ids):
-                for record_id, month in connection.execute(query.where(among(ids))):
-                    months[record_id] = month
-        return months
+        return dict(self._among(record_ids, query))
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
         """Return the encryption keys of these records; records that were taken down are omitted."""
@@ -138,21 +121,14 @@ class Vault:
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
         """Return which of these records have a tombstone, which means that they were taken down."""
-        with self._database.reading() as connection:
-            tombstoned = set[str]()
-            for ids in chunks(record_ids):
-                query = sa.select(records.c.record_id).where(among(ids), records.c.deleted_at.is_not(None))
-                tombstoned.update(connection.scalars(query))
-        return tombstoned
+        query = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
+        return {record_id for (record_id,) in self._among(record_ids, query)}
 
     def require_known(self, record_ids: Collection[str]) -> None:
         """Reject records that are not in the vault, because their content could never be decrypted."""
-        with self._database.reading() as connection:
-            for ids in chunks(record_ids):
-                known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
-                for record_id in ids:
-                    if record_id not in known:
-                        raise DataError("UnknownRecord", record_id=record_id)
+        known = {record_id for (record_id,) in self._among(record_ids, sa.select(records.c.record_id))}
+        if unknown := set(record_ids) - known:
+            raise DataError("UnknownRecord", record_id=min(unknown))
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
         """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
@@ -180,7 +156,7 @@ class Vault:
                 raise BadParams(where="reason", detail=f"needs 1 to {REASON_CHARACTERS} characters: a code, no prose")
         destroyed, freed, erasure = 0, list[bytes](), None
         columns = sa.select(records.c.key, records.c.fullname)
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             for ids in chunks(tombstones):
                 live, unknown = _sort_out(connection, ids=ids)
                 if live:
@@ -194,15 +170,14 @@ class Vault:
                 destroyed += len(live) + len(unknown)
             if destroyed:
                 erasure = vault_metadata.ask_erasure(connection, freed=freed)
-        vault_metadata.finish_erasure(self._database, known=erasure)
+        vault_metadata.finish_erasure(self.database, known=erasure)
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
         """Return all tombstones by record id, to store them apart from backups and replay them after a restore."""
         query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
-        with self._database.reading() as connection:
-            rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
-            return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
+        rows = self._rows(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
+        return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
 
     def rotate(self, *, secret: bytes) -> int:
         """Encrypt all records' keys again with a new project secret, and return the number of live records.
@@ -216,18 +191,18 @@ class Vault:
         fresh = Keyring(secret)
         if fresh.identity_check != self._keyring.identity_check:
             raise ConfigError("VaultMismatch", which="identity")
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             vault_metadata.require_current(connection, keyring=self._keyring)
             count = rewrap(connection, old=self._keyring, new=fresh)
             vault_metadata.put(connection, name="wrapping", value=fresh.wrapping_check)
             vault_metadata.ask_erasure(connection)
         self._keyring = fresh
-        vault_metadata.finish_erasure(self._database)
+        vault_metadata.finish_erasure(self.database)
         return count
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
         """Return all split assignments in this corpus and split version: (record id, image number) to split."""
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             return _assigned(connection, corpus=corpus, version=version)
 
     def assign(self, corpus: str, *, version: int, rows: Mapping[Item, str], now: datetime) -> None:
@@ -237,7 +212,7 @@ class Vault:
         stays a test record as the corpus grows.
         """
         at = _aware(now)
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             stored = _assigned(connection, corpus=corpus, version=version)
             if moved := sorted(item for item, split in rows.items() if stored.get(item, split) != split):
                 record_id, image = moved[0]
@@ -254,31 +229,24 @@ class Vault:
     def counts(self) -> dict[str, int]:
         """Return the number of live records (``records``) and of ``tombstones`` in the vault."""
         query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             total, tombstones = connection.execute(query).one()
         return {"records": total - tombstones, "tombstones": tombstones}
 
     def _wrapped(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
-        wrapped = records.c[column]
-        values: dict[str, bytes] = {}
-        with self._database.reading() as connection:
-            for ids in chunks(record_ids):
-                query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
-                values |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
-        return values
+        query = sa.select(records.c.record_id, records.c[column]).where(records.c[column].is_not(None))
+        return {record_id: bytes(value) for record_id, value in self._among(record_ids, query)}
+
+    def _among(self, record_ids: Collection[str], query: sa.Select[Any]) -> list[Any]:
+        """Return a query's rows of these records, from one state of the database."""
+        with self.database.reading() as connection:
+            return [row for ids in chunks(record_ids) for row in connection.execute(query.where(among(ids)))]
 
     def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
-        wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)
-        return {
-            "record_id": record_id,
-            "corpus": corpus,
-            "month": month,
-            "fullname": wrap(fullname.encode(), record_id=record_id, column="fullname"),
-            "key": wrap(key, record_id=record_id, column="key"),
-            "first_seen": now,
-            "last_seen": now,
-            "missed": 0,
-        }
+        row: dict[str, object] = {"record_id": record_id, "corpus": corpus, "month": month, "missed": 0}
+        row |= dict.fromkeys(("first_seen", "last_seen"), now)
+        wrapped = {"fullname": fullname.encode(), "key": secrets.token_bytes(SIV_KEY_BYTES)}
+        return row | {c: self._keyring.wrap(value, record_id=record_id, column=c) for c, value in wrapped.items()}
 
 
 def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -303,18 +271,13 @@ def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
     columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
     statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
     for ids in chunks(live):
-        rows = connection.execute(columns.where(among(ids))).all()
-        keys = old.unwrap([(r, key) for r, key, _ in rows], column="key")
-        names = old.unwrap([(r, name) for r, _, name in rows], column="fullname")
-        values = [
-            {
-                "id": r,
-                "key": new.wrap(keys[r], record_id=r, column="key"),
-                "fullname": new.wrap(names[r], record_id=r, column="fullname"),
-            }
-            for r in ids
-        ]
-        connection.execute(statement, values)
+        rows = connection.execute(columns.where(among(ids))).mappings().all()
+        values: dict[str, dict[str, object]] = {r: {"id": r} for r in ids}
+        for column in ("key", "fullname"):
+            opened = old.unwrap([(row["record_id"], row[column]) for row in rows], column=column)
+            for r, value in opened.items():
+                values[r][column] = new.wrap(value, record_id=r, column=column)
+        connection.execute(statement, list(values.values()))
     return len(live)
 
 
