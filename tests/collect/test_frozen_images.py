@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collect.test_fetched_batches import Pictures, picture, served
+from tests.collect.test_fetched_batches import picture, served
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES, LIMIT_SECONDS, STOPPED_SECONDS = 40, 1.5, 4.0
@@ -36,25 +36,23 @@ print(json.dumps([row if isinstance(row, str) else "read" for _, row in found]))
 """
 
 
-class Slow(Pictures):
-    """Sends each picture after a moment, so that several are always being received."""
-
-    def answer(self, path: str) -> tuple[int, bytes]:
-        time.sleep(0.3)
-        return 200, picture()
+def slow(path: str, number: int) -> tuple[int, bytes]:
+    """Send each picture after a moment, so that several are always being received."""
+    time.sleep(0.3)
+    return 200, picture()
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("after", [2, 9, 17, 26])
 def test_a_stopped_process_reads_every_picture(after: int) -> None:
-    with served(Slow) as address:
+    with served(slow) as (address, asked):
         argv = [sys.executable, "-c", READ, address, str(PICTURES), str(LIMIT_SECONDS)]
         reading = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
-        while Slow.asked.total() < after and reading.poll() is None:
+        while asked.total() < after and reading.poll() is None:
             time.sleep(0.01)
         os.killpg(reading.pid, signal.SIGSTOP)
         time.sleep(STOPPED_SECONDS)
         os.killpg(reading.pid, signal.SIGCONT)
         told, _ = reading.communicate(timeout=60)
     assert Counter(json.loads(told)) == {"read": PICTURES}
-    assert Slow.asked.total() > PICTURES, "no download ran out of time, so this test shows nothing"
+    assert asked.total() > PICTURES, "no download ran out of time, so this test shows nothing"
