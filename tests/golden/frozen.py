@@ -29,7 +29,7 @@ Unseal = Callable[[pa.Table], pa.Table]
 # Digests over files that hold one of these, or content under keys that are drawn for each record: of packs, of pairs
 # of packs, and of the one sealed file of a model.
 OWN = re.compile(r"(^|\.)(seconds|seconds_per_record|data_commit|run|pair)(\.|$)|(^|\.)files(\.neighbours\.parquet)?$")
-NOW = re.compile(r"20(2[4-9]|[3-9]\d)-\d\d-\d\dT\d\d:")  # the sandbox's posts and answers are older
+NOW = re.compile(r"20(2[4-9]|[3-9]\d)-\d\d-\d\d(T\d\d:|$)")  # the sandbox's posts and answers are older
 # The head of a table with measured times.
 MEASURED = re.compile("second", re.IGNORECASE)
 # Columns of tables whose rows are kept readable, because they are labels and scores and no content.
@@ -185,7 +185,12 @@ def save(frozen: Frozen, path: Path) -> None:
 def load(path: Path) -> Frozen:
     """Read what :func:`save` wrote."""
     frozen: Frozen = json.loads(lzma.decompress(path.with_suffix(".xz").read_bytes()))
-    return frozen
+    return {
+        stage: {
+            name: {key: text for key, text in lines.items() if not NOW.match(text)} for name, lines in files.items()
+        }
+        for stage, files in frozen.items()
+    }
 
 
 def differences(wanted: Frozen, found: Frozen) -> Iterator[str]:
