@@ -235,7 +235,11 @@ def test_a_long_post_is_shortened_and_answered(bases: Any, kind: str) -> None:
 
 def test_unconstrained_answers_are_read_by_the_caller(bases: Any) -> None:
     read: list[str] = []
-    reader = lambda answer: (read.append(answer), ("malformed", frozenset()))[1]  # noqa: E731
+
+    def reader(answer: str) -> tuple[str, frozenset[str]]:
+        read.append(answer)
+        return "malformed", frozenset()
+
     answers = opened(bases("qwen3"), reader=reader).predict(posts(4, seed=7))
     assert {(answer.outcome, answer.labels, answer.scores) for answer in answers} == {("malformed", frozenset(), ())}
     assert len(set(read)) == 4 and all(0 < answer.output_tokens <= ROOM for answer in answers)
