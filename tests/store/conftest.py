@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,22 +43,33 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[str]:
-    """A bucket on a local S3 server; the endpoint and its keys are in the environment."""
-    port = free_port()
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        for name, value in {**S3, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
-            patch.setenv(name, value)
-        server = stack.enter_context(subprocess.Popen([sys.executable, str(SERVER), str(port)], stderr=-3))
-        stack.callback(server.kill)
-        from dvc_s3 import S3FileSystem
+def s3_port() -> Iterator[int]:
+    """The port of a local S3 server with a bucket."""
+    import boto3
 
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                S3FileSystem().fs.mkdir("bucket")
-                break
-            except Exception:
-                assert server.poll() is None and time.monotonic() < deadline, "the S3 server does not answer"
-                time.sleep(0.2)
-        yield "s3://bucket/corpus"
+    port = free_port()
+    with subprocess.Popen([sys.executable, str(SERVER), str(port)], stderr=subprocess.DEVNULL) as server:
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in S3.items():
+                    patch.setenv(name, value)
+                client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}")
+                deadline = time.monotonic() + 60
+                while True:
+                    try:
+                        client.create_bucket(Bucket="bucket")
+                        break
+                    except Exception:
+                        assert server.poll() is None and time.monotonic() < deadline, "the S3 server does not answer"
+                        time.sleep(0.2)
+            yield port
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A bucket on a local S3 server; the endpoint and its keys are in the environment of the test."""
+    for name, value in {**S3, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}"}.items():
+        monkeypatch.setenv(name, value)
+    return "s3://bucket/corpus"
