@@ -208,7 +208,11 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         self._inner = inner or httpcore.AnyIOBackend()
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
-        """Resolve ``host`` once; one forbidden address rejects the name, as honest hosts do not mix them."""
+        """Resolve ``host`` once; one forbidden address rejects the name, as honest hosts do not mix them.
+
+        Raises:
+            Refused: ``private_address``, or ``connection`` for a name without an address.
+        """
         try:
             addresses: list[Address] = [ip_address(host)]
         except ValueError:

@@ -180,6 +180,9 @@ class Workspace:
         Args:
             code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
             trailers: lines ``Name: value`` for the end of the message.
+
+        Raises:
+            CommitLost: another publisher moved the branch first.
         """
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):

@@ -106,7 +106,13 @@ class StageRun:
         return results
 
     def reproduce(self, stage: str) -> Token:
-        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
+        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage.
+
+        Raises:
+            StepFailed: with the exit status of the command; its message went to stderr.
+            DependencyMissing: a stage that writes a dependency, or a part of one, handed over no result.
+            ObjectIncomplete: a dependency is not on the remote.
+        """
         clone, results = self.clone, self.clone.results
         with phase("dvc"):
             defined = Definition.resolve_all(clone.repo, [stage])[stage]

@@ -66,7 +66,11 @@ class StoredRound:
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Sequence[str] | None = None) -> T:
-    """Run ``work`` in a clone of the corpus branch's newest commit and return its result."""
+    """Run ``work`` in a clone of the corpus branch's newest commit and return its result.
+
+    Raises:
+        CommitLost: another publisher pushed first in :data:`ATTEMPTS` attempts.
+    """
     with alone(settings, "rounds"):
         for _ in range(ATTEMPTS - 1):
             with suppress(CommitLost), workspace(settings, folders=folders) as clone:

@@ -142,6 +142,9 @@ class Vault(Store):
             now: the time of the takedown.
 
         Returns the number of records that had no tombstone before.
+
+        Raises:
+            VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
         """
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
@@ -266,7 +269,11 @@ def _aware(now: datetime) -> datetime:
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
-    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records."""
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records.
+
+    Raises:
+        SealBroken: a row cannot be decrypted with ``old``; nothing is changed.
+    """
     live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
     columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
     statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))

@@ -66,6 +66,9 @@ def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
 
     If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the
     database is not rewritten.
+
+    Raises:
+        VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
     """
     with database.reading() as connection:
         asked = get(connection, name="erase")
