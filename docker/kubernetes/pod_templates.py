@@ -1,4 +1,4 @@
-"""Write the pod template of each queue, and the file that gives tasks their template, for the KubernetesExecutor.
+"""Write the pod template of each queue, and the file that gives tasks their template, when the images are built.
 
 The queue of a task is that of profiles/tasks.json or docker/tasks.yaml, the resources of a queue those of queues.yaml.
 """
@@ -15,7 +15,6 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 # In the images.
 PODS = "/opt/corpus/docker/kubernetes/pods"
-HEAD = "# Written by docker/kubernetes/pod_templates.py; do not edit.\n"
 ENVIRONMENT = {
     "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
     "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": "http://crisis-corpus-api-server:8080/execution/",
@@ -91,9 +90,10 @@ def files() -> dict[Path, str]:
     for queue, options in settings["queues"].items():
         image = f"{settings['registry']}/{options['image']}:{settings['tag']}"
         texts[FOLDER / "pods" / f"{queue}.yaml"] = pod(queue, options=options, image=image)
-    return {path: HEAD + yaml.safe_dump(content, sort_keys=False, width=120) for path, content in texts.items()}
+    return {path: yaml.safe_dump(content, sort_keys=False, width=120) for path, content in texts.items()}
 
 
 if __name__ == "__main__":
+    (FOLDER / "pods").mkdir(exist_ok=True)
     for path, text in files().items():
         path.write_text(text)

@@ -31,6 +31,9 @@ COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 IMAGES: dict[str, dict[str, str | None]] = json.loads((FOLDER / "images.json").read_text())
 TEXTS = [p for p in FOLDER.rglob("*") if p.suffix in (".yaml", ".json", ".conf", ".ini", ".sh", ".env", ".lock")]
+# what the images write, by path
+TEMPLATES: dict[Path, str] = runpy.run_path(str(FOLDER / "kubernetes" / "pod_templates.py"))["files"]()
+PODS = {path.stem: yaml.safe_load(text) for path, text in TEMPLATES.items() if path.parent.name == "pods"}
 ONCE = {"airflow-init", "corpus-init", "corpus-setup"}
 # In apache-airflow-providers-celery 3.26, whose configuration Airflow's own fallbacks repeat only in part.
 OF_PROVIDERS = {("celery", "result_backend"): True, ("celery", "broker_url"): True}
@@ -49,8 +52,8 @@ def variables() -> Iterator[tuple[str, str]]:
         yield from re.findall(r"\b([A-Z][A-Z0-9_]+)=(\S+)", block)
     for service in SERVICES.values():
         yield from service.get("environment", {}).items()
-    for path in (FOLDER / "kubernetes" / "pods").glob("*.yaml"):
-        for variable in yaml.safe_load(path.read_text())["spec"]["containers"][0]["env"]:
+    for template in PODS.values():
+        for variable in template["spec"]["containers"][0]["env"]:
             yield variable["name"], variable["value"]
     for variable in yaml.safe_load((FOLDER / "kubernetes" / "values.yaml").read_text())["env"]:
         yield variable["name"], variable["value"]
@@ -158,7 +161,7 @@ def test_every_queue_has_a_worker_and_a_pod() -> None:
     queues = {options["queue"] for options in (*project.values(), *ours.values()) if "queue" in options} | {"default"}
     commands = [service["command"] for service in SERVICES.values() if "--queues" in service.get("command", ())]
     assert queues == {command[command.index("--queues") + 1] for command in commands}
-    assert queues == {path.stem for path in (FOLDER / "kubernetes" / "pods").glob("*.yaml")}
+    assert queues == set(PODS)
 
 
 def test_references_exist() -> None:
@@ -259,24 +262,27 @@ def test_commands_of_the_project_exist(text: str) -> None:
     printed.test_commands_and_options_exist(printed.Block("docker/compose.yaml", 1, "sh", "docker", text), known)
 
 
-def test_the_pods_are_those_of_the_queues() -> None:
-    files = runpy.run_path(str(FOLDER / "kubernetes" / "pod_templates.py"))["files"]()
-    for path, text in files.items():
-        assert path.read_text() == text, "run: python docker/kubernetes/pod_templates.py"
-    assert set(files) == {FOLDER / "kubernetes" / "tasks.yaml", *(FOLDER / "kubernetes" / "pods").iterdir()}
+def test_the_images_write_the_pods_where_airflow_looks_for_them() -> None:
+    assert "RUN python docker/kubernetes/pod_templates.py" in stages()["airflow"]
+    values = yaml.safe_load((FOLDER / "kubernetes" / "values.yaml").read_text())
+    options = yaml.safe_load(TEMPLATES[FOLDER / "kubernetes" / "tasks.yaml"])
+    named = {given["executor_config"]["pod_template_file"] for given in options.values()}
+    named |= {variable["value"] for variable in values["env"] if variable["name"] == "CORPUS_AIRFLOW_TASKS"}
+    named.add(values["config"]["kubernetes_executor"]["pod_template_file"])
+    assert named == {f"/opt/corpus/{path.relative_to(ROOT)}" for path in TEMPLATES}
 
 
 def test_the_plugin_accepts_the_options_of_tasks() -> None:
     from dvc_airflow.task_options import checked
 
-    for path in (FOLDER / "tasks.yaml", FOLDER / "kubernetes" / "tasks.yaml"):
-        for task, options in yaml.safe_load(path.read_text()).items():
-            checked(options, where=f"{path.name}, {task}")
+    for text in ((FOLDER / "tasks.yaml").read_text(), TEMPLATES[FOLDER / "kubernetes" / "tasks.yaml"]):
+        for task, options in yaml.safe_load(text).items():
+            checked(options, where=task)
 
 
 def test_pods_are_confined() -> None:
-    for path in (FOLDER / "kubernetes" / "pods").iterdir():
-        spec = yaml.safe_load(path.read_text())["spec"]
+    for template in PODS.values():
+        spec = template["spec"]
         [container] = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"]
         assert container["securityContext"]["readOnlyRootFilesystem"] and container["name"] == "base"
