@@ -282,7 +282,7 @@ def test_each_retry_waits_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None
     fetch("status/500", host=host, using={"retries": 2})
     first, second, third = (when for when, _ in host.seen)
     assert second - first >= 0.1
-    assert third - second >= 0.2
+    assert 0.2 <= third - second < 1.5
 
 
 def test_retry_after_holds_back_every_job_of_the_host() -> None:
@@ -313,8 +313,10 @@ def test_patience_with_a_host_that_is_always_busy_ends() -> None:
 
 @pytest.mark.parametrize("asked", ["3600", "Sat, 03 Dec 2022 13:00:00 GMT"])
 def test_a_host_that_asks_for_too_long_stops_the_step(asked: str) -> None:
+    began = time.monotonic()
     with pytest.raises(SourceThrottled) as caught:
         fetch(f"busy/{quote(asked)}", "ok", "mute")
+    assert time.monotonic() - began < 5
     assert caught.value.fields == {"source": "127.0.0.1", "retry_after": 3600.0}
 
 
@@ -423,6 +425,14 @@ def test_a_name_is_resolved_again_for_each_connection_and_checked_each_time() ->
     using = {"hosts": ("images.test",), "per_host": 1}
     result = fetch("ok", "until_closed", "ok/after", name="images.test", using=using, resolver=resolver)
     assert result == [PICTURE, PICTURE, "private_address"]
+
+
+def test_the_second_address_of_a_name_serves_when_the_first_does_not_answer() -> None:
+    async def resolver(name: str, port: int) -> list[str]:
+        return ["127.0.0.3", "127.0.0.1"]
+
+    using = {"hosts": ("images.test",), "retries": 0}
+    assert fetch("ok", name="images.test", using=using, resolver=resolver) == [PICTURE]
 
 
 def test_ipv6_loopback_is_served_too() -> None:
