@@ -218,4 +218,5 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
         selection, reason="r-1", who="w"
     )
     assert receipt.steps["models"] == {"unknown": 0, f"{NAME}/1": 3} and receipt.ended
+    assert receipt.weights_due == UNTIL, "also of a model that only the registry has"
     assert taken_down(version, context=context) == "3"

@@ -68,9 +68,10 @@ def test_what_was_taken_down_is_not_due_again(vault: Vault, ids: dict[str, str],
 
 
 def test_the_listing_counts_by_source_and_month(vault: Vault, ids: dict[str, str], tmp_path: Path) -> None:
+    vault.admit([(vault.record_id("t3_more"), "t3_more")], corpus="memes", month="2022-11", now=CAME)
     rows = retention.listing(stated(days=1), vault, now=CAME + timedelta(days=9), root=tmp_path)
     assert [tuple(row.values()) for row in rows] == [
-        ("memes", None, "2022-11", 1, {}),
+        ("memes", None, "2022-11", 2, {}),
         ("memes", "dump", "2022-12", 1, {}),
         ("memes", "import/figsim", "2022-11", 1, {}),
         ("memes", "reddit", "2022-12", 1, {"retention": 1}),

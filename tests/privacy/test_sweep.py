@@ -189,7 +189,7 @@ def test_a_dry_run_counts_and_sends_nothing(world: World) -> None:
     assert (few["requests"], few["left"]) == (2, 51)
     assert sum(world.server.counts.values()) == 0
     done = world.sweep()
-    assert (done["asked"], done["requests"]) == (told["due"], told["requests"])
+    assert [done[name] for name in ("asked", "requests", "imported")] == [told["due"], told["requests"], 5]
     later = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + DAY)
     assert later["bands"]["under 7 days"] == {"records": 120, "due": 120}
     assert later["bands"]["older"] == {"records": 30, "due": 0}
@@ -335,6 +335,28 @@ def test_an_answer_without_the_control_post_marks_no_record(world: World, shown:
             world.sweep(NOW + timedelta(hours=hour), reddit=world.client(Partial), max_missing=1.0)
     assert world.due() == {}
     assert world.sweep(NOW + timedelta(hours=27))["seen"] == 99
+
+
+def test_an_answer_without_the_control_post_takes_earlier_marks_back(world: World) -> None:
+    class Late(RedditSource):
+        def info(self, fullnames: Any) -> Any:
+            return super().info(list(fullnames)[:-1] if world.server.counts["info"] else fullnames)
+
+    world.admit(range(150))
+    ids = sorted(world.ids, key=world.ids.__getitem__)
+    world.hide([ids[0], ids[-2]])  # one of each request
+    with pytest.raises(SweepImplausible):
+        world.sweep(reddit=world.client(Late))
+    told = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + DAY)
+    assert "quarantined" not in told["bands"]
+
+
+def test_after_an_implausible_answer_no_other_request_is_sent(world: World) -> None:
+    world.admit(range(250))
+    world.hide(range(0, 250, 2))
+    with pytest.raises(SweepImplausible):
+        world.sweep()
+    assert world.server.counts["info"] == 1
 
 
 def test_a_control_post_that_was_deleted_is_replaced(world: World) -> None:

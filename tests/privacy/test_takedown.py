@@ -32,8 +32,8 @@ from pipelines.core.errors import BadParams, CommitLost
 from pipelines.store import seal, tables
 from pipelines.store.vault.vault import Tombstone
 from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
-from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.object_versions import Change, Objects, remember, replaced
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.takedown import TakedownUnfinished
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
@@ -451,6 +451,7 @@ def test_what_an_author_has_more_by_the_time_it_is_repeated_goes_too(house: Hous
         house.take_down(some)
     receipt = house.take_down(asked)
     assert receipt.ended and receipt.records == len(asked.records) and len(receipts.receipts(house.settings)) == 1
+    assert receipt.commit == house.tip()
     assert (
         house.vault.tombstoned(asked.records) == asked.records and used.naming(house.settings, set(asked.records)) == []
     )
@@ -460,6 +461,13 @@ def test_a_reason_is_a_code(house: House) -> None:
     with pytest.raises(BadParams, match="no prose"):
         house.take_down(house.posts(), reason="because she asked")
     assert receipts.opened(house.settings) == []
+
+
+def test_an_object_that_is_replaced_twice_leads_to_the_last(tmp_path: Path) -> None:
+    settings = used.settings_of(tmp_path)
+    for old, new in (("first", "second"), ("second", "third")):
+        remember({old: Change(new, len(new), len(old), Left())}, settings=settings)
+    assert replaced(settings) == {"first": ("third", 5), "second": ("third", 5)}
 
 
 def test_the_sizes_that_dvc_knows_are_those_of_the_new_objects(after: House) -> None:

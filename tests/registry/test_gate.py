@@ -43,7 +43,7 @@ def checks(verdict: gate.GateVerdict) -> set[str]:
 def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(context: Context) -> None:
     add(context, knows=4)
     first = gate.run(NAME, 1, context=context)
-    assert first.passed and first.champion is None
+    assert first.passed and (first.version, first.champion) == (1, None)
     assert first.figures["scores"]["macro_f1"]["probability"] == 1
     assert context.registry.alias(NAME, CHALLENGER) == 1
     promote(NAME, 1, **WHO, context=context)
@@ -253,6 +253,9 @@ def test_an_altered_champion_is_not_run_either(context: Context) -> None:
     add(context, knows=6)
     verdict = gate.judge(NAME, 2, context=context)
     assert checks(verdict) == {"champion"} and "withdraw it" in verdict.reasons[0]
+    # nor is a baseline its rival when its list of records is lost
+    (integrity.place(Path(first.source)) / integrity.FILES).unlink()
+    assert checks(gate.judge(NAME, 2, context=context)) == {"champion"}
 
 
 def test_what_was_scored_is_not_scored_again_until_something_changes(

@@ -126,6 +126,8 @@ def test_a_recall_is_given_with_the_alert_rates_of_both_models() -> None:
     assert "champion_alert_rate" not in floor_of(test, label=LABEL, floor=0.9, raised=every)
     severe = severe_of(test, label=LABEL, candidate=every, champion=right, tolerance=0.1)
     assert (severe["alert_rate"], severe["champion_alert_rate"]) == (1, 0.25)
+    one = board(1)
+    assert floor_of(one, label=LABEL, floor=0.9, raised=given(one, range(1)))["alert_rate"] == 1
 
 
 def test_what_is_gained_counts_against_what_is_lost() -> None:
