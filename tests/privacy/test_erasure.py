@@ -6,6 +6,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,15 +83,19 @@ def test_a_takedown_without_a_rewrite_leaves_no_fragment_in_the_file(tmp_path: P
     assert freed_pages(file) == 1, "the file was rewritten"
 
 
-def test_a_copy_of_a_fragment_in_a_freed_page_makes_the_takedown_rewrite(tmp_path: Path) -> None:
+def test_a_copy_of_a_fragment_in_a_freed_page_makes_the_takedown_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 1)
     url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
     with Vault.open(url, secret=SECRET) as vault:
-        ids = fill(vault, count=3)
-        for record_id, (key, name) in wrapped(file).items():
-            freed_page(file, holds=b"." * 33 + (key[20:27] if record_id == ids[0] else name[-7:]) + b"..")
-            before = wrapped(file)[record_id]
-            vault.destroy([record_id], reason="takedown", now=NOW)
-            assert not fragments(tmp_path, values=[before])
+        ids = sorted(fill(vault, count=5))
+        before = wrapped(file)
+        for gone in (ids[:2], ids[2:4], ids[4:]):
+            key, name = before[gone[0]]
+            freed_page(file, holds=b"." * 33 + (key[20:27] if gone[0] == ids[0] else name[-7:]) + b"..")
+            vault.destroy(gone, reason="takedown", now=NOW)
+            assert not fragments(tmp_path, values=[before[i] for i in gone])
             assert freed_pages(file) == 0
 
 
@@ -223,6 +228,14 @@ def test_a_writer_that_waits_too_long_says_so(tmp_path: Path, monkeypatch: pytes
         assert "t3_" not in str(caught.value)
         other.execute("ROLLBACK")
         other.close()
+        assert fill(vault, count=1)
+
+
+def test_the_first_to_open_a_file_waits_for_a_writer(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.2, other.close).start()
+    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=SECRET) as vault:
         assert fill(vault, count=1)
 
 

@@ -159,9 +159,27 @@ def test_content_of_a_destroyed_record_is_gone_from_every_file(vault: Vault, tmp
     opened = seal.open_column(table, name="posts", column="title", vault=vault)
     expected = {i: None if i in ids[:2] else b"a plain title" for i in ids}
     assert dict(zip(table["record_id"].to_pylist(), opened, strict=True)) == expected
+    part = seal.opener(table, name="posts", columns=["title"], vault=vault)
+    assert part(0, 1)[0] + part(1, 4)[0] == opened
     assert seal.write_rows(rows, tmp_path / "after.parquet", name="posts", vault=vault) == 2
     after = tables.read(tmp_path / "after.parquet", name="posts")
     assert set(after["record_id"].to_pylist()) == set(ids[2:])
+
+
+def test_no_more_rows_are_sealed_at_once_than_fit_into_memory(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, sealed = list[int](), seal._sealed
+
+    def counted(columns: dict[str, list[Any]], **of: Any) -> dict[str, list[Any]]:
+        counts.append(len(columns["body"]))
+        return sealed(columns, **of)
+
+    monkeypatch.setattr(seal, "_sealed", counted)
+    monkeypatch.setattr(seal, "BATCH_BYTES", 20)
+    rows = [post(i, title=None, body=(b"x" if n % 2 else "x") * 10) for n, i in enumerate(admit(vault, count=7))]
+    written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    assert counts == [3, 3, 1], "a batch ends with the row that exceeds the limit"
 
 
 def test_a_table_without_content_keeps_rows_of_strangers_and_tombstones(vault: Vault, tmp_path: Path) -> None:
