@@ -12,7 +12,6 @@ may remember training records; therefore a version is withdrawn at once if the s
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.store.vault import removals
+from pipelines.takedown.object_versions import remove_folder
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
 
@@ -52,7 +52,7 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
         elif count := len(gone.ids & learnt):
             counts[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
     for copy in set(place.iterdir()) - before if place.is_dir() and not keep else ():
-        shutil.rmtree(copy, ignore_errors=True)
+        remove_folder(copy)
     return counts
 
 

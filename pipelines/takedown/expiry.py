@@ -11,7 +11,6 @@ from the vault's table ``removals``, so a killed run is finished by the next.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
 from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.object_versions import Objects, remove_folder
 from pipelines.takedown.pointers import LOCK, Pointers
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.train.predictors import finetuned, training_records
@@ -144,7 +143,7 @@ def _successor(
 
 def _delete(version: Version, *, context: Context) -> None:
     if lineage.DIGESTED.fullmatch(version.digest):
-        shutil.rmtree(context.settings.home / "models" / version.digest, ignore_errors=True)
+        remove_folder(context.settings.home / "models" / version.digest)
     lineage.forget(version, settings=context.settings)
     context.registry.remove(version)
 

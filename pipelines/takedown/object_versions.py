@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -210,6 +211,16 @@ def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder, which another process may delete at the same time."""
+
+    def failed(_: object, path: str, raised: tuple[type[OSError], OSError, object]) -> None:
+        if not isinstance(raised[1], FileNotFoundError):
+            raise DataError("FolderNotDeleted", path=path, error=raised[0].__name__) from None
+
+    shutil.rmtree(folder, onerror=failed)
 
 
 def write_whole(path: Path, text: str) -> None:

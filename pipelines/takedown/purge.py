@@ -9,7 +9,6 @@ task: the vault has the number of the last takedown, and each home the number of
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from pipelines.store import answers
 from pipelines.store.vault import locks, vault_metadata
 from pipelines.store.vault.engine import Engine, chunks, database_file
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.object_versions import DIGEST, write_whole
+from pipelines.takedown.object_versions import DIGEST, remove_folder, write_whole
 from pipelines.takedown.redaction import Gone, is_table
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.objects import TREE
@@ -181,7 +180,7 @@ def _train(site: Site) -> int:
 def _clear_train(site: Site) -> None:
     # weights may remember records; a model trained on an earlier commit cannot be published after a takedown anyway
     for corpus in sorted(site.corpora):
-        shutil.rmtree(site.settings.home / "train" / corpus, ignore_errors=True)
+        remove_folder(site.settings.home / "train" / corpus)
 
 
 def _scratch(site: Site) -> int:
@@ -191,7 +190,7 @@ def _scratch(site: Site) -> int:
 def _clear_scratch(site: Site) -> None:
     for folder in _inside(site.settings.home / "scratch"):
         if not in_use(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def running(settings: Settings) -> int:
@@ -210,7 +209,7 @@ def _lineage(site: Site) -> int:
 def _clear_lineage(site: Site) -> None:
     for copy in _copies(site):
         if copy.is_dir():
-            shutil.rmtree(copy, ignore_errors=True)
+            remove_folder(copy)
             continue
         half = copy.with_name(f".{copy.name}")
         try:

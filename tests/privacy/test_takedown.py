@@ -76,6 +76,21 @@ def with_a_bad_queue(house: House) -> Iterator[None]:
     queue.write_bytes(whole)
 
 
+@contextmanager
+def with_a_held_folder(house: House) -> Iterator[None]:
+    """Refuse to delete the folder of weights that were learnt from memes, as a file system may."""
+    real = os.rmdir
+
+    def rmdir(path: Any, **given: Any) -> None:
+        if str(path) == str(house.settings.home / "train" / "memes"):
+            raise PermissionError(path)
+        real(path, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rmdir", rmdir)
+        yield
+
+
 def needles(house: House) -> list[bytes]:
     found = []
     for record_id, (corpus, number) in house.ids().items():
@@ -346,8 +361,12 @@ def test_of_two_at_once_one_is_refused(house: House) -> None:
     assert house.vault.tombstoned(selection.records) == set()
 
 
-def test_a_place_that_cannot_be_cleared_keeps_it_open_and_not_the_others(house: House) -> None:
-    with with_a_bad_queue(house), pytest.raises(TakedownUnfinished, match=r"annotation \(BadAnswers\)"):
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [(with_a_bad_queue, r"annotation \(BadAnswers\)"), (with_a_held_folder, r"train \(FolderNotDeleted\)")],
+)
+def test_a_place_that_cannot_be_cleared_keeps_it_open_and_not_the_others(house: House, fault: Any, named: str) -> None:
+    with fault(house), pytest.raises(TakedownUnfinished, match=named):
         house.take_down(house.posts())
     assert house.left() == [], "objects went all the same"
     assert receipts.told(house.settings, now=NOW + timedelta(hours=30)) == {
