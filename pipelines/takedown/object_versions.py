@@ -216,7 +216,7 @@ def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
 def remove_folder(folder: Path) -> None:
     """Delete a folder, which another process may delete at the same time."""
 
-    def failed(_: object, path: str, raised: tuple[type[OSError], OSError, object]) -> None:
+    def failed(_: object, path: str, raised: tuple[Any, ...]) -> None:
         if not isinstance(raised[1], FileNotFoundError):
             raise DataError("FolderNotDeleted", path=path, error=raised[0].__name__) from None
 
