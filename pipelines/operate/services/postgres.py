@@ -30,11 +30,12 @@ def airflow_url() -> str | None:
 
 
 USER = "airflow"
-# PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
+# PostgreSQL refuses to run as root. "nobody" runs it, who may still enter a private home such as /root (DAC_OVERRIDE):
+# access(2), with which initdb looks for its programs, asks for capabilities only if changes of user do not clear them.
 UNPRIVILEGED = 65534
 AS_NOBODY = (
     "setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups",
-    "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
+    "--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
 )  # fmt: skip
 OPTIONS = {
     "listen_addresses": "127.0.0.1",
