@@ -34,7 +34,7 @@ NOT_RUN = {
     "docs/airflow.md": 1,
     "docs/configuration.md": 1,
     "docs/howto/backup.md": 3,
-    "docs/howto/containers.md": 4,
+    "docs/howto/containers.md": 3,
     "docs/howto/gpu.md": 1,
     "docs/howto/monitoring.md": 1,
     "docs/howto/own.md": 2,
