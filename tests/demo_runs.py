@@ -58,12 +58,24 @@ class Demo:
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "CORPUS_HOME": str(self.home)}
         with self.output.open("ab") as out:
-            return subprocess.Popen(["make", "demo"], cwd=ROOT, env=environment, stdout=out, stderr=out,
-                                    stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+            return subprocess.Popen(
+                ["make", "demo"],
+                cwd=ROOT,
+                env=environment,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def stop(self) -> None:
-        subprocess.run(["make", "down"], cwd=ROOT, env={**os.environ, "CORPUS_HOME": str(self.home)}, check=False,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
+        subprocess.run(
+            ["make", "down"],
+            cwd=ROOT,
+            env={**os.environ, "CORPUS_HOME": str(self.home)},
+            check=False,
+            stdout=subprocess.DEVNULL,
+        )
 
     def kill_everything(self) -> None:
         """Send SIGKILL to every process whose environment names this home."""
@@ -134,10 +146,15 @@ def run(mode: str, *, seed: int) -> int:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
     line = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit.stdout.strip(), "mode": mode,
-        "seed": seed, "code": code, "seconds": round(time.monotonic() - began), "load": round(os.getloadavg()[1], 1),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip(),
+        "mode": mode,
+        "seed": seed,
+        "code": code,
+        "seconds": round(time.monotonic() - began),
+        "load": round(os.getloadavg()[1], 1),
         **demo.facts(),
-    }  # fmt: skip
+    }
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("a") as log:
         log.write(json.dumps(line) + "\n")

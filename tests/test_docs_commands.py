@@ -126,13 +126,8 @@ def scratch(folder: Path) -> Path:
             (code / name).symlink_to((ROOT / name).resolve())
     with (code / ".git" / "info" / "exclude").open("a") as file:
         file.writelines(f"{path}\n" for path in (".venv", ".label-studio", ".docs", "/*.csv"))
-    for name in (
-        "pyproject.toml",
-        "client/pyproject.toml",
-        "sandbox/pyproject.toml",
-        *(path.name for path in code.glob("*.lock")),
-    ):
-        os.utime(code / name, (0, 0))
+    for path in (code / "pyproject.toml", *code.glob("*/pyproject.toml"), *code.glob("*.lock")):
+        os.utime(path, (0, 0))
     return code
 
 

@@ -109,7 +109,7 @@ def test_a_picture_takes_its_reposts_and_what_looks_like_it_only_when_asked(ask:
     # fingerprints differ by 9 bits a step: within 12 are the neighbours
     near = ask.ids("memes", *[n for n in ALL if n % 7 in (0, 2)])
     assert found.near == near and found.counts["near"] == len(near) and found.counts["near_taken"] == 0
-    assert not any(record in repr(found) for record in found.records | near), "a log names nobody"
+    assert not any(record in repr(found) for record in found.records | near), "a log has no ids"
     taken = ask(images=[f"{1:064x}"], near=True)
     assert taken.records == found.records | near and taken.key != found.key
 

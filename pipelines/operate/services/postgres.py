@@ -30,8 +30,8 @@ def airflow_url() -> str | None:
 
 
 USER = "airflow"
-# PostgreSQL refuses to run as root. "nobody" runs it, who may still enter a private home such as /root (DAC_OVERRIDE):
-# access(2), with which initdb looks for its programs, asks for capabilities only if changes of user do not clear them.
+# PostgreSQL refuses to run as root: an unprivileged user runs it, who may enter a private home such as /root
+# (DAC_OVERRIDE). initdb looks for its programs with access(2), which ignores capabilities without no_setuid_fixup.
 UNPRIVILEGED = 65534
 AS_NOBODY = (
     "setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups",
