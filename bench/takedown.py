@@ -36,12 +36,14 @@ from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
+from pipelines.takedown.stores import stores
 from pipelines.workspace import trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import StageRun
 
 SNAPSHOT = "snapshot/posts"
+STORES = {store.name for store in stores()}
 RECORDS, MONTHS, BYTES, SHARD = (50_000,), 10, 4_000, 1_000
 # Takedowns of one record at each size; the median counts.
 REPEATS = 5
@@ -179,7 +181,7 @@ def ours(settings: Settings, *, ids: list[str]) -> Took:
         total, cpu = time.monotonic() - start, sum(os.times()[:4]) - used
     steps, last = {}, start
     for name, at in marks:
-        if name in ("tombstone", "rewrite", "purge", "objects", "models", "receipt"):
+        if name in STORES or name == "receipt":
             steps[name], last = round(at - last, 2), at
     return Took(total, cpu, steps)
 

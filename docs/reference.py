@@ -229,6 +229,14 @@ def table_page() -> str:
     return "".join(out)
 
 
+def store_rows() -> str:
+    """Return the rows of the table of stores in docs/takedown.md."""
+    from pipelines.takedown.stores import stores
+
+    rows = ([store.name, store.holds, store.erased or "nothing", store.keeps or "nothing"] for store in stores())
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def errors() -> dict[str, dict[str, Any]]:
     """Return family, cause, remedy and exit status by the code of each error, from the catalogue and the client."""
     import crisis_corpus
@@ -286,3 +294,6 @@ if __name__ == "__main__":
     PAGES.mkdir(exist_ok=True)
     for name, text in pages().items():
         (PAGES / name).write_text(text)
+    page = ROOT / "docs" / "takedown.md"
+    head, line, _ = page.read_text().partition("|---|---|---|---|\n")
+    page.write_text(head + line + store_rows())

@@ -76,6 +76,11 @@ def test_every_table_and_column_is_listed(pages: dict[str, str]) -> None:
         assert all(f"| `{column}` |" in pages["tables.md"] for column in schema.names)
 
 
+def test_the_page_of_takedowns_lists_every_store(reference: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "takedown.md").read_text()
+    assert page.partition("|---|---|---|---|\n")[2] == reference["store_rows"](), "make docs"
+
+
 def test_every_error_is_listed_with_its_remedy(reference: dict[str, Any], pages: dict[str, str]) -> None:
     listed = reference["errors"]()
     assert {"UnknownName", "GitFailed", "BadParams", "UnknownModel"} <= set(listed)

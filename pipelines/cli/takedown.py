@@ -184,11 +184,9 @@ def run_pending(
                 asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
-                with models(settings, vault=vault) as context:
-                    deletion = Deletion(
-                        settings=settings, vault=vault, terms=params.takedown, now=now(), context=context
-                    )
-                    done += [_summary(receipt) for receipt in deletion.revisit()]
+                registry = partial(models, settings, vault=vault)
+                deletion = Deletion(settings=settings, vault=vault, terms=params.takedown, now=now(), registry=registry)
+                done += [_summary(receipt) for receipt in deletion.revisit()]
         finally:
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
@@ -253,27 +251,25 @@ def _taken_down(
     from pipelines.takedown.takedown import dry_run as counted
     from pipelines.workspace.clone import workspace
 
-    with models(settings, vault=vault) as context:
-        with (
-            doing("searching all versions"),
-            workspace(settings, folders=()) as clone,
-            Objects.opened(clone) as objects,
-        ):
-            params = load(clone.path)
-            selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-        options: dict[str, Any] = {"settings": settings, "vault": vault, "context": context}
-        if dry_run:
-            return counted(selection, **options)
-        if yes is not None:
-            _agree(len(selection.records) - len(vault.tombstoned(selection.records)), yes=yes)
-        deletion = Deletion(terms=params.takedown, now=now(), say=say, **options)
-        return _summary(deletion.run(selection, reason=reason, who=who))
+    with doing("searching all versions"), workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
+        params = load(clone.path)
+        selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+    options: dict[str, Any] = {
+        "settings": settings, "vault": vault, "now": now(), "registry": partial(models, settings, vault=vault)
+    }  # fmt: skip
+    if dry_run:
+        return counted(selection, **options)
+    if yes is not None:
+        _agree(len(selection.records) - len(vault.tombstoned(selection.records)), yes=yes)
+    deletion = Deletion(terms=params.takedown, say=say, **options)
+    return _summary(deletion.run(selection, reason=reason, who=who))
 
 
 def _summary(receipt: TakedownRequest) -> dict[str, Any]:
     from pipelines.takedown.rewrite import MODELS_OF
+    from pipelines.takedown.stores import REPOSITORY
 
     names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")
-    counts = receipt.steps.get("rewrite", {})
+    counts = receipt.steps.get(REPOSITORY, {})
     retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
     return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}

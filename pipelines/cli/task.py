@@ -31,10 +31,10 @@ def prepare() -> None:
     """Clear the caches of this host if a takedown has run on another one: a vault that is a file has one host."""
     settings = Settings.from_env()
     if not settings.vault_url.startswith("sqlite"):
-        from pipelines.takedown import purge
+        from pipelines.takedown import hosts
 
         with open_vault(settings) as vault:
-            purge.follow(settings=settings, vault=vault)
+            hosts.follow(settings=settings, vault=vault, now=now())
 
 
 def _commit(value: str) -> str:

@@ -173,21 +173,22 @@ class Objects:
                 if place.exists(digest):
                     place.delete(digest)
 
-    def remove_halves(self, *, now: datetime) -> int:
-        """Remove incomplete files of killed processes from the cache and a local remote; return their number.
+    def unfinished(self, *, now: datetime) -> list[Path]:
+        """Return the incomplete files of killed processes in the cache and a local remote.
 
         An incomplete table does not show which records it contains. Files modified within HALF_HOURS may still be in
-        use and are kept.
+        use and are left out.
         """
-        removed = 0
         places = [(self._cache.fs, self._cache.path), (self._remote.fs, self._remote.path), self._results.place]
-        for root in (Path(path) for fs, path in places if fs.protocol == "local"):
-            for path in (p for p in root.rglob("*") if p.is_file()):
-                is_object = OBJECT.fullmatch(f"{path.parent.name}{path.name}")
-                if not is_object and now.timestamp() - path.stat().st_mtime > HALF_HOURS * 3600:
-                    path.unlink(missing_ok=True)
-                    removed += 1
-        return removed
+        roots = [Path(path) for fs, path in places if fs.protocol == "local"]
+        return [
+            path
+            for root in roots
+            for path in root.rglob("*")
+            if path.is_file()
+            and not OBJECT.fullmatch(f"{path.parent.name}{path.name}")
+            and now.timestamp() - path.stat().st_mtime > HALF_HOURS * 3600
+        ]
 
 
 def _listed(place: Any) -> Iterator[str]:

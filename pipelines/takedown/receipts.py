@@ -42,7 +42,7 @@ class TakedownRequest:
         steps: step -> counts of what it found to delete, in this and in every earlier attempt.
         done: the completed steps.
         promised: registered model version -> the digest that its files will have without the records.
-        pending: places that could not be cleared yet -> name of the error.
+        pending: stores that could not be erased yet -> name of the error.
         ended: end, UTC, as ISO 8601; ``None`` while the request is open.
         weights_due: when the weights of models that were trained on the records are deleted; ``None`` without any.
         commit: the commit of the corpus without the records.

@@ -18,14 +18,13 @@ from pipelines.core.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.pointers import Pointers, mend
 from pipelines.takedown.redaction import Gone, Left
+from pipelines.takedown.stores import OF
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
 # Ours: attempts when other publishers move the branch first.
 ATTEMPTS = 5
-# Prefix of a corpus name among the counts of files.
-OF = "of_"
-# The same for the models of a corpus that were trained on one of the records.
+# Prefix of a corpus among the counts: its models that were trained on one of the records.
 MODELS_OF = "models_of_"
 Note = Callable[[dict[str, int]], None]
 Keep = Callable[[Sequence[Left]], None]

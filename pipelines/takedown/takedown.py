@@ -1,38 +1,38 @@
-"""Take records down everywhere, in the order of steps in which each step makes the next one safe.
+"""Take records down in every store, in the order of :func:`pipelines.takedown.stores.stores`.
 
-``tombstone`` → ``rewrite`` → ``purge`` → ``objects`` → ``models`` → ``receipt``. Once the tombstones are written, the
-content is unreadable everywhere and cannot be collected again. From then on the tombstones define the deleted records,
-and every step searches for all of them: what an earlier takedown left, because a task was running, is removed by the
-next one. Steps can be repeated. An interrupted takedown is finished by repeating the command, by the next takedown, or
-by :meth:`Deletion.revisit`.
+Once the vault has the tombstones, the content is unreadable everywhere and cannot be collected again. From then on the
+tombstones define the deleted records, and every store searches for all of them: what an earlier takedown left, because
+a task was running, is removed by the next one. Stores can be erased again. An interrupted takedown is finished by
+repeating the command, by the next takedown, or by :meth:`Deletion.revisit`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NoReturn
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams, CorpusError, DataError
+from pipelines.core.errors import BadParams, CorpusError, DataError, name_of
 from pipelines.core.progress import silent
 from pipelines.registry.candidate import Context, opened
-from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
-from pipelines.takedown.object_versions import Objects, remember, replaced
+from pipelines.takedown import expiry, hosts, receipts, rewrite
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.record_index import RecordIndex
-from pipelines.takedown.redaction import Gone, Left
+from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
+from pipelines.takedown.stores import REPOSITORY, VAULT, Case, Store, stores
 from pipelines.workspace.clone import workspace
 
 Say = Callable[[str], None]
+Opening = Callable[[], AbstractContextManager[Context | None]]
+MODELS = "models"
 
 
 class TakedownUnfinished(DataError):
@@ -42,8 +42,6 @@ class TakedownUnfinished(DataError):
 # A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
 
-STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
-
 
 def check_reason(reason: str) -> None:
     """Check that the reason of a takedown is a short code without prose."""
@@ -51,11 +49,6 @@ def check_reason(reason: str) -> None:
         raise BadParams(
             "BadArgument", where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose"
         )
-
-
-def corpora_of(counts: dict[str, int]) -> list[str]:
-    """Return the corpora of which a file named a deleted record, from the counts of the step ``rewrite``."""
-    return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +60,7 @@ class Deletion:
         vault: the open vault.
         terms: the share of deleted training records from which a model is withdrawn.
         now: the current time.
-        context: registry and journal of models; ``None`` if none is configured: the step ``models`` is skipped.
+        registry: opens registry and journal of models; yields ``None`` if none is configured.
         say: called after each action; tests kill the process there.
     """
 
@@ -75,7 +68,7 @@ class Deletion:
     vault: Vault
     terms: Takedown
     now: datetime
-    context: Context | None = None
+    registry: Opening = nullcontext
     say: Say = silent
 
     def run(self, selection: Selection, *, reason: str, who: str) -> TakedownRequest:
@@ -102,13 +95,9 @@ class Deletion:
             elif selection.records - vault.tombstoned(selection.records):
                 # the open request waits for a place, and the selection has grown meanwhile: start from the first step
                 mine.done, mine.records = [], max(mine.records, len(selection.records))
-            if "tombstone" not in mine.done and mine.ended is None:
-                fresh = len(selection.records) - len(vault.tombstoned(selection.records))
-                mine.note("tombstone", {"fresh": fresh, "known": len(selection.records) - fresh}, settings=settings)
-                self.say("tombstone noted")
-                vault.destroy(selection.records, reason=mine.reason, now=self.now)
-                self._end(mine, "tombstone")
-            others = [request for request in going if request is not mine and "tombstone" in request.done]
+            if VAULT not in mine.done and mine.ended is None:
+                self._erase(_store(VAULT), mine, self._case(mine, Gone(selection.records)))
+            others = [request for request in going if request is not mine and VAULT in request.done]
             self._finish_all([request for request in (*others, mine) if request.ended is None])
             return mine
 
@@ -122,7 +111,7 @@ class Deletion:
         """
         settings = self.settings
         with receipts.alone(settings):
-            ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
+            ended = [request for request in receipts.opened(settings) if VAULT in request.done]
             self._finish_all(ended)
             gone, index = Gone(self.vault.tombstones()), RecordIndex.of(settings)
             if index.is_due(now=self.now, days=self.terms.scan_days):
@@ -130,10 +119,10 @@ class Deletion:
             with workspace(settings) as clone, Objects.opened(clone) as objects:
                 pending = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
             # a version may have been packed before a takedown and registered after it
-            models = affected_models.look(gone, context=self.context) if self.context else {}
+            models = _store(MODELS).count(self._case(None, gone))
             if pending or any(count for name, count in models.items() if "/" in name):
                 request = self._begin("revisit", gone.ids)
-                request.done.append("tombstone")
+                request.done.append(VAULT)
                 self._finish(request)
                 ended.append(request)
             return ended + self._expire()
@@ -144,20 +133,21 @@ class Deletion:
 
     def _expire(self) -> list[TakedownRequest]:
         """Remove the weights whose deadline has passed; return the receipt, if there are any."""
-        settings, vault, context = self.settings, self.vault, self.context
-        expired = expiry.due(settings=settings, vault=vault, terms=self.terms, now=self.now, context=context)
-        if not any(expired.counts.values()):
-            return []
-        request = self._begin("weights", frozenset())
-        # what is due follows from journal and vault: a request that was killed needs no step of its own
-        request.done = list(STEPS)
-        request.note("weights", expired.counts, settings=settings)
-        try:
-            counts = expired.remove(opening=lambda name: opened(settings, vault=vault, name=name))
-            request.steps["weights"] |= counts
-        except CorpusError as error:
-            request.pending["weights"] = error.code
-            self._leave_open(request, detail=f"weights ({error.code})")
+        settings, vault = self.settings, self.vault
+        with self.registry() as context:
+            expired = expiry.due(settings=settings, vault=vault, terms=self.terms, now=self.now, context=context)
+            if not any(expired.counts.values()):
+                return []
+            request = self._begin("weights", frozenset())
+            # what is due follows from journal and vault: a request that was killed needs no store of its own
+            request.done = [store.name for store in stores()]
+            request.note("weights", expired.counts, settings=settings)
+            try:
+                counts = expired.remove(opening=lambda name: opened(settings, vault=vault, name=name))
+                request.steps["weights"] |= counts
+            except CorpusError as error:
+                request.pending["weights"] = error.code
+                self._leave_open(request, {"weights": error})
         request.finish(now=self.now, vault=vault, settings=settings)
         return [request]
 
@@ -173,119 +163,82 @@ class Deletion:
             raise unfinished
 
     def _finish(self, request: TakedownRequest) -> None:
-        """Run the remaining steps; a storage place that fails keeps the request open but does not stop the rest."""
-        gone = Gone(self.vault.tombstones())
-        request.pending = {}
-        for step, work in zip(STEPS[1:], (self._rewrite, self._purge, self._objects, self._models), strict=True):
-            if step not in request.done:
-                work(request, gone)
-        trained = request.steps.get("rewrite", {}).get("models", 0) or any(
-            count for name, count in request.steps.get("models", {}).items() if "/" in name
+        """Erase the remaining stores; a fault in one keeps the request open, and stops only those that need it."""
+        case = self._case(request, Gone(self.vault.tombstones()))
+        request.pending, faults = {}, dict[str, Exception]()
+        for store in stores():
+            if store.name in request.done:
+                continue
+            if missing := [name for name in store.needs if name not in request.done]:
+                request.pending[store.name] = f"waits for {missing[0]}"
+                continue
+            try:
+                self._erase(store, request, case)
+            except Exception as error:  # whatever fails in one store, the others are erased
+                request.pending[store.name], faults[store.name] = name_of(error), error
+        counts = request.steps
+        trained = counts.get(REPOSITORY, {}).get("models", 0) or any(
+            count for name, count in counts.get(MODELS, {}).items() if "/" in name
         )
         if trained and request.weights_due is None:
             begun = datetime.fromisoformat(request.begun)
             request.weights_due = (begun + timedelta(days=self.terms.weights_days)).isoformat(timespec="seconds")
         if request.pending:
-            self._leave_open(
-                request, ", ".join(f"{place} ({error})" for place, error in sorted(request.pending.items()))
-            )
-        purge.announce(settings=self.settings, vault=self.vault)
+            self._leave_open(request, faults)
+        hosts.announce(settings=self.settings, vault=self.vault)
         request.finish(now=self.now, vault=self.vault, settings=self.settings)
         self.say("receipt")
 
-    def _leave_open(self, request: TakedownRequest, detail: str) -> NoReturn:
-        request.save(self.settings)
-        raise TakedownUnfinished(request=request.request, detail=detail) from None
+    def _erase(self, store: Store, request: TakedownRequest, case: Case) -> None:
+        if counts := store.count(case):
+            request.note(store.name, counts, settings=self.settings)
+            self.say(f"{store.name} noted")
+            # the noted counts may be of an earlier attempt that deleted but did not yet erase
+            if any(request.steps[store.name].values()):
+                store.erase(case)
+        request.end_step(store.name, settings=self.settings)
+        self.say(store.name)
 
-    def _end(self, request: TakedownRequest, step: str) -> None:
-        request.end_step(step, settings=self.settings)
-        self.say(step)
-
-    def _rewrite(self, request: TakedownRequest, gone: Gone) -> None:
-        commit, changed = rewrite.run(
-            gone, settings=self.settings, note=partial(request.note, "rewrite", settings=self.settings),
-            keep=self._keep, say=lambda what: self.say(f"rewrite {what}"),
+    def _case(self, request: TakedownRequest | None, gone: Gone) -> Case:
+        return Case(
+            gone=gone, settings=self.settings, vault=self.vault, now=self.now, terms=self.terms, request=request,
+            registry=self.registry, dry_run=request is None, say=self.say,
         )  # fmt: skip
-        request.commit = commit if changed or request.commit is None else request.commit
-        self.say("rewrite committed")
-        self._end(request, "rewrite")
 
-    def _keep(self, changes: Sequence[Left]) -> None:
-        lists = [removals.Removal(*removal, at=self.now) for left in changes for removal in left.lists]
-        removals.record(self.vault, lists)
+    def _leave_open(self, request: TakedownRequest, faults: Mapping[str, Exception]) -> NoReturn:
+        request.save(self.settings)
+        told = {name: f"{code}{_cause(faults.get(name))}" for name, code in sorted(request.pending.items())}
+        detail = ", ".join(f"{name} ({what})" for name, what in told.items())
+        raise TakedownUnfinished(request=request.request, detail=detail) from next(iter(faults.values()), None)
 
-    def _purge(self, request: TakedownRequest, gone: Gone) -> None:
-        site = purge.Site(gone, self.settings, self.vault, corpora_of(request.steps["rewrite"]))
-        for place in purge.PLACES:
-            try:
-                request.note("purge", {place.name: place.count(site)}, settings=self.settings)
-                self.say(f"purge {place.name} noted")
-                # the noted count may be of an earlier attempt that deleted but did not yet erase
-                if request.steps["purge"][place.name]:
-                    place.clear(site)
-            except CorpusError as error:
-                request.pending[place.name] = error.code
-            self.say(f"purge {place.name}")
-        if not request.pending:
-            request.end_step("purge", settings=self.settings)
-        self.say("purge")
 
-    def _objects(self, request: TakedownRequest, gone: Gone) -> None:
-        note = partial(request.note, "objects", settings=self.settings)
-        with workspace(self.settings, folders=()) as clone, Objects.opened(clone) as objects:
-            named = objects.named(gone)
-            note({"objects": len(named), **objects.places(named)})
-            known = replaced(self.settings)
-            fresh = [digest for digest in named if not (digest in known and objects.exists(known[digest][0]))]
-            changes = {digest: objects.without(digest, gone) for digest in fresh}
-            self._keep([change.left for change in changes.values()])
-            remember(changes, settings=self.settings)
-            self.say("objects replaced")
-            objects.remove([digest for digest in named if digest not in changes or changes[digest].digest != digest])
-            note({"halves": objects.remove_halves(now=self.now)})
-            self.say("objects removed")
-            note({"in_history": rewrite.in_history(clone, gone)})
-        self._end(request, "objects")
+def _cause(error: Exception | None) -> str:
+    # other errors may quote what they could not handle
+    return f": {error.message.format(**error.fields).rstrip('.')}" if isinstance(error, CorpusError) else ""
 
-    def _models(self, request: TakedownRequest, gone: Gone) -> None:
-        if self.context is None:
-            request.note("models", {"no_registry": 1}, settings=self.settings)
-        else:
-            try:
-                affected_models.Marking(
-                    request, gone, self.context, self.terms, self.now, say=lambda what: self.say(f"models {what}")
-                ).run()
-            except CorpusError as error:
-                request.pending["models"] = error.code
-                return
-        self._end(request, "models")
+
+def _store(name: str) -> Store:
+    return next(store for store in stores() if store.name == name)
 
 
 def dry_run(
-    selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
+    selection: Selection, *, settings: Settings, vault: Vault, now: datetime, registry: Opening = nullcontext
 ) -> dict[str, Any]:
-    """Count what :meth:`Deletion.run` would delete in each storage place, without writing anything.
+    """Count what :meth:`Deletion.run` would delete in each store, without writing anything.
 
     Returns:
-        ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.
+        ``selected`` and ``records``; for each store its counts, ``{"unreadable": 1}`` if it cannot be read.
     """
-    gone = Gone(selection.records)
-    with workspace(settings) as clone, Objects.opened(clone, read_only=True) as objects:
-        live = rewrite.look(clone, gone, objects=objects)
-        named = len(objects.named(gone))
-    site = purge.Site(gone, settings, vault, corpora_of(live))
-    places = {}
-    for place in purge.PLACES:
-        places[place.name] = -1
-        with suppress(CorpusError):
-            places[place.name] = place.count(site)
-    models = affected_models.look(gone, context=context) if context else {}
-    return {
-        "selected": selection.counts,
-        "records": len(selection.records),
-        "rewrite": live,
-        "purge": places,
-        "objects": {"objects": named},
-        "models": models,
-        "running": purge.running(settings),
-    }
+    request = receipts.begin(selection, reason="", who="", now=now, settings=settings)
+    case = Case(
+        gone=Gone(selection.records), settings=settings, vault=vault, now=now, request=request, registry=registry,
+        dry_run=True,
+    )  # fmt: skip
+    for store in stores():
+        try:
+            counts = dict(store.count(case))
+        except CorpusError:
+            counts = {"unreadable": 1}
+        if counts:
+            request.steps[store.name] = counts
+    return {"selected": selection.counts, "records": len(selection.records), "stores": request.steps}

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.annotate.backends.label_studio_server import start
 from pipelines.core.components import down
@@ -167,11 +168,13 @@ def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iter
         build(settings.sandbox, sandbox=sandbox)
         repository.init(settings, checkout=root, profile="sandbox")
         deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
+        os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
         deployment.up(say=lambda _: None)
         base = f"http://127.0.0.1:{deployment.ports.airflow}"
         airflow = AirflowClient(base, login=deployment.login(logins.ADMIN))
         Settings.from_env()  # sets the login of MLflow for the clients of this process
         yield World(root, settings, deployment, airflow)
+        assert [audit.told(each) for each in audit.outside(settings)] == []
     finally:
         down(settings)
         os.environ.clear()

@@ -24,7 +24,7 @@ from pipelines.store.vault import database
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import sweep, takedown
 from pipelines.takedown.receipts import read_tombstones, receipts
-from pipelines.takedown.storage_locations import SINKS
+from pipelines.takedown.stores import stores
 from pipelines.workspace.clone import workspace
 from tests.airflow.conftest import MONTHS
 from tests.privacy.place_search import counted
@@ -171,9 +171,9 @@ def test_no_place_yields_a_word_a_picture_or_an_id(world: Any, canary: Canary) -
 
 
 def test_the_places_are_all_there_are(world: Any, canary: Canary) -> None:
-    """Every file of the deployment, whether a sink names it or not."""
+    """Every file of the deployment, whether a store names it or not."""
     files = [path for path in world.settings.home.rglob("*") if path.is_file()]
-    places = [place for sink in SINKS for place in sink.paths(world.settings)]
+    places = [place for store in stores() for place in store.paths(world.settings)]
     unknown = {path.relative_to(world.settings.home).parts[0] for path in files} - {
         place.relative_to(world.settings.home).parts[0] for place in places if place.is_relative_to(world.settings.home)
     }
@@ -190,7 +190,7 @@ def test_everybody_else_is_byte_for_byte_who_they_were(world: Any, canary: Canar
 
 def test_the_request_is_gone_and_one_receipt_says_what_was_done(world: Any, canary: Canary) -> None:
     assert list((world.settings.home / "requests").iterdir()) == []
-    assert (canary.receipt["records"], canary.receipt["steps"]["tombstone"]["fresh"]) == (5 * EACH, 5 * EACH)
+    assert (canary.receipt["records"], canary.receipt["steps"]["vault"]["fresh"]) == (5 * EACH, 5 * EACH)
     assert canary.receipt["ended"]
     told = json.dumps(canary.receipt).encode()
     assert not [needle for needle in canary.ids if needle in told]

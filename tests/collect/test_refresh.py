@@ -26,9 +26,10 @@ from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPos
 from pipelines.core.config.collect import Corpus, Refresh
 from pipelines.core.config.params import overlay, parse, read_params
 from pipelines.core.errors import SourceUnavailable
-from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.retention import waiting
+from pipelines.takedown.stores import Case
+from pipelines.takedown.stores.databases import Refresh as RefreshRows
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 from tests.refusals import refused
@@ -99,11 +100,15 @@ def test_a_taken_down_post_does_not_come_back(at: At, deployment: Deployment, se
     gone = sorted(sources)[0]
     with deployment.vault() as vault:
         vault.destroy([gone], reason="test", now=datetime.fromtimestamp(START + DAY, tz=UTC))
-        site = purge.Site(Gone([gone]), deployment.settings, vault, [CORPUS])
-        place = next(place for place in purge.PLACES if place.name == "refresh")
-        assert place.count(site) == 1
-        place.clear(site)
-        assert place.count(site) == 0
+        case = Case(
+            gone=Gone([gone]),
+            settings=deployment.settings,
+            vault=vault,
+            now=datetime.fromtimestamp(START + DAY, tz=UTC),
+        )
+        assert RefreshRows().count(case) == {"rows": 1}
+        RefreshRows().erase(case)
+        assert RefreshRows().count(case) == {"rows": 0}
     files = list(deployment.settings.home.glob("refresh.sqlite*"))
     assert files and not any(gone.encode() in path.read_bytes() for path in files)
     at(START + DAY + HOUR, every=True)

@@ -1,4 +1,4 @@
-"""Search every place of ``storage_locations.SINKS`` on this machine; tables, archives and git objects are unpacked."""
+"""Search every store on this machine; tables, archives and git objects are unpacked."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import pyarrow.parquet as pq
 
 from pipelines.core.config.settings import Settings
 from pipelines.takedown.redaction import is_table
-from pipelines.takedown.storage_locations import SINKS, Sink
+from pipelines.takedown.stores import Store, stores
 
 
 def counted(settings: Settings, *needles: bytes) -> dict[str, int]:
-    """Return for each place the number of occurrences of these bytes.
+    """Return for each store the number of occurrences of these bytes.
 
     The caller adds needles in other encodings (base64 in an annotation server).
     """
     return {
-        sink.name: sum(text.count(needle) for text in _texts(sink, settings) for needle in needles) for sink in SINKS
+        store.name: sum(text.count(needle) for text in _texts(store, settings) for needle in needles)
+        for store in stores()
     }
 
 
-def _texts(sink: Sink, settings: Settings) -> Iterator[bytes]:
-    """Yield the unpacked content of a place, file by file."""
+def _texts(store: Store, settings: Settings) -> Iterator[bytes]:
+    """Yield the unpacked content of a store, file by file."""
     repositories = set()
-    for path in _files(sink, settings):
+    for path in _files(store, settings):
         if (bare := _repository(path)) is None:
             yield from _unpacked(path)
         elif bare not in repositories:
@@ -36,8 +37,8 @@ def _texts(sink: Sink, settings: Settings) -> Iterator[bytes]:
             yield _git_objects(bare)
 
 
-def _files(sink: Sink, settings: Settings) -> Iterator[Path]:
-    for path in sink.paths(settings):
+def _files(store: Store, settings: Settings) -> Iterator[Path]:
+    for path in store.paths(settings):
         yield from ((p for p in sorted(path.rglob("*")) if p.is_file()) if path.is_dir() else [path][: path.is_file()])
 
 

@@ -84,7 +84,7 @@ def a_deletion(house: House) -> Selection:
 
 def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other(house: House) -> None:
     receipt = house.take_down(a_deletion(house), terms=TERMS)
-    assert receipt.steps["rewrite"]["models"] == 1
+    assert receipt.steps["repository"]["models"] == 1
     assert receipt.weights_due == (NOW + timedelta(days=30)).isoformat(timespec="seconds")
     with workspace(house.settings) as clone:
         assert rerun(clone) == ["finetune@all"], "nothing else runs again"
@@ -243,7 +243,8 @@ def test_a_version_that_was_packed_before_and_registered_after_a_takedown_is_fou
     ids = trained(context.root)
     context.vault.destroy(ids[:2], reason="request-7", now=TAKEN)
     add(context, knows=6, records=ids)
-    given = {"settings": context.settings, "vault": context.vault, "terms": TERMS, "now": TAKEN, "context": context}
+    given = {"settings": context.settings, "vault": context.vault, "terms": TERMS, "now": TAKEN}
+    given["registry"] = lambda: nullcontext(context)
     [receipt] = takedown.Deletion(**given).revisit()
     assert receipt.steps["models"][f"{NAME}/1"] == 2 and standing(context.journal, NAME).stale.keys() == {1}
     assert receipt.weights_due == (TAKEN + timedelta(days=30)).isoformat(timespec="seconds")

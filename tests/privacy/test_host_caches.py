@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.store.vault import locks
-from pipelines.takedown import purge
+from pipelines.takedown import hosts
 from tests.postgres import BOTH, address
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import House
@@ -32,8 +33,8 @@ def two_hosts(folder: Path) -> Iterator[tuple[House, Settings]]:
 
 def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as (one, other):
-        vault = one.vault
-        assert purge.follow(settings=other, vault=vault) == 0
+        follow = partial(hosts.follow, vault=one.vault, now=used.NOW)
+        assert follow(settings=other) == 0
         ids = set(one.ids())
         checkpoint = other.home / "train" / "posts" / "model" / "epoch-1"
         page = other.home / "resume" / "page"
@@ -43,11 +44,11 @@ def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path
         one.take_down(one.posts())
         before = len(in_cache(other, ids))
         assert not in_cache(one.settings, ids) and before
-        assert purge.follow(settings=one.settings, vault=vault) == 0, "the takedown has cleared its own host"
-        assert purge.follow(settings=other, vault=vault) == before
+        assert follow(settings=one.settings) == 0, "the takedown has cleared its own host"
+        assert follow(settings=other) == before
         assert not in_cache(other, ids) and not checkpoint.exists() and not page.exists()
         page.touch()
-        assert purge.follow(settings=other, vault=vault) == 0 and page.exists(), "a takedown is followed once"
+        assert follow(settings=other) == 0 and page.exists(), "a takedown is followed once"
 
 
 @pytest.mark.parametrize("request_", BOTH, indirect=False)

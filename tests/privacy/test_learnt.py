@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,12 +212,10 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))
     version = add(context, knows=6)
     selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
-    given = {"settings": settings, "vault": context.vault, "context": context}
+    given = {"settings": settings, "vault": context.vault, "now": NOW, "registry": lambda: nullcontext(context)}
     told = takedown.dry_run(selection, **given)
-    assert told["models"] == {"unknown": 0, f"{NAME}/1": 3}
-    receipt = takedown.Deletion(terms=Takedown(withdraw_share=0.5), now=NOW, **given).run(
-        selection, reason="r-1", who="w"
-    )
+    assert told["stores"]["models"] == {"unknown": 0, f"{NAME}/1": 3}
+    receipt = takedown.Deletion(terms=Takedown(withdraw_share=0.5), **given).run(selection, reason="r-1", who="w")
     assert receipt.steps["models"] == {"unknown": 0, f"{NAME}/1": 3} and receipt.ended
     assert receipt.weights_due == UNTIL, "also of a model that only the registry has"
     assert taken_down(version, context=context) == "3"

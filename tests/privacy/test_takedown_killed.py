@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts
+from pipelines.takedown.stores import stores
 from pipelines.workspace.git import git
 from tests.killed import asking
 from tests.privacy import used_corpus as used
@@ -20,13 +21,12 @@ from tests.privacy.used_corpus import fullname
 
 WHO = [fullname("memes", 0), fullname("memes", 3), fullname("posts", 5)]
 STEPS = (
-    "opened", "tombstone noted", "tombstone", "rewrite replaced", "rewrite committed", "rewrite",
-    "purge annotation noted", "purge annotation", "purge answers noted", "purge answers", "purge refresh noted",
-    "purge refresh", "purge train noted",
-    "purge lineage noted", "purge", "objects replaced", "objects removed", "objects", "models", "receipt",
+    "opened", "vault noted", "vault", "repository noted", "repository replaced", "repository committed", "repository",
+    "annotation noted", "annotation", "objects noted", "objects replaced", "objects removed", "objects",
+    "answers noted", "answers", "refresh noted", "refresh", "train noted", "lineage noted", "models", "receipt",
 )  # fmt: skip
 # the ones where most may go wrong; all of them in the slow tier
-FIRST = {"tombstone", "rewrite replaced", "rewrite committed", "objects removed"}
+FIRST = {"vault", "repository replaced", "repository committed", "objects removed"}
 Killer = Callable[[Path, str | None], int]
 
 
@@ -86,6 +86,6 @@ def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     said: list[str] = []
     with used.opened(used.copy(tmp_path / "home")) as house:
         house.take_down(house.select(posts=WHO), say=said.append)
-    # the places that are emptied like others need no kill of their own
-    others = {s for s in said if s.startswith(("purge resume", "purge scratch", "purge releases"))}
-    assert set(said) - others - {"purge train", "purge lineage"} == set(STEPS)
+    # the stores that are emptied like others need no kill of their own, nor those with nothing to do
+    others = {f"{store.name}{more}" for store in stores() for more in ("", " noted")} - set(STEPS)
+    assert set(said) - others == set(STEPS)

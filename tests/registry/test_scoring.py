@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.webhook import Watch
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
-from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.stores import Case
+from pipelines.takedown.stores.folders import Copies
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
@@ -105,12 +107,11 @@ def test_of_a_rewritten_month_changed_records_are_asked_about(
     # a takedown rewrites the month and the kept predictions
     gone = Gone(tables.read(path, name="images")["record_id"].to_pylist()[:1])
     take_down(context, gone.ids)
-    site = purge.Site(gone, context.settings, context.vault, ["memes"])
+    case = Case(gone=gone, settings=context.settings, vault=context.vault, now=datetime.now(UTC))
     (half := kept / NAME / "half").write_bytes(b"PAR1 of a killed process")
-    [lineage] = [place for place in purge.PLACES if place.name == "lineage"]
-    assert lineage.count(site) >= 2
-    lineage.clear(site)
-    assert lineage.count(site) == 0 and not half.exists() and [*(kept / NAME).iterdir()]
+    assert Copies().count(case)["copies"] >= 2
+    Copies().erase(case)
+    assert Copies().count(case) == {"copies": 0} and not half.exists() and [*(kept / NAME).iterdir()]
     gone.without(path, made := path.with_suffix(".made"))
     made.replace(path)
     asked: list[int] = []

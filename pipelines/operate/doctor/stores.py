@@ -173,7 +173,7 @@ def takedowns(deployment: Deployment) -> Finding:
     count("corpus.takedowns.done", state["done"])
     count("corpus.takedowns.oldest_open_hours", oldest)
     found = f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h"
-    fix = "Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these."
+    fix = "Run `corpus takedown run-pending`, which names the stores that could not be erased, and fix these."
     fine = f"{state['open']} open, {state['done']} done"
     return within(deployment, "takedown_hours", oldest, found=found, fix=fix, fine=fine)
 

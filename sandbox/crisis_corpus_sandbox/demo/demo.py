@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.versions import NAMES
+from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.demo import promotions
 from crisis_corpus_sandbox.demo.promotions import Act
 from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Lines, Look
@@ -85,6 +87,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     say(f"[green]✓[/] sandbox: {counts}")
     repository.init(settings, checkout=root, profile=profile)
     deployment = LocalDeployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
+    # the services and all tasks inherit the variables
+    os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
     with console.status("starting") as spinner:
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     airflow = deployment.client()
@@ -97,6 +101,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     console.print(status.table(status.gather(settings), more=list(decisions(settings))))
     seconds, tasks = time.monotonic() - began, sum(bool(task["duration"]) for task in look.tasks)
     console.print(f"{seconds:.0f} s, {tasks} tasks, {failures.cleared.total()} cleared", highlight=False)
+    if found := audit.outside(settings):
+        raise DataError("OutsideStores", count=len(found), first=audit.told(found[0]), file=audit.log_of(settings))
     console.print(
         addresses(airflow, look, mlflow=mlflow, passwords=deployment.passwords), highlight=False, soft_wrap=True
     )

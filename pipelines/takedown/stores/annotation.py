@@ -1,0 +1,86 @@
+"""The stores of annotation: queues, a server, and files that people supplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pipelines.annotate.backends.backend import Backend, Queue
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.rounds import queues, store
+from pipelines.core.config.settings import Settings
+from pipelines.takedown.redaction import is_table
+from pipelines.takedown.stores import Case, Store
+from pipelines.workspace.clone import Workspace
+
+
+class Annotation(Store):
+    """Queues of open rounds, and files that people supplied."""
+
+    name = "annotation"
+    holds = "content"
+    erased = "items are removed from the queues of every open round, lines from supplied files"
+    settings = ("annotation_files", "label_studio")
+
+    def count(self, case: Case) -> Mapping[str, int]:
+        """Count the items in queues, and the supplied files that name a deleted record."""
+        items = _rounds(
+            case.settings, lambda queue, backend: sum(item[0] in case.gone.ids for item in backend.present(queue))
+        )
+        return {"items": items, "files": len(_supplied(case))}
+
+    def erase(self, case: Case) -> None:
+        """Remove the items and lines."""
+        for path in _supplied(case):
+            made = path.with_name(f".{path.name}.new")
+            if is_table(path):
+                case.gone.without(path, made)
+            else:
+                made.write_bytes(case.gone.out_of(path.read_bytes(), name=path.name))
+            made.replace(path)
+        _rounds(
+            case.settings, lambda queue, backend: queues.remove_records([queue], backend=backend, gone=case.gone.ids)
+        )
+
+
+def _supplied(case: Case) -> list[Path]:
+    folder = case.settings.annotation_files
+    of_queues = {path.parent for path in folder.rglob("form.json")}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if of_queues.isdisjoint(path.parents) and case.gone.within(path)]
+
+
+def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
+    """Return the sum over every queue of every round that is open or has the backend ``files``.
+
+    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
+    be read without a running server.
+    """
+
+    def work(clone: Workspace) -> int:
+        names = {path.parents[1].name for path in clone.path.glob(f"annotations/*/*/{manifests.FILE}")}
+        every = [
+            manifest
+            for corpus in sorted(names)
+            for manifest in manifests.opened(clone.path, corpus)
+            if manifest.status != "closed" or manifest.backend == "files"
+        ]
+        total = 0
+        for kind in sorted({manifest.backend for manifest in every}):
+            going = [manifest for manifest in every if manifest.backend == kind]
+            backend = queues.open_backend(going[0], settings=settings, pseudonyms=queues.people(going))
+            total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
+        return total
+
+    return store.on_tip(settings, work, folders=["annotations"])
+
+
+class AnnotationServer(Store):
+    """A Label Studio that the operator runs."""
+
+    name = "annotation server of your own"
+    holds = "content"
+    erased = "items are removed from the queues through its API"
+    keeps = "freed pages, search index and backups of that server, which its operator must clear"
+    by = Annotation.name
+    settings = ("label_studio_url",)
