@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets, summarised
+from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -90,7 +90,6 @@ Name = Annotated[str, argument("an annotation round of the corpus's protocol, su
 
 
 @rounds.command("open")
-@summarised()
 def open_(
     corpus: CorpusName,
     name: Name,
@@ -122,7 +121,6 @@ def pull(corpus: CorpusName, name: Name) -> None:
 
 
 @rounds.command("adjudicate")
-@summarised()
 def adjudicate(corpus: CorpusName, name: Name) -> None:
     """End the annotation of a round, and queue its undecided items for the adjudicator without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
@@ -131,7 +129,6 @@ def adjudicate(corpus: CorpusName, name: Name) -> None:
 
 
 @rounds.command("close")
-@summarised()
 def close(
     corpus: CorpusName,
     name: Name,
@@ -158,7 +155,6 @@ By = Annotated[str, option("your pseudonym in the round, such as annotator-1", "
 
 
 @rounds.command("describe")
-@summarised()
 def describe(
     corpus: CorpusName,
     name: Name,
@@ -172,7 +168,6 @@ def describe(
 
 
 @rounds.command("approve")
-@summarised()
 def approve_descriptions(corpus: CorpusName, name: Name, by: By) -> None:
     """Approve, as a second annotator, the descriptions of a pilot that others wrote."""
     from pipelines.annotate.rounds import descriptions

@@ -12,7 +12,6 @@ import os
 import sqlite3
 import sys
 from contextlib import suppress
-from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -98,12 +97,11 @@ def corpus(
 def track(corpus: CorpusName) -> None:
     """Log the numbers of `corpus status` to MLflow, in one run for each commit of the corpus branch."""
     from pipelines.operate import status as numbers
-    from pipelines.operate.summary.written import quietly, write
 
     settings = Settings.from_env()
     require_mlflow(settings)
     logged = numbers.track(settings, corpus=corpus)
-    quietly(partial(write, tracked={corpus: logged}))
+    numbers.remember(settings, corpus=corpus, logged=logged)
     emit(logged)
 
 
@@ -111,16 +109,16 @@ def track(corpus: CorpusName) -> None:
 def status(
     as_json: AsJson = False,
     write: Annotated[
-        bool, option("write the summary that the Corpus page of Airflow reads; print nothing", "--write")
+        bool, option("write the summary that the Corpus page of Airflow reads; print only when", "--write")
     ] = False,
 ) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""
     from pipelines.operate import status as numbers
 
     if write:
-        from pipelines.operate.summary import written
+        from pipelines.operate import summary
 
-        written.write(Settings.from_env())
+        emit({"written": summary.write(Settings.from_env())["written"]})
         return
     with doing("reading the corpus repository"):
         gathered = numbers.gather(Settings.from_env())

@@ -24,7 +24,7 @@ from pipelines.cli.options import (
     checked,
     option,
 )
-from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage, summarised
+from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 
@@ -56,7 +56,6 @@ Base = Annotated[str | None, option("the corpus commit from which data and model
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def register(
     names: Annotated[
         list[str] | None,
@@ -94,7 +93,6 @@ def register(
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def gate(name: Name, version: Version, base: Base = None) -> None:
     """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
     from pipelines.promotion import gate as judge
@@ -105,7 +103,6 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def promote(
     name: Name,
     version: Version,
@@ -133,7 +130,6 @@ def promote(
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def reject(
     name: Name,
     version: Version,
@@ -154,7 +150,6 @@ def reject(
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def rollback(
     name: Name,
     who: Person,
@@ -172,7 +167,6 @@ def rollback(
 
 
 @app.command(rich_help_panel="Registry")
-@summarised()
 def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
     from pipelines.promotion import promote as moves

@@ -27,7 +27,7 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.registry import Name as ModelName
 from pipelines.cli.registry import Version
-from pipelines.cli.shared import Decider, confirm, decided, doing, emit, open_registry, open_vault, opened, summarised
+from pipelines.cli.shared import Decider, confirm, decided, doing, emit, open_registry, open_vault, opened
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -41,7 +41,6 @@ Name = Annotated[str, argument("the release's name, such as memes-2026-1", "NAME
 
 
 @app.command("make")
-@summarised()
 def make(
     corpus: CorpusName,
     name: Name,
@@ -66,7 +65,6 @@ def make(
 
 
 @app.command("approve")
-@summarised()
 def approve(
     name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
@@ -80,7 +78,6 @@ def approve(
 
 
 @app.command("retire")
-@summarised()
 def retire(name: Name, who: Person, why: Reason) -> None:
     """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
     from pipelines.release import approval
@@ -92,7 +89,6 @@ Number = Annotated[int, argument("the number of a request for the release", "NUM
 
 
 @app.command("request")
-@summarised()
 def request(
     name: Name,
     researcher: Annotated[str, option("the researcher who asks, by name", "--for")],
@@ -107,7 +103,6 @@ def request(
 
 
 @app.command("grant")
-@summarised()
 def grant(
     name: Name,
     number: Number,
@@ -125,7 +120,6 @@ def grant(
 
 
 @app.command("deny")
-@summarised()
 def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
     """Deny a request for a release, or end a grant."""
     from pipelines.release import access
@@ -134,7 +128,6 @@ def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
 
 
 @app.command("hand-over")
-@summarised()
 def hand_over(
     name: Name, number: Number, to: Annotated[Path, option("a new folder for the package and, apart from it, the key")]
 ) -> None:

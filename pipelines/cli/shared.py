@@ -151,23 +151,6 @@ def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
 
 
 @contextmanager
-def summarised() -> Iterator[None]:
-    """Write the summary that the Corpus page of Airflow reads when a command ends (:mod:`pipelines.operate.summary`).
-
-    A command that fails may have done a part of its work, so it renews a summary that exists. No command fails because
-    of the summary.
-    """
-    failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        from pipelines.operate.summary.written import quietly, renew, write
-
-        quietly(renew if failed else write)
-
-
-@contextmanager
 def doing(what: str) -> Iterator[None]:
     """Show a spinner with the elapsed time on a terminal while a command of unknown length runs."""
     if not sys.stderr.isatty():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, CorpusName, Yes, option
-from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say, summarised
+from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -87,7 +87,7 @@ def takedown(
     given: list[Any] = [tuple(each or ()) for each in (post, author, image, subreddit, source, file)]
     asked = Criteria(near=near, **dict(zip(kinds, given, strict=True)))
     _forget_index(settings, scan=scan, dry_run=dry_run)
-    with summarised(), open_vault(settings) as vault:
+    with open_vault(settings) as vault:
         options: dict[str, Any] = {"dry_run": dry_run, "yes": yes, "settings": settings, "vault": vault}
         done_now = _taken_down(asked, reason=reason or "", who=who, **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
@@ -97,7 +97,6 @@ def takedown(
 
 
 @app.command(rich_help_panel="Privacy")
-@summarised()
 def sweep(
     corpus: CorpusName,
     dry_run: Annotated[bool, option("count the posts that would be checked; send no request", "--dry-run")] = False,
@@ -140,7 +139,6 @@ def retention() -> None:
 
 
 @takedowns.command("run-pending")
-@summarised()
 def run_pending(
     dry_run: DryRun = False,
     scan: Scan = False,

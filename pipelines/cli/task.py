@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.cli.options import CorpusName, Month, argument, group, option
-from pipelines.cli.shared import emit, open_vault, summarised
+from pipelines.cli.shared import emit, open_vault
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -161,7 +161,6 @@ def approve(
 
 
 @app.command("publish-partition")
-@summarised()
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run: RunName | None = None) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
     from pipelines.collect.month import Window, addition
@@ -213,7 +212,6 @@ def drift(corpus: CorpusName) -> None:
 
 
 @app.command("publish-snapshot")
-@summarised()
 def publish_snapshot(
     corpus: CorpusName,
     targets: Annotated[list[str], argument("the last stages of the run; the commit's subject names them")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core.config.params import ALL_CORPORA, load
 from pipelines.core.config.params_text import leaves
+from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.label import votes_report
@@ -130,6 +132,25 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
         shown = overall if overall["rounds"] else max(measured_rounds.values(), key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
+
+
+def remember(settings: Settings, *, corpus: str, logged: Mapping[str, Any]) -> None:
+    """Note what :func:`track` returned for the Corpus page: run and report of the newest commit of each corpus."""
+    if "run" in logged:
+        run = {"run": logged["run"], "report": mlflow_pages.web(logged.get("report"))}
+        write_private(_tracked(settings), json.dumps(tracked(settings) | {corpus: run}) + "\n")
+
+
+def tracked(settings: Settings) -> dict[str, Any]:
+    """Return what :func:`remember` noted, by corpus."""
+    try:
+        return dict(json.loads(_tracked(settings).read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _tracked(settings: Settings) -> Path:
+    return settings.home / "summary" / "tracked.json"
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from pipelines.core.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.pointers import Pointers, mend
 from pipelines.takedown.redaction import Gone, Left
-from pipelines.takedown.stores import OF
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
@@ -132,7 +131,7 @@ def in_history(clone: Workspace, gone: Gone) -> int:
 def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> dict[str, int]:
     counts = Counter({"data": 0, "annotations": 0, "snapshot": 0, "rows": 0, "renamed": 0})
     for path in (path for path, digest in files.items() if digest in changes):
-        counts.update([path.partition("/")[0], f"{OF}{Path(path).parts[1]}"])
+        counts.update([path.partition("/")[0], f"of_{Path(path).parts[1]}"])
     # one object may have several paths
     for change in filter(None, changes.values()):
         counts.update(rows=change.left.rows, renamed=change.left.renamed)

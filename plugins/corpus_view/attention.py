@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from corpus_view.page_text import hours, money, passed
 from corpus_view.runs_seen import Runs
 from dvc_airflow.names import named
+
+if TYPE_CHECKING:
+    from corpus_view.page_view import Summary
 
 Json = Mapping[str, Any]
 
@@ -49,10 +52,11 @@ class Item:
     command: str | None = None
 
 
-def items(summary: Json, *, fault: str, runs: Runs, shown: Mapping[str, Json], now: datetime) -> list[Item]:
+def items(summary: Summary, *, runs: Runs, shown: Mapping[str, Json], now: datetime) -> list[Item]:
     """Return everything that needs a person, in the order failed, late, waiting, to be checked."""
-    listed = [*_runs(runs), *_deletions(summary, runs=runs, now=now), *_people(shown), *_decisions(summary, runs=runs)]
-    listed += [*_corpora(shown), *_money(summary, shown=shown), *_summary(summary, fault=fault, now=now)]
+    found = summary.found
+    listed = [*_runs(runs), *_deletions(found, runs=runs, now=now), *_people(shown), *_decisions(found, runs=runs)]
+    listed += [*_corpora(shown), *_money(found, shown=shown), *_summary(summary, now=now)]
     return sorted(listed, key=lambda item: list(KINDS).index(item.kind))
 
 
@@ -159,13 +163,14 @@ def _money(summary: Json, *, shown: Mapping[str, Json]) -> Iterator[Item]:
         yield Item(CHECK, what, todo, "#budget")
 
 
-def _summary(summary: Json, *, fault: str, now: datetime) -> Iterator[Item]:
-    command = "corpus status --write"
-    if fault:
+def _summary(summary: Summary, *, now: datetime) -> Iterator[Item]:
+    command, written = "corpus status --write", summary.found.get("written")
+    if summary.fault:
         todo = "It is written when a month or a snapshot is published. To write it now, run the command."
-        yield Item(CHECK, fault, todo, command=command)
-        return
-    written = summary.get("written")
-    if (age := passed(written, now=now)) is None or age > OLD_HOURS:
-        what = "The numbers of this page are old: no command has written the summary since"
+        yield Item(CHECK, summary.fault, todo, command=command)
+    elif (age := passed(written, now=now)) is None or age > OLD_HOURS:
+        what = "The numbers of this page are old: no task has written the summary since"
         yield Item(CHECK, what, "See whether deletion_sweep runs daily.", since=written, command=command)
+    elif summary.changed:
+        what = "A command has changed the corpus since the numbers of this page were written"
+        yield Item(CHECK, what, "Run the command to see them.", since=summary.changed.isoformat(), command=command)

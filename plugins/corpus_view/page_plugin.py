@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from corpus_view import summary_listener
 from dvc_airflow.names import named
 
 NAME = named("corpus")
@@ -43,7 +44,8 @@ class CorpusPage(AirflowPlugin):
     """The Corpus page at ``/corpus/`` and its entry in Airflow's navigation; the prefix of Dags is also theirs."""
 
     name = "corpus_view"
-    fastapi_apps = [{"name": "corpus_view", "app": Lazy(), "url_prefix": f"/{NAME}"}]  # noqa: RUF012 - as Airflow reads it
+    listeners = [summary_listener]  # noqa: RUF012 - as Airflow reads it
+    fastapi_apps = [{"name": "corpus_view", "app": Lazy(), "url_prefix": f"/{NAME}"}]  # noqa: RUF012
     external_views = [  # noqa: RUF012
         {
             "name": "Corpus",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -82,7 +82,7 @@ def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
         "now": now,
         "ago": partial(page_text.ago, now=now),
         "passed": partial(page_text.passed, now=now),
-        "attention": attention.items(content, fault=summary.fault, runs=runs, shown=shown, now=now),
+        "attention": attention.items(summary, runs=runs, shown=shown, now=now),
         "corpora": shown,
         "funnel": funnel,
         "sources": sources,
@@ -167,8 +167,10 @@ def funnel(part: Json) -> Iterator[dict[str, Any]]:
         }
 
 
-# That of `pipelines.operate.summary.written`.
+# That of `pipelines.operate.summary`.
 VERSION = 1
+# What commands change, where it is on this host, and the seconds within which the summary follows.
+CHANGED, FOLLOWS = ("journal.sqlite", "takedowns", "releases", "corpus.git/refs/heads/corpus"), 120.0
 # A summary is some 100 bytes for a month and 200 for a row of the journal; a larger file is not one.
 LARGEST = 32 * 1024 * 1024
 UNREADABLE = "The summary of the corpus cannot be read ({})."
@@ -176,10 +178,11 @@ UNREADABLE = "The summary of the corpus cannot be read ({})."
 
 @dataclass(frozen=True)
 class Summary:
-    """The content of the summary, or why there is none (``fault``)."""
+    """The content of the summary, or why there is none (``fault``); ``changed``: when the corpus has changed since."""
 
     found: dict[str, Any]
     fault: str = ""
+    changed: datetime | None = None
 
 
 class SummaryFile:
@@ -197,7 +200,14 @@ class SummaryFile:
             return Summary({}, "There is no summary of the corpus yet.")
         except OSError as error:
             return Summary({}, UNREADABLE.format(type(error).__name__))
-        return self._of_state(stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        found, newest = self._of_state(stat.st_ino, stat.st_mtime_ns, stat.st_size), self._newest()
+        # the listener writes the summary some seconds after the change
+        late = newest - stat.st_mtime > FOLLOWS
+        return replace(found, changed=datetime.fromtimestamp(newest, tz=UTC)) if late else found
+
+    def _newest(self) -> float:
+        places = (self.path.parents[1] / name for name in CHANGED)
+        return max((place.stat().st_mtime for place in places if place.exists()), default=0.0)
 
     def _parsed(self, _inode: int, _changed: int, size: int) -> Summary:
         if size > LARGEST:

@@ -32,6 +32,8 @@ TRACEBACK = "Traceback (most recent call last):"
 LONGEST = 200
 
 log = logging.getLogger(__name__)
+# The commands of this process: that of a task starts one or a few.
+started: list[tuple[str, ...]] = []
 
 
 class CommandFailed(RuntimeError):
@@ -67,6 +69,7 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
     session, which ends together with this task.
     """
+    started.append(argv)
     secrets, message = environment(), list[str]()
     source, sink = os.pipe()
     reader = threading.Thread(target=_follow, args=(source, message), daemon=True)

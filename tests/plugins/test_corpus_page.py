@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -16,7 +17,7 @@ from corpus_view.page_text import ago, clean, path, web
 from corpus_view.page_view import Summary, SummaryFile
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from pipelines.core.config.settings import Settings
-from pipelines.operate.summary import written
+from pipelines.operate import summary as written
 from pipelines.release.release_store import DRAFT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,9 +102,9 @@ def test_every_table_has_a_caption() -> None:
     assert text.count("<table") == text.count("<caption") > 5
 
 
-def page(found: dict[str, Any], *, runs: Runs | None = None, fault: str = "") -> str:
+def page(found: dict[str, Any], *, runs: Runs | None = None, fault: str = "", changed: datetime | None = None) -> str:
     template = page_view.environment().get_template("page.html")
-    return template.render(page_view.model(Summary(found, fault), runs=runs or Runs(known=ALL), now=NOW))
+    return template.render(page_view.model(Summary(found, fault, changed), runs=runs or Runs(known=ALL), now=NOW))
 
 
 class Parsed(HTMLParser):
@@ -265,6 +266,20 @@ def test_a_changed_summary_is_read_again_and_an_unchanged_one_is_not(tmp_path: P
     assert file.read() is file.read()
     file.path.write_text(json.dumps(summary(commit=OLDER, written="")))
     assert file.read().found["commit"] == OLDER
+
+
+def test_a_change_after_the_summary_is_said_with_the_command(tmp_path: Path) -> None:
+    file = SummaryFile(tmp_path)
+    file.path.parent.mkdir()
+    file.path.write_text(json.dumps(summary()))
+    (tmp_path / "journal.sqlite").touch()
+    assert file.read().changed is None, "a task has just changed it, and the summary follows"
+    at = NOW.timestamp()
+    os.utime(file.path, (at, at))
+    found = file.read()
+    assert found.changed and found.changed > NOW
+    text = page(found.found, changed=found.changed)
+    assert "corpus status --write" in text and "has changed the corpus since" in text
 
 
 def test_page_and_writer_agree_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

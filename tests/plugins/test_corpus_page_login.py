@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.operate.summary.written import VERSION
+from pipelines.operate.summary import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 # A process of its own: Airflow reads its configuration when it is imported; without collecting garbage, in less time.

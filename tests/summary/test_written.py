@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.shared import summarised
 from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
-from pipelines.operate.summary import written
+from pipelines.operate import status
+from pipelines.operate import summary as written
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
 
@@ -92,28 +92,7 @@ def test_the_file_names_no_record(settings: Settings) -> None:
 def test_the_login_of_mlflow_stays_out(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://reader:hidden@mlflow.example.org/team/")
     told = {"run": "r1", "report": "https://reader:hidden@mlflow.example.org/team/#/experiments/1/runs/r1"}
-    written.write(Settings.from_env(), at=NOW, tracked={"memes": told})
+    status.remember(Settings.from_env(), corpus="memes", logged=told)
     made = written.write(Settings.from_env(), at=NOW)
     assert made["mlflow"] == "https://mlflow.example.org/team" and made["tracked"]["memes"]["run"] == "r1"
     assert "hidden" not in json.dumps(made)
-
-
-def test_a_command_never_fails_because_of_the_summary(
-    settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(written, "write", lambda settings: 1 / 0)
-    done = []
-    with summarised():
-        done.append(1)
-    assert done and "corpus status --write" in capsys.readouterr().err
-    with pytest.raises(KeyError), summarised():
-        raise KeyError
-
-
-def test_nothing_is_written_before_there_is_a_corpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "new"))
-    with summarised():
-        pass
-    assert not (tmp_path / "new").exists() and not capsys.readouterr().err

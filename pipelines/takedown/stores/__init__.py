@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from pipelines.takedown.receipts import TakedownRequest
 
 VAULT, REPOSITORY = "vault", "repository"
-# Prefix of a corpus name among the counts of the repository.
-OF = "of_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class Case:
 
     def touches(self, corpus: str) -> bool:
         """Return whether a file of a corpus names one of the records, as the repository's count says, or may do so."""
-        return self.request is None or bool(self.request.steps.get(REPOSITORY, {}).get(f"{OF}{corpus}"))
+        return self.request is None or bool(self.request.steps.get(REPOSITORY, {}).get(f"of_{corpus}"))
 
 
 class Store:

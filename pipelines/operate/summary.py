@@ -1,12 +1,13 @@
-"""Write the summary for the Corpus page to ``CORPUS_HOME/summary/corpus.json``, after each change of the corpus.
+"""Write what the Corpus page of Airflow shows to ``CORPUS_HOME/summary/corpus.json`` (``corpus status --write``).
 
-The file holds counts, dates, digests, ids of runs, and the reasons that people recorded; no content, no record ids.
+The page (``plugins/corpus_view``) reads this file and Airflow's own runs, and nothing else: no vault, no secret, no
+table of records. Its listener writes the file after each task that changes the corpus. It holds counts, dates, digests,
+ids of runs, and the reasons that people recorded; no content, no record ids.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,10 +23,10 @@ from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import name_of
 from pipelines.core.process import now
 from pipelines.core.telemetry import count
 from pipelines.label import votes_report
+from pipelines.operate import status
 from pipelines.operate.status import some
 from pipelines.registry import mlflow_pages
 from pipelines.release import release_store
@@ -36,7 +37,6 @@ from pipelines.store.vault.database import records
 from pipelines.store.vault.engine import file_missing
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, sweep
-from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
@@ -46,7 +46,6 @@ Json = dict[str, Any]
 VERSION = 1
 # Journal rows of a model that the page lists, newest last (`corpus registry` lists all), and receipts of takedowns.
 ROWS, RECEIPTS = 60, 20
-FAILED = "The summary for the Corpus page was not written ({cause}); `corpus status --write` writes it again.\n"
 # What the page shows of each step's metrics, of a labeller's votes, and of a champion's predictions.
 STEPS = {
     "dedupe": ("items", "kept", "dropped", "taken_down"),
@@ -66,58 +65,19 @@ def place(settings: Settings) -> Path:
     return settings.home / "summary" / "corpus.json"
 
 
-def write(
-    settings: Settings, *, at: datetime | None = None, tracked: Mapping[str, Mapping[str, Any]] | None = None
-) -> Json:
+def write(settings: Settings, *, at: datetime | None = None) -> Json:
     """Gather and write the summary, and return it.
 
     Writers of one host take turns, so that the last one to write has seen the newest state.
-
-    Args:
-        tracked: by corpus, what ``corpus track`` returned: the MLflow run with the numbers of the newest commit.
     """
-    path = place(settings)
     with locks.of_host(settings, "summary"):
-        runs = _tracked(path) | {
-            corpus: {"run": run["run"], "report": mlflow_pages.web(run.get("report"))}
-            for corpus, run in (tracked or {}).items()
-            if "run" in run
-        }
-        made = _gather(settings, at=at or now()) | {"tracked": runs}
+        made = _gather(settings, at=at or now())
         count("corpus.takedowns.open", len(made["takedowns"]["open"]))
         count("corpus.takedowns.done", made["takedowns"]["done"])
         count("corpus.budget.spent_usd", made["budget"]["paid"] + made["budget"]["reserved"])
         count("corpus.budget.limit_usd", made["budget"]["limit"])
-        write_private(path, json.dumps(made, separators=(",", ":"), sort_keys=True) + "\n")
+        write_private(place(settings), json.dumps(made, separators=(",", ":"), sort_keys=True) + "\n")
     return made
-
-
-def _tracked(path: Path) -> Json:
-    try:
-        summary = json.loads(path.read_bytes())
-        return dict(summary["tracked"]) if summary["version"] == VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def renew(settings: Settings) -> None:
-    """Write the summary again if there is one."""
-    if place(settings).exists():
-        write(settings)
-
-
-def quietly(writer: Callable[[Settings], object]) -> None:
-    """Run a writer of the summary; print a fault on stderr instead of raising it.
-
-    Nothing is written before there is a corpus.
-    """
-    try:
-        settings = Settings.from_env()
-        # a repository that is not on this host is assumed to exist
-        if (local_path(settings.repo) or settings.home).exists():
-            writer(settings)
-    except Exception as error:  # a takedown must not fail because of a page
-        sys.stderr.write(FAILED.format(cause=name_of(error)))
 
 
 def _gather(settings: Settings, *, at: datetime) -> Json:
@@ -142,6 +102,7 @@ def _gather(settings: Settings, *, at: datetime) -> Json:
         "takedowns": takedowns,
         "releases": release_store.summary(settings),
         "mlflow": mlflow_pages.web(settings.mlflow_tracking_uri),
+        "tracked": status.tracked(settings),
     }
 
 
