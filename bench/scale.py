@@ -1,7 +1,7 @@
 """Measure the tasks of ``posts_collect`` and ``posts_dataset`` at several sizes, from nothing and with one more month.
 
 ``python bench/scale.py [POSTS ...]``; 3,000,000 posts are the paper's eight communities in full. The texts are those of
-the sandbox's ``reddit/scale.py``: 160 words on average, one in ten repeats an earlier post. Every task is a ``corpus
+``scale_posts.py``: 160 words on average, one in ten repeats an earlier post. Every task is a ``corpus
 task`` command of its own, as Airflow starts it: clone, fetch, command, push, publish. Only the 60 months of the corpus
 are written directly, because their source is not what is measured.
 
@@ -37,8 +37,10 @@ from typing import Any
 
 import numpy as np
 
-from crisis_corpus_sandbox.reddit import scale
-from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench import scale_posts as scale
+from bench.scale_posts import DrawnTexts, ScaleMonth
 from pipelines.collect.month import Window
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings

@@ -252,9 +252,8 @@ def _taken_down(
     with doing("searching all versions"), workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
         params = load(clone.path)
         selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-    options: dict[str, Any] = {
-        "settings": settings, "vault": vault, "now": now(), "registry": partial(models, settings, vault=vault)
-    }  # fmt: skip
+    registry = partial(models, settings, vault=vault)
+    options: dict[str, Any] = {"settings": settings, "vault": vault, "now": now(), "registry": registry}
     if dry_run:
         return counted(selection, **options)
     if yes is not None:

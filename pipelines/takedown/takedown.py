@@ -201,9 +201,16 @@ class Deletion:
 
     def _case(self, request: TakedownRequest | None, gone: Gone) -> Case:
         return Case(
-            gone=gone, settings=self.settings, vault=self.vault, now=self.now, terms=self.terms, request=request,
-            registry=self.registry, dry_run=request is None, say=self.say,
-        )  # fmt: skip
+            gone=gone,
+            settings=self.settings,
+            vault=self.vault,
+            now=self.now,
+            terms=self.terms,
+            request=request,
+            registry=self.registry,
+            dry_run=request is None,
+            say=self.say,
+        )
 
     def _leave_open(self, request: TakedownRequest, faults: Mapping[str, Exception]) -> NoReturn:
         request.save(self.settings)
@@ -231,9 +238,14 @@ def dry_run(
     """
     request = receipts.begin(selection, reason="", who="", now=now, settings=settings)
     case = Case(
-        gone=Gone(selection.records), settings=settings, vault=vault, now=now, request=request, registry=registry,
+        gone=Gone(selection.records),
+        settings=settings,
+        vault=vault,
+        now=now,
+        request=request,
+        registry=registry,
         dry_run=True,
-    )  # fmt: skip
+    )
     for store in stores():
         try:
             counts = dict(store.count(case))

@@ -168,7 +168,8 @@ def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iter
         build(settings.sandbox, sandbox=sandbox)
         repository.init(settings, checkout=root, profile="sandbox")
         deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
-        os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
+        laptops = f"{folder.parent}/*/laptop*"
+        os.environ |= audit.begin(settings, environment=deployment.environment, root=root, people=laptops)
         deployment.up(say=lambda _: None)
         base = f"http://127.0.0.1:{deployment.ports.airflow}"
         airflow = AirflowClient(base, login=deployment.login(logins.ADMIN))

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.scale_posts import DrawnTexts, ScaleMonth, language, months
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES
-from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth, language, months
 from pipelines.collect.month import Window
 from pipelines.collect.read.language import LanguageGate
 from pipelines.collect.read.shingles import shingles, signature, similarity

@@ -22,7 +22,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.train.predictors import posterior
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import completion, conversation, instruction
-from pipelines.train.predictors.posterior import BranchReader, Grammar, Node, plain
+from pipelines.train.predictors.posterior import Grammar, Node, WholeRows, plain
 from pipelines.train.predictors.prediction import VOTE, Prediction
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
@@ -192,7 +192,7 @@ def test_branches_that_are_read_with_their_prompts_need_only_their_own_logits(ba
     nodes = [Node(i, 0.0, (prompts[i][-1], 7)[: i + 1], (8, 9, 11), grammar().start) for i in (0, 1, 2, 1)]
     asked = [[(0, 9), (1, 11), (2, 3), (2, 4)], [(2, 5)], [], [(0, 9)]]
     with torch.inference_mode():
-        found = BranchReader(model, prompts=prompts, batch=3).read(nodes, asked=asked)
+        found = WholeRows(model, prompts=prompts, batch=3).read(nodes, asked=asked)
         assert max(sizes) == 4 and len(sizes) == 2
         for node, wanted, values in zip(nodes, asked, found, strict=True):
             row = [*prompts[node.prompt][:-1], *node.path, *node.tokens]

@@ -1,6 +1,7 @@
 """The registry of stores: every place that holds content or ids of records, and how a takedown clears it.
 
-A module of this package with a subclass of :class:`Store` is all that a store needs: the takedown and its dry run
+A module of this package with a subclass of :class:`Store` is all that a store needs (one in which a takedown changes
+nothing stands in ``kept.py``): the takedown and its dry run
 execute the registry, the receipt and the table of docs/takedown.md are rendered from it. A write or a connection
 outside the registered stores fails ``make demo`` and the tests of Airflow (``crisis_corpus_sandbox/audit``).
 """
@@ -16,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
 
@@ -77,16 +78,16 @@ class Store:
         outs: patterns of the outputs in ``dvc.yaml`` that are stored there.
     """
 
-    name: ClassVar[str]
-    holds: ClassVar[Literal["content", "ids", "nothing"]]
-    erased: ClassVar[str] = ""
-    keeps: ClassVar[str] = ""
-    needs: ClassVar[tuple[str, ...]] = (VAULT, REPOSITORY)
-    by: ClassVar[str] = ""
-    per_host: ClassVar[bool] = False
-    home: ClassVar[tuple[str, ...]] = ()
-    settings: ClassVar[tuple[str, ...]] = ()
-    outs: ClassVar[tuple[str, ...]] = ()
+    name: str
+    holds: Literal["content", "ids", "nothing"]
+    erased: str = ""
+    keeps: str = ""
+    needs: tuple[str, ...] = (VAULT, REPOSITORY)
+    by: str = ""
+    per_host: bool = False
+    home: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
 
     def count(self, case: Case) -> Mapping[str, int]:
         """Count what names a deleted record, or all that may; write nothing."""
@@ -120,8 +121,9 @@ def stores() -> tuple[Store, ...]:
     """Return all stores, in the order in which a takedown erases them."""
     found: dict[str, Store] = {}
     for module in pkgutil.iter_modules(__path__):
-        for value in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
-            if isinstance(value, type) and issubclass(value, Store) and value is not Store:
-                found.setdefault(value.name, value())
+        values = vars(importlib.import_module(f"{__name__}.{module.name}"))
+        classes = [value for value in values.values() if isinstance(value, type) and issubclass(value, Store)]
+        made = [value() for value in classes if hasattr(value, "name")]
+        found |= {store.name: store for store in (*made, *values.get("KEPT", ()))}
     order = TopologicalSorter({name: sorted(set(store.needs) - {name}) for name, store in found.items()})
     return tuple(found[name] for name in order.static_order())

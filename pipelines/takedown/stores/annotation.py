@@ -73,14 +73,3 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
         return total
 
     return store.on_tip(settings, work, folders=["annotations"])
-
-
-class AnnotationServer(Store):
-    """A Label Studio that the operator runs."""
-
-    name = "annotation server of your own"
-    holds = "content"
-    erased = "items are removed from the queues through its API"
-    keeps = "freed pages, search index and backups of that server, which its operator must clear"
-    by = Annotation.name
-    settings = ("label_studio_url",)

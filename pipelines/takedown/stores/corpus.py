@@ -112,13 +112,3 @@ class StoredObjects(Store):
             for path in objects.unfinished(now=case.now):
                 path.unlink(missing_ok=True)
             case.say("objects removed")
-
-
-class Index(Store):
-    """Which objects name which records, by keyed digests."""
-
-    name = "index"
-    holds = "ids"
-    erased = "the entries of removed objects are removed with them, on other hosts by their next sweep"
-    by = StoredObjects.name
-    home = ("object_index",)

@@ -39,20 +39,6 @@ class Models(Store):
             ).run()
 
 
-class Weights(Store):
-    """Weights of models in the corpus, in MLflow, and in verified copies."""
-
-    name = "weights"
-    holds = "content"
-    erased = (
-        "models that were trained on the records are marked stale at once, trained again, and refused by the registry; "
-        "at the deadline their weights are removed from cache, remote, every version, MLflow and verified copies"
-    )
-    keeps = "weights that may remember training records, for `takedown.weights_days`; copies that consumers have"
-    by = "deletion_sweep"
-    outs = ("snapshot/${item.corpus}/finetuned/*",)
-
-
 class Releases(Store):
     """Published packages of labels and ids."""
 

@@ -27,7 +27,7 @@ from pipelines.metrics.recall_constraints import Alerts, raised
 from pipelines.models.pretrained.backbones import check_complete, had, opened, unfit
 from pipelines.train.predictors import adapter
 from pipelines.train.predictors.instruct import completion, conversation, instruction
-from pipelines.train.predictors.posterior import BranchReader, Grammar, Prefix, posteriors
+from pipelines.train.predictors.posterior import Grammar, PosteriorReader
 from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
 
 Floats = npt.NDArray[np.float64]
@@ -135,11 +135,9 @@ class Generator:
             return posterior
         column = {labels: k for k, labels in enumerate(self.sets)}
         with torch.inference_mode():
-            prefix = Prefix.read(self._model, prompts=prompts)
+            reader = PosteriorReader(self._model, prompts=prompts, batch=self._batch)
             for which in self._batches(prompts):
-                part = [prompts[i] for i in which]
-                reader = BranchReader(self._model, prompts=part, batch=self._batch, prefix=prefix)
-                rows = posteriors(part, reader=reader, grammar=self._grammar, room=self._room)
+                rows = reader([prompts[i] for i in which], grammar=self._grammar, room=self._room)
                 for i, row in zip(which, rows, strict=True):
                     posterior[i, [column[labels] for labels in row]] = list(row.values())
                 done += len(which)

@@ -5,8 +5,10 @@ which works with any vocabulary, byte-level or not, maps an answer to its labels
 of tokens to each end, so that the token limit never truncates an answer.
 
 The probability of an answer is the product of the probabilities of its tokens, divided by the sum over all answers:
-what the model would write if it wrote an answer at all. The tree is read from the most probable branch on; the keys and
-values of a prompt are cached, and those of the prompts' common prefix are computed once.
+what the model would write if it wrote an answer at all. The tree is read from the most probable branch on. Branches of
+one prompt are read in one row, in which a token sees the prompt, the tokens before it in its branch, and those of the
+branches above (tree attention), so that neither the prompt nor a branch is read or stored twice: rows that repeat the
+cached prompt for each branch took 40 times as long (``bench/constrained.py``).
 
 A branch is at least as probable as all answers on it together. Reading ends when the unread branches have less than
 ``LEFT_OUT`` of the probability of the answers that were read, which bounds the error of every probability.
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import DynamicCache
@@ -34,7 +36,6 @@ from pipelines.train.predictors.instruct import completion
 
 LEFT_OUT = 1e-6  # ours: of the probability of all answers, at most
 WIDTH = 128  # ours: tokens of one prompt's branches that are read together; their logits fill a vocabulary each
-CACHED = 2**15  # ours: tokens of prompts whose keys and values are copied for branches that are read together
 
 LabelSet = frozenset[str]
 Answers = list[tuple[tuple[int, ...], LabelSet]]
@@ -142,26 +143,14 @@ Asked = Sequence[tuple[int, int]]
 """Positions in a node's tokens, and the tokens whose log-probability after them is wanted."""
 
 
-@dataclass(frozen=True)
-class Prefix:
-    """The common prefix of all prompts: its length, and its keys and values; none if a model has no plain cache."""
+class Reader(Protocol):
+    """Runs a causal model on branches of answers, each after its prompt."""
 
-    cache: Any
-    length: int = 0
-
-    @classmethod
-    def read(cls, model: Any, *, prompts: Sequence[list[int]]) -> Prefix:
-        """Let the model read the prefix with which all prompts begin."""
-        if not plain(model):
-            return cls(None)
-        cache = DynamicCache(config=model.config)
-        shared = prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1]
-        if shared:
-            model(input_ids=torch.tensor([shared], device=model.device), past_key_values=cache, logits_to_keep=1)
-        return cls(cache, len(shared))
+    def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[list[float]]:
+        """Return the wanted log-probabilities of each branch, in the order of ``asked``."""
 
 
-def posteriors(prompts: Sequence[list[int]], *, reader: BranchReader, grammar: Grammar, room: int) -> list[Posterior]:
+def posteriors(prompts: Sequence[list[int]], *, reader: Reader, grammar: Grammar, room: int) -> list[Posterior]:
     """Return for each prompt the probability of each answer of at most ``room`` tokens, by label set.
 
     Improbable answers are left out; together they have less than ``LEFT_OUT`` of the probability.
@@ -207,33 +196,82 @@ def _normal(logs: Posterior) -> Posterior:
     return {labels: math.exp(log - most) / whole for labels, log in logs.items()}
 
 
-class BranchReader:
-    """Runs a causal model on branches of answers, each after the cached keys and values of its prompt.
+class CachedTrees:
+    """Reads branches in the rows of their prompts, whose keys and values are cached; for models with full attention."""
 
-    Without a cache, each branch is read with its whole prompt.
-    """
+    def __init__(self, model: Any, *, cache: Any, shared: int, prompts: Sequence[list[int]]) -> None:
+        """Read the prompts without their last token; ``cache`` has their first ``shared`` tokens in one row."""
+        self._model, self._prompts, self._cache = model, prompts, deepcopy(cache)
+        self._cache.batch_repeat_interleave(len(prompts))
+        self._seen = torch.ones((len(prompts), shared), dtype=torch.bool)
+        # columns of the cache, by prompt and tokens after it
+        self._columns: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+        rests = [(i, shared, tuple(prompt[shared:-1]), ()) for i, prompt in enumerate(prompts)]
+        if any(tokens for _, _, tokens, _ in rests):
+            self._forward(rests, keep=1)
+            for i, _, tokens, _ in rests:
+                self._seen[i, shared : shared + len(tokens)] = True
 
-    def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int, prefix: Prefix | None = None) -> None:
-        self._model, self._batch = model, batch
+    def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[list[float]]:
+        """Return the wanted log-probabilities of each branch; branches above them have been read."""
+        above = [self._columns.get((node.prompt, node.path), ()) for node in nodes]
+        rows = [
+            (node.prompt, len(self._prompts[node.prompt]) - 1 + len(node.path), node.read, columns)
+            for node, columns in zip(nodes, above, strict=True)
+        ]
+        begin = self._seen.shape[1]
+        logits, starts = self._forward(rows, keep=0)
+        for node, columns, start in zip(nodes, above, starts, strict=True):
+            own = range(begin + start, begin + start + len(node.read))
+            self._columns[node.prompt, node.path + node.tokens] = (*columns, *own)
+        places = [
+            (node.prompt, start + place, token)
+            for node, start, wanted in zip(nodes, starts, asked, strict=True)
+            for place, token in wanted
+        ]
+        logs = iter(_logs(logits, places=places))
+        return [[next(logs) for _ in wanted] for wanted in asked]
+
+    def _forward(
+        self, parts: Sequence[tuple[int, int, tuple[int, ...], tuple[int, ...]]], *, keep: int
+    ) -> tuple[Any, list[int]]:
+        """Read parts, given as prompt, first position, tokens, and visible columns besides the prompt's.
+
+        Returns logits, shape (prompts, width, vocabulary), and where each part starts in its row.
+        """
+        count, begin = self._seen.shape
+        used, starts = [0] * count, []
+        for prompt, _, tokens, _ in parts:
+            starts.append(used[prompt])
+            used[prompt] += len(tokens)
+        width = max(used)
+        ids, positions = torch.zeros((count, width), dtype=torch.long), torch.zeros((count, width), dtype=torch.long)
+        sees = torch.zeros((count, width, begin + width), dtype=torch.bool)
+        before = torch.ones((width, width), dtype=torch.bool).tril()
+        sees[:, :, :begin] = self._seen[:, None]
+        sees[:, range(width), range(begin, begin + width)] = True  # padding must see something
+        for (prompt, position, tokens, columns), start in zip(parts, starts, strict=True):
+            here, size = slice(start, start + len(tokens)), len(tokens)
+            ids[prompt, here] = torch.tensor(tokens, dtype=torch.long)
+            positions[prompt, here] = torch.arange(position, position + size)
+            sees[prompt, here, list(columns)] = True
+            sees[prompt, here, begin + start : begin + start + size] = before[:size, :size]
+        self._seen = torch.cat([self._seen, torch.zeros((count, width), dtype=torch.bool)], dim=1)
+        device, form = self._model.device, self._model.dtype
+        mask = torch.zeros(sees.shape, dtype=form).masked_fill(~sees, torch.finfo(form).min)
+        said = self._model(
+            input_ids=ids.to(device), attention_mask=mask[:, None].to(device), position_ids=positions.to(device),
+            past_key_values=self._cache, use_cache=True, logits_to_keep=keep,
+        )  # fmt: skip
+        return said.logits, starts
+
+
+class WholeRows:
+    """Reads each branch together with its whole prompt, without a cache; for any causal model."""
+
+    def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
+        self._model, self._prompts, self._batch = model, prompts, batch
         self._keeps = "logits_to_keep" in _arguments(model)
-        self._unread, self._cache = [prompt[:-1] for prompt in prompts], None
-        if prefix and prefix.cache is not None:
-            self._cache = deepcopy(prefix.cache)
-            self._cache.batch_repeat_interleave(len(prompts))
-            self._read_prompts(prefix.length)
-
-    def _read_prompts(self, shared: int) -> None:
-        ids, mask = self._padded([prompt[shared:] for prompt in self._unread])
-        self._seen = torch.cat([mask.new_ones((len(mask), shared)), mask], dim=1)
-        self._unread = [[] for _ in self._unread]
-        width = self._seen.shape[1]
-        self._batch = max(self._batch, CACHED // max(1, width))
-        if width > shared:
-            positions = torch.arange(shared, width, device=ids.device).expand(ids.shape)
-            self._model(
-                input_ids=ids, attention_mask=self._seen, position_ids=positions, past_key_values=self._cache,
-                logits_to_keep=1,
-            )  # fmt: skip
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[list[float]]:
         """Return the wanted log-probabilities of each branch, in the order of ``asked``."""
@@ -241,40 +279,41 @@ class BranchReader:
         return [values for part in parts for values in self._read_together(nodes[part], asked=asked[part])]
 
     def _read_together(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> Iterator[list[float]]:
-        rows = [[*self._unread[node.prompt], *node.path, *node.read] for node in nodes]
+        rows = [[*self._prompts[node.prompt][:-1], *node.path, *node.read] for node in nodes]
+        width, device = max(map(len, rows)), self._model.device
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
         starts = [len(row) - len(node.read) for node, row in zip(nodes, rows, strict=True)]
         read = sorted({start + place for start, places in zip(starts, asked, strict=True) for place, _ in places})
         column = {position: column for column, position in enumerate(read)}
-        ids, mask = self._padded(rows)
         # the logits of a whole prompt fill a vocabulary at each position
-        kept = {"logits_to_keep": torch.tensor(read, dtype=torch.long, device=ids.device)} if self._keeps else {}
-        logits = self._model(input_ids=ids, **self._memory(nodes, mask=mask), **kept).logits
+        kept = {"logits_to_keep": torch.tensor(read, dtype=torch.long, device=device)} if self._keeps else {}
+        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False, **kept).logits
         logits = logits if self._keeps else logits[:, read]
         for i, (start, places) in enumerate(zip(starts, asked, strict=True)):
             yield _logs(logits, places=[(i, column[start + place], token) for place, token in places])
 
-    def _memory(self, nodes: Sequence[Node], *, mask: Any) -> dict[str, Any]:
-        """Return mask, positions and cache of rows of ``mask``, which continue the prompts of the branches."""
-        if self._cache is None:
-            return {"attention_mask": mask, "use_cache": False}
-        prompts = torch.tensor([node.prompt for node in nodes], device=mask.device)
-        seen = self._seen[prompts]
-        return {
-            "attention_mask": torch.cat([seen, mask], dim=1),
-            "position_ids": seen.sum(dim=1, keepdim=True) + torch.arange(mask.shape[1], device=mask.device),
-            "past_key_values": DynamicCache(
-                [(each.keys[prompts], each.values[prompts]) for each in self._cache.layers]
-            ),
-        }
 
-    def _padded(self, rows: Sequence[list[int]]) -> tuple[Any, Any]:
-        """Return the tokens of rows and their mask, both (rows, longest row), padded on the right."""
-        width, device = max(map(len, rows)), self._model.device
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=torch.long, device=device)
-        mask = torch.tensor(
-            [[1] * len(row) + [0] * (width - len(row)) for row in rows], dtype=torch.long, device=device
+class PosteriorReader:
+    """Computes the probabilities of the answers to prompts; a model with a plain cache reads their prefix only once."""
+
+    def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
+        """Read the common prefix of ``prompts`` without its last token, so that each prompt has an unread token."""
+        self._model, self._batch, self._shared = model, batch, 0
+        self._cache = DynamicCache(config=model.config) if plain(model) else None
+        shared = prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1]
+        if self._cache is not None and shared:
+            self._shared = len(shared)
+            model(input_ids=torch.tensor([shared], device=model.device), past_key_values=self._cache, logits_to_keep=1)
+
+    def __call__(self, prompts: Sequence[list[int]], *, grammar: Grammar, room: int) -> list[Posterior]:
+        """Return the posterior of each prompt, which begins with the common prefix."""
+        reader: Reader = (
+            WholeRows(self._model, prompts=prompts, batch=self._batch)
+            if self._cache is None
+            else CachedTrees(self._model, cache=self._cache, shared=self._shared, prompts=prompts)
         )
-        return ids, mask
+        return posteriors(prompts, reader=reader, grammar=grammar, room=room)
 
 
 def _logs(logits: Any, *, places: Sequence[tuple[int, int, int]]) -> list[float]:

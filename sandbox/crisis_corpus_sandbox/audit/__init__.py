@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,24 +23,29 @@ HERE = Path(__file__).resolve().parent
 FOLDER, TERMS, LOG = "logs/audit", "terms.json", "outside.jsonl"
 PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 # What libraries keep of their own, and devices: nothing of a record.
-LIBRARIES = ("~/.cache/*", "~/.config/*", "/dev/*", "/proc/*")
+LIBRARIES = (
+    "~/.cache/*", "~/.config/*", "/dev/*", "/proc/*", "/var/tmp/dvc/*", f"{tempfile.gettempdir()}/torchinductor_*"  # noqa: S108
+)  # fmt: skip
 
 
-def begin(settings: Settings, *, environment: Mapping[str, str], root: Path) -> dict[str, str]:
+def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, people: str = "") -> dict[str, str]:
     """Write what is allowed, and return the variables of the processes to watch.
 
     Args:
         settings: the locations of the stores.
         environment: the variables of the deployment: the services and vendors whose addresses they are may be asked.
         root: the checkout, in which git and DVC keep locks.
+        people: a pattern of the folders in which people keep clones.
     """
     folder = settings.home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    patterns = [str(path) for store in stores() for path in store.patterns(settings)]
-    paths = [each for pattern in patterns for each in (pattern, f"{pattern}/*")]
+    places = [place for store in stores() for place in store.patterns(settings)]
+    # also what is written under a name of its own and then renamed
+    paths = [str(each) for place in places for each in (place, place / "*", place.with_name(f".{place.name}.*"))]
     paths += [str(Path(name).expanduser()) for name in LIBRARIES]
-    paths += [str(settings.home), f"{root}/.dvc/*", f"{root}/.git/*"]
-    found = sorted({address for value in environment.values() for address in _address(value)})
+    paths += [people, str(settings.home), f"{root}/.dvc/*", f"{root}/.git/*"]
+    # a picture's host is whatever a post says; the offline Reddit's dead one is on this port
+    found = sorted({("127.0.0.1", 9), *(address for value in environment.values() for address in _address(value))})
     terms = {"paths": paths, "addresses": found, "log": str(folder / LOG)}
     (folder / TERMS).write_text(json.dumps(terms))
     (folder / LOG).write_text("")

@@ -41,7 +41,7 @@ class Watch:
         try:
             if (what := HANDLED[event](self, event, args)) and (event, what) not in self._known:
                 self._known.add((event, what))
-                line = {"event": event, "what": what, "argv": sys.argv[:4], "by": list(_lines(sys._getframe(1)))}
+                line = {"event": event, "what": what, "argv": sys.argv[:4], "by": list(_lines(sys._getframe(1)))[:40]}
                 os.write(self._log, json.dumps(line).encode() + b"\n")
         finally:
             self._busy = False
@@ -70,7 +70,15 @@ class Watch:
             return None
         text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links are not followed
         known = "/__pycache__" in text or any(fnmatch.fnmatchcase(text, each) for each in self._allowed)
-        return None if known else text
+        return None if known or _probed() else text
+
+
+def _probed() -> bool:
+    # `tempfile` writes a file to see whether a folder can be written to
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and frame.f_code.co_name != "_get_default_tempdir":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _lines(frame: FrameType | None) -> Iterator[str]:
