@@ -8,7 +8,7 @@ The probability of an answer is the product of the probabilities of its tokens, 
 what the model would write if it wrote an answer at all. The tree is read from the most probable branch on. Branches of
 one prompt are read in one row, in which a token sees the prompt, the tokens before it in its branch, and those of the
 branches above (tree attention), so that neither the prompt nor a branch is read or stored twice: rows that repeat the
-cached prompt for each branch took 40 times as long (``bench/constrained.py``).
+cached prompt for each branch took 4.4 times as long (docs/log/performance.md).
 
 A branch is at least as probable as all answers on it together. Reading ends when the unread branches have less than
 ``LEFT_OUT`` of the probability of the answers that were read, which bounds the error of every probability.
