@@ -24,7 +24,7 @@ FOLDER, TERMS, LOG = "logs/audit", "terms.json", "outside.jsonl"
 PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 # What libraries keep of their own, and devices: nothing of a record.
 LIBRARIES = (
-    "~/.cache/*", "~/.config/*", "/dev/*", "/proc/*", "/var/tmp/dvc/*", f"{tempfile.gettempdir()}/torchinductor_*"  # noqa: S108
+    "~/.cache/*", "~/.config/*", "/dev/null", "/dev/tty", "/proc/*", "/var/tmp/dvc/*", f"{tempfile.gettempdir()}/torchinductor_*"  # noqa: S108
 )  # fmt: skip
 
 
