@@ -23,9 +23,7 @@ HERE = Path(__file__).resolve().parent
 FOLDER, TERMS, LOG = "logs/audit", "terms.json", "outside.jsonl"
 PORTS = {"http": 80, "https": 443, "postgresql": 5432}
 # What libraries keep of their own, and devices: nothing of a record.
-LIBRARIES = (
-    "~/.cache/*", "~/.config/*", "/dev/null", "/dev/tty", "/proc/*", "/var/tmp/dvc/*", f"{tempfile.gettempdir()}/torchinductor_*"  # noqa: S108
-)  # fmt: skip
+LIBRARIES = ("~/.cache/*", "~/.config/*", "/dev/null", "/dev/tty", "/proc/*", "/var/tmp/dvc/*")  # noqa: S108
 
 
 def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, people: str = "") -> dict[str, str]:
@@ -43,7 +41,13 @@ def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, peo
     # also what is written under a name of its own and then renamed
     paths = [str(each) for place in places for each in (place, place / "*", place.with_name(f".{place.name}.*"))]
     paths += [str(Path(name).expanduser()) for name in LIBRARIES]
-    paths += [people, str(settings.home), f"{root}/.dvc/*", f"{root}/.git/*"]
+    paths += [
+        f"{tempfile.gettempdir()}/torchinductor_*",
+        people,
+        str(settings.home),
+        f"{root}/.dvc/*",
+        f"{root}/.git/*",
+    ]
     # a picture's host is whatever a post says; the offline Reddit's dead one is on this port
     found = sorted({("127.0.0.1", 9), *(address for value in environment.values() for address in _address(value))})
     terms = {"paths": paths, "addresses": found, "log": str(folder / LOG)}
