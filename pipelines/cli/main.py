@@ -97,10 +97,12 @@ def corpus(
 def track(corpus: CorpusName) -> None:
     """Log the numbers of `corpus status` to MLflow, in one run for each commit of the corpus branch."""
     from pipelines.operate import status as numbers
+    from pipelines.workspace.scratch import temporary_files
 
     settings = Settings.from_env()
     require_mlflow(settings)
-    logged = numbers.track(settings, corpus=corpus)
+    with temporary_files(settings.home):
+        logged = numbers.track(settings, corpus=corpus)
     numbers.remember(settings, corpus=corpus, logged=logged)
     emit(logged)
 

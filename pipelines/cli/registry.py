@@ -71,6 +71,7 @@ def register(
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
     from crisis_corpus.versions import NAMES
     from pipelines.packaging import register as stage
+    from pipelines.workspace.scratch import temporary_files
 
     if not names and corpus is None:
         raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
@@ -83,7 +84,7 @@ def register(
     # models of one corpus are packaged from the same clone
     chosen_names = names or [name for name, (of, _) in NAMES.items() if of == corpus]
     for same in (list(group) for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0])):
-        with open_registry(settings, name=same[0], base=base) as context:
+        with open_registry(settings, name=same[0], base=base) as context, temporary_files(settings.home):
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)

@@ -133,8 +133,9 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
     """Fine-tune one model on one subset of the training labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
+    from pipelines.workspace.scratch import temporary_files
 
-    with opened() as (settings, vault):
+    with opened() as (settings, vault), temporary_files(settings.home):
         done = stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault)
         emit(done | {"fit": {**done["fit"], "history": None}})
 

@@ -33,6 +33,17 @@ def scratch_folder(home: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def temporary_files(home: Path) -> Iterator[None]:
+    """Let libraries keep their temporary files in a scratch folder, where what a killed process left is removed."""
+    with scratch_folder(home) as folder:
+        before, tempfile.tempdir = tempfile.tempdir, str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
 def prefix() -> str:
     """Return the common start of the names of this process's scratch folders: ``<host>-<process>-``."""
     return f"{socket.gethostname()}-{os.getpid()}-"
