@@ -22,8 +22,8 @@ HERE = Path(__file__).resolve().parent
 # Below CORPUS_HOME; a store of its own: "Airflow and logs".
 FOLDER, TERMS, LOG = "logs/audit", "terms.json", "outside.jsonl"
 PORTS = {"http": 80, "https": 443, "postgresql": 5432}
-# What libraries keep of their own, and devices: nothing of a record.
-LIBRARIES = ("~/.cache/*", "~/.config/*", "/dev/null", "/dev/tty", "/proc/*", "/var/tmp/dvc/*")  # noqa: S108
+# What libraries keep of their own, devices, and memory of `multiprocessing`, whose file is removed at once.
+LIBRARIES = ("~/.cache/*", "~/.config/*", "/dev/null", "/dev/tty", "/dev/shm/pym-*", "/proc/*", "/var/tmp/dvc/*")  # noqa: S108
 
 
 def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, people: str = "") -> dict[str, str]:
