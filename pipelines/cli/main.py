@@ -111,7 +111,7 @@ def track(corpus: CorpusName) -> None:
 def status(
     as_json: AsJson = False,
     write: Annotated[
-        bool, option("write the summary that the Corpus page of Airflow reads; print only when", "--write")
+        bool, option("write the summary that the Corpus page of Airflow reads, and print its time instead", "--write")
     ] = False,
 ) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""

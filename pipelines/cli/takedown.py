@@ -28,7 +28,7 @@ app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
 Who = Annotated[str, option("the requester's name; stored in the receipt of the takedown")]
-DryRun = Annotated[bool, option("count what would be removed in each storage place; change nothing", "--dry-run")]
+DryRun = Annotated[bool, option("count what would be removed in each store; change nothing", "--dry-run")]
 
 
 Scan = Annotated[

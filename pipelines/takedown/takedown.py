@@ -36,7 +36,7 @@ MODELS = "models"
 
 
 class TakedownUnfinished(DataError):
-    """A takedown could not delete records in some storage places; all other places are done."""
+    """A takedown could not erase records in some stores; all others are done."""
 
 
 # A code or the number of a request, shown in tombstones, commits and journal.
@@ -56,7 +56,7 @@ class Deletion:
     """The takedowns of one run of a command.
 
     Args:
-        settings: the locations of the storage places.
+        settings: the locations of the stores.
         vault: the open vault.
         terms: the share of deleted training records from which a model is withdrawn.
         now: the current time.
@@ -72,7 +72,7 @@ class Deletion:
     say: Say = silent
 
     def run(self, selection: Selection, *, reason: str, who: str) -> TakedownRequest:
-        """Delete records in all storage places; a repeated call changes nothing and returns the same receipt.
+        """Delete records in all stores; a repeated call changes nothing and returns the same receipt.
 
         Args:
             selection: the records to delete; ids of posts that were never collected get a tombstone, too.

@@ -13,7 +13,7 @@ from airflow.listeners import hookimpl
 
 from dvc_airflow import command
 
-# The commands that change what the page shows; of `task` these two.
+# The commands that change what the page shows; below `task` these.
 CHANGING = frozenset({"round", "sweep", "takedown", "register", "promote", "reject", "rollback", "release", "track"})
 PUBLISHING = frozenset({"publish-partition", "publish-snapshot", "label", "approve"})
 

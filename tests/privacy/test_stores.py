@@ -33,7 +33,7 @@ REPO = Path(__file__).resolve().parents[2]
 # Settings that are no place where something is kept.
 NO_PLACE = {
     "home", "reddit_client_id", "reddit_client_secret", "reddit_url", "reddit_oauth_url", "arctic_shift_url", "contact",
-    "sandbox_port", "label_studio_port", "label_studio_key",
+    "sandbox_port", "label_studio_port", "label_studio_key", "label_studio_env",
     "hub_token", "finetune_processes", "traces",
 }  # fmt: skip
 

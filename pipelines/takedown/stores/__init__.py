@@ -37,7 +37,7 @@ VAULT, REPOSITORY = "vault", "repository"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is erased, for whom, and where.
+    """The records to erase, the takedown that erases them, and the locations of the stores.
 
     Args:
         gone: all deleted records; while the vault is erased, and in a dry run, those that were selected.

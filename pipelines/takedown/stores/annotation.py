@@ -1,4 +1,4 @@
-"""The stores of annotation: queues, a server, and files that people supplied."""
+"""The stores of annotation: queues, and files that people supplied."""
 
 from __future__ import annotations
 

@@ -119,6 +119,5 @@ KEPT = (
         "house",
         "nothing",
         home=("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
-        settings=("label_studio_env",),
     ),
 )

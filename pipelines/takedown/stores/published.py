@@ -1,4 +1,4 @@
-"""The stores of what is published: registered models, their weights, releases."""
+"""The stores of what is published: registered models and releases."""
 
 from __future__ import annotations
 

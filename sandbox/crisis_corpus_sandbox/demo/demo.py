@@ -101,11 +101,11 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     console.print(status.table(status.gather(settings), more=list(decisions(settings))))
     seconds, tasks = time.monotonic() - began, sum(bool(task["duration"]) for task in look.tasks)
     console.print(f"{seconds:.0f} s, {tasks} tasks, {failures.cleared.total()} cleared", highlight=False)
-    if found := audit.outside(settings):
-        raise DataError("OutsideStores", count=len(found), first=audit.told(found[0]), file=audit.log_of(settings))
     console.print(
         addresses(airflow, look, mlflow=mlflow, passwords=deployment.passwords), highlight=False, soft_wrap=True
     )
+    if found := audit.outside(settings):
+        raise DataError("OutsideStores", count=len(found), first=audit.told(found[0]), file=audit.log_of(settings))
 
 
 def follow(
