@@ -23,12 +23,20 @@ def bare(folder: Path) -> Path:
 def daemon(root: Path) -> Iterator[str]:
     """Serve the repositories below ``root`` with git's own server; yield the address of ``root``."""
     port = free_port()
-    argv = ["git", "daemon", "--export-all", "--enable=receive-pack", "--listen=127.0.0.1", f"--port={port}"]
+    argv = [
+        "git",
+        "daemon",
+        "--export-all",
+        "--enable=receive-pack",
+        "--reuseaddr",
+        "--listen=127.0.0.1",
+        f"--port={port}",
+    ]
     # `git` would start the server as its own child, which outlives it
     argv[:2] = [f"{git('--exec-path')}/git-daemon"]
     with subprocess.Popen([*argv, f"--base-path={root}", str(root)], stderr=subprocess.DEVNULL) as server:
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     socket.create_connection(("127.0.0.1", port), timeout=1).close()
