@@ -24,6 +24,7 @@ from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedM
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.parts import Distribution
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")
@@ -42,10 +43,12 @@ class Params(
     """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
     ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
+    ``distributions`` has what other distributions may add parts (:mod:`pipelines.core.parts`).
     """
 
     profile: str | None
     revisions: dict[str, int] = Field(default_factory=dict)
+    distributions: dict[str, Distribution] = Field(default_factory=dict)
 
     def weights(self, model: str) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
