@@ -38,11 +38,9 @@ class Corpus(Section):
 
 
 class Matrix(Section):
-    """The corpora for which the stages of ``dvc.yaml`` run: those of all stages, and those with memes or posts only."""
+    """The corpora for which the stages of ``dvc.yaml`` run."""
 
     corpora: tuple[str, ...]
-    images: tuple[str, ...]
-    texts: tuple[str, ...]
 
 
 class Source(Section):

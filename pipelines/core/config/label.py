@@ -120,7 +120,9 @@ class Ensemble(Section):
 
 
 class VotesParams(Section):
-    labellers: tuple[str, ...]
+    """Parameters of the stage ``votes``; ``labellers``: corpus -> who is asked about its items."""
+
+    labellers: dict[str, tuple[str, ...]]
     mode: Literal["paper", "improved"]
     max_output_tokens: Positive
     context_tokens: Positive
@@ -148,7 +150,9 @@ class FewShot(Section):
 
 
 class Silver(Section):
-    ensembles: tuple[str, ...]
+    """Parameters of the stage ``silver``; ``ensembles``: corpus -> whose votes are aggregated."""
+
+    ensembles: dict[str, tuple[str, ...]]
     k: Positive
     resamples: Positive
     min_probability: Fraction

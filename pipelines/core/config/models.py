@@ -8,11 +8,57 @@ from pydantic import Field, model_validator
 
 from pipelines.core.config.base import Fraction, Positive, Section
 
+Subset = Literal["unanimous", "consensus", "gold"]
 # A commit: a branch such as `main` or a tag can move to other weights.
 Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 
-class Based(Section):
+class Entry(Section):
+    """What every entry of section ``models`` may say, whatever its kind.
+
+    Args:
+        tasks: the tasks that the model is fit for; ``None`` for every task.
+        rationales: the labeller whose rationales of the items it reads (stage ``rationales``).
+        votes: the labeller whose votes it reads.
+        silver: the ensemble whose silver labels it reads.
+    """
+
+    tasks: tuple[str, ...] | None = None
+    rationales: str | None = None
+    votes: str | None = None
+    silver: str | None = None
+
+
+class Recipe(Section):
+    """How a classifier is fitted; the defaults are those of FigSIM's Table 9, where the paper states them.
+
+    Args:
+        epochs: FigSIM T9: "[10, 20]".
+        learning_rate: the highest one.
+        schedule: how the learning rate goes on after the warm-up: linearly to 0, or unchanged.
+        warmup: the share of the steps in which the learning rate rises from 0.
+        weight_decay: AdamW's; without it AdamW is Adam.
+        clip: the largest norm of the gradients; ``None`` does not clip.
+        reweighted: whether rare labels weigh more in the loss.
+        max_pos_weight: the greatest weight of a rare label (SPEC 8).
+        min_positives: labels rarer than this in validation share one threshold (ours).
+        max_tokens: of a text (ours: the longest caption of the sandbox has 60).
+    """
+
+    epochs: Positive = 20
+    batch: Positive = 16
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-5
+    schedule: Literal["linear", "constant"] = "linear"
+    warmup: Fraction = 0.1
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    reweighted: bool = True
+    max_pos_weight: Annotated[float, Field(ge=1)] = 20
+    min_positives: Positive = 5
+    max_tokens: Positive = 128
+
+
+class Based(Entry):
     """A model on a pretrained base model.
 
     ``base`` is a folder, a ``tiny:`` name, or an id on the Hugging Face hub, which needs a ``revision``.
@@ -27,25 +73,25 @@ class Based(Section):
         return ((self.base, self.revision),)
 
 
-class TextModel(Based):
+class TextModel(Recipe, Based):
     """A text encoder with a classification head."""
 
     kind: Literal["text"]
 
 
-class ImageModel(Based):
+class ImageModel(Recipe, Based):
     """An image encoder with a classification head."""
 
     kind: Literal["image"]
 
 
-class FusionModel(Based):
+class FusionModel(Recipe, Based):
     """A text and image encoder with a classification head on the joint features."""
 
     kind: Literal["fusion"]
 
 
-class YadavModel(Section):
+class YadavModel(Recipe, Entry):
     """The depression-symptom model for memes by Yadav et al. (2023)."""
 
     kind: Literal["yadav"]
@@ -60,40 +106,16 @@ class YadavModel(Section):
         return ((self.text, self.text_revision), (self.image, self.image_revision))
 
 
-class WithRationales(Section):
-    """A model that reads the rationales of memes that ``labeller`` writes in the stage ``rationales``."""
+class WithRationales(Recipe, Entry):
+    """A model that reads the rationales of items that a labeller writes in the stage ``rationales``."""
 
-    labeller: str
+    rationales: str
 
 
 class InfusedModel(WithRationales, Based):
     """A text and image encoder whose features attend to a labeller's remarks on the meme."""
 
     kind: Literal["infused"]
-
-
-class OwnRecipe(Section):
-    """How one model is trained if its authors did it otherwise than section ``train``.
-
-    Args:
-        epochs: the number of epochs.
-        batch: the number of memes per batch.
-        learning_rate: the highest learning rate.
-        schedule: how the learning rate goes on after the warm-up: linearly to 0, or unchanged.
-        warmup: the share of the steps in which the learning rate rises from 0.
-        weight_decay: AdamW's; without it AdamW is Adam.
-        clip: the largest norm of the gradients; ``null`` does not clip.
-        reweighted: whether rare labels weigh more in the loss.
-    """
-
-    epochs: Positive
-    batch: Positive
-    learning_rate: Annotated[float, Field(gt=0)]
-    schedule: Literal["linear", "constant"]
-    warmup: Fraction
-    weight_decay: Annotated[float, Field(ge=0)]
-    clip: Annotated[float, Field(gt=0)] | None
-    reweighted: bool
 
 
 class M3hModel(WithRationales):
@@ -108,7 +130,6 @@ class M3hModel(WithRationales):
         examples: the number of similar labelled memes of train in the prompt.
         words: the number of words of a meme's text that the prompt has at most.
         max_tokens: the number of tokens of a prompt at most; the end of a longer one is cut.
-        recipe: how it is trained; ``null`` trains it as all other models (section ``train``).
     """
 
     kind: Literal["m3h"]
@@ -119,8 +140,7 @@ class M3hModel(WithRationales):
     open_layers: Positive
     examples: Annotated[int, Field(ge=0)]
     words: Positive
-    max_tokens: Positive
-    recipe: OwnRecipe | None = None
+    max_tokens: Positive = 1024
 
     @property
     def bases(self) -> tuple[tuple[str, str | None], ...]:
@@ -128,7 +148,7 @@ class M3hModel(WithRationales):
         return ((self.text, self.text_revision), (self.embedder, self.embedder_revision))
 
 
-class PromptedModel(Section):
+class PromptedModel(Entry):
     """A labeller that is prompted about items of dev and test only, without training.
 
     About memes it is asked ``runs`` times, with the picture and ``examples`` labelled memes of the split train; about
@@ -158,6 +178,7 @@ class SftModel(Based):
     """
 
     kind: Literal["sft"]
+    max_new_tokens: Positive = 128  # ours: an answer has at most four labels (CRADLE T2), about 45 tokens
     tuning: Literal["full", "lora"]
     rank: Positive | None = None
     alpha: Positive | None = None
@@ -208,8 +229,8 @@ class EncoderModel(Based):
     weights: ExampleWeights = "equal"
 
 
-class KnnModel(Section):
-    """Nearest neighbours in the split train by sentence embedding, blended with the answers of a ``labeller`` if set.
+class KnnModel(Entry):
+    """Nearest neighbours in the split train by sentence embedding, blended with a labeller's ``votes`` if set.
 
     ``neighbours`` are candidate numbers of neighbours, ``blend`` candidate weights of the labeller; the best are chosen
     on the split dev.
@@ -217,7 +238,6 @@ class KnnModel(Section):
 
     kind: Literal["knn"]
     neighbours: tuple[Positive, ...]
-    labeller: str | None
     blend: tuple[Fraction, ...]
 
 
@@ -230,33 +250,34 @@ class LocalModel(Based):
     """
 
     kind: Literal["local"]
+    max_new_tokens: Positive = 128
     batch: Positive
     max_length: Positive
     prompt: Literal["evaluation", "training"] = "evaluation"
 
 
-class VotesModel(Section):
+class VotesModel(Entry):
     """Use the stored votes of one labeller as predictions."""
 
     kind: Literal["votes"]
-    labeller: str
+    votes: str
 
 
-class EnsembleModel(Section):
+class EnsembleModel(Entry):
     """Use the silver labels (aggregated votes) of one ensemble as predictions."""
 
     kind: Literal["ensemble"]
-    ensemble: str
+    silver: str
 
 
-class SavedModel(Section):
+class SavedModel(Entry):
     """Use predictions from outside this project, in a file at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
 
     kind: Literal["saved"]
     path: str
 
 
-class RegisteredModel(Section):
+class RegisteredModel(Entry):
     """Use a registered model as predictor, such as ``models:/crisis-posts@champion``."""
 
     kind: Literal["registered"]
@@ -283,39 +304,47 @@ Model = Annotated[
 ]
 
 
-class Prompted(Section):
+class FitRows(Section):
+    """Which models are fitted on a corpus: each on every subset, with every seed, for every task of the scheme.
+
+    Args:
+        subsets: ``unanimous`` or ``consensus`` of the silver of ``ensemble`` (CRADLE 5.1), or ``gold``.
+        ensemble: whose silver is learnt from.
+        seeds: of the first are the weights that a candidate of section ``registry`` without a seed has.
+    """
+
     models: tuple[str, ...]
-
-
-class Finetune(Section):
-    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors`` are the minimum recalls of labels' alerts."""
-
-    category: str
-    ensemble: str
-    subsets: tuple[Literal["unanimous", "consensus", "gold"], ...]
-    models: tuple[str, ...]
-    recall_floors: dict[str, Fraction]
-    checkpoint_steps: Positive
-    max_new_tokens: Positive
-    seed: int
-
-
-class Repeats(Section):
-    """Further seeds with which each model of ``finetune`` is trained, to measure how its scores vary between seeds."""
-
+    subsets: tuple[Subset, ...]
+    ensemble: str | None = None
     seeds: tuple[int, ...]
 
 
-class PredictFinetuned(Section):
-    """Parameters of prediction with fine-tuned models; ``batch`` is the number of posts per batch."""
+class Train(Section):
+    """Parameters of training that all kinds of models share; a model's own are its entry's.
 
+    Args:
+        rows: corpus -> the models that are fitted on it.
+        keep: keys of rows (``rows.yaml``) whose weights are kept beside those of candidates for the registry.
+        mode: ``paper``: thresholds and the best epoch as the papers have them.
+        checkpoint_steps: steps between two checkpoints.
+    """
+
+    rows: dict[str, FitRows]
+    keep: tuple[str, ...] = ()
+    mode: Literal["paper", "improved"]
+    checkpoint_steps: Positive
+
+
+class Predict(Section):
+    """Parameters of prediction.
+
+    Args:
+        rows: corpus -> the models that are compared without a fit on it: prompted ones, votes, silver, saved files.
+        batch: what a causal model reads together.
+    """
+
+    rows: dict[str, tuple[str, ...]]
     batch: Positive
-
-
-class Baselines(Section):
-    """The models that are evaluated without fine-tuning on this corpus, given as names of section ``models``."""
-
-    models: tuple[str, ...]
 
 
 class Evaluate(Section):
@@ -329,30 +358,30 @@ class Report(Section):
     titles: dict[str, str]
 
 
-class Train(Section):
-    """Training parameters of meme models, from FigSIM's Table 9 where the paper states them."""
-
-    tasks: tuple[Literal["figurative", "severity", "related"], ...]
-    models: tuple[str, ...]
-    seeds: tuple[int, ...]
-    mode: Literal["paper", "improved"]
-    epochs: Positive
-    batch: Positive
-    learning_rate: Annotated[float, Field(gt=0)]
-    warmup: Fraction
-    weight_decay: Annotated[float, Field(ge=0)]
-    clip: Annotated[float, Field(gt=0)]
-    max_pos_weight: Annotated[float, Field(ge=1)]
-    min_positives: Positive
-    max_tokens: Positive
-    checkpoint_steps: Positive
-
-
 class Chosen(Section):
-    """A model to register: a name of section ``models`` and, for posts, the ``subset`` that it was fine-tuned on."""
+    """A fitted model that may be registered, as the row that it is in ``rows.yaml``.
+
+    Without a ``seed``, the seed with the best score on validation is taken, and the weights of all are kept.
+    """
 
     model: str
-    subset: Literal["unanimous", "consensus", "gold"] | None = None
+    subset: Subset = "gold"
+    seed: int | None = None
+
+
+class Registered(Section):
+    """What a registered name stands for, and its candidates, in this order."""
+
+    corpus: str
+    task: str
+    candidates: tuple[Chosen, ...]
+
+    def wants(self, corpus: str, task: str, model: str, subset: str, seed: int) -> bool:
+        """Return whether a row is a candidate."""
+        return (corpus, task) == (self.corpus, self.task) and any(
+            (chosen.model, chosen.subset) == (model, subset) and chosen.seed in (None, seed)
+            for chosen in self.candidates
+        )
 
 
 class Promote(Section):
@@ -424,15 +453,11 @@ class Drift(Section):
 
 class ModelSections(Section):
     models: dict[str, Model]
-    prompted: Prompted
-    finetune: Finetune
-    predict_finetuned: PredictFinetuned
-    repeats: Repeats
-    baselines: Baselines
     evaluate: Evaluate
     report: Report
     train: Train
-    registry: dict[str, tuple[Chosen, ...]]
+    predict: Predict
+    registry: dict[str, Registered]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
     drift: Drift

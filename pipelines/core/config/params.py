@@ -20,7 +20,7 @@ from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel, WithRationales
+from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
@@ -57,13 +57,13 @@ class Params(
         """
         spec = self.models.get(model)
         if isinstance(spec, EnsembleModel):
-            ensemble = self.ensembles.get(spec.ensemble)
+            ensemble = self.ensembles.get(spec.silver)
             members = ensemble.members if ensemble else ()
             named = [self.labellers[name] for name in members if name in self.labellers]
             models = [one.model for one in named if isinstance(one, RemoteLabeller)]
             return " + ".join(models) if models and len(models) == len(members) else None
         if isinstance(spec, PromptedModel | VotesModel):
-            labeller = self.labellers.get(spec.labeller)
+            labeller = self.labellers.get(spec.labeller if isinstance(spec, PromptedModel) else spec.votes)
             return labeller.model if isinstance(labeller, RemoteLabeller) else None
         return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
 
@@ -72,26 +72,41 @@ class Params(
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
-        candidates = {chosen.model for several in self.registry.values() for chosen in several}
+        candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
+        fitted = {name for rows in self.train.rows.values() for name in rows.models}
+        compared = {name for names in self.predict.rows.values() for name in names}
+        learnt = {rows.ensemble for rows in self.train.rows.values()} - {None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
-            "labellers": (set(self.votes.labellers) | members, self.labellers),
+            "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
             "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
-            "ensembles": (set(self.silver.ensembles), self.ensembles),
+            "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
             "models": (
-                {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
+                {*fitted, *compared, *candidates},
                 self.models,
             ),
             "corpora": (
-                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems},
+                {
+                    *self.sample,
+                    *self.split,
+                    *self.gold,
+                    *self.round.protocol,
+                    *self.moderation.systems,
+                    *self.votes.labellers,
+                    *self.silver.ensembles,
+                    *self.train.rows,
+                    *self.predict.rows,
+                    *(entry.corpus for entry in self.registry.values()),
+                },
                 self.corpora,
             ),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
                 raise ValueError(f"section {section} has no entry {', '.join(missing)}, which another section names")
-        if self.finetune.seed in self.repeats.seeds or len(set(self.repeats.seeds)) < len(self.repeats.seeds):
-            raise ValueError("repeats.seeds has a seed twice, or that of finetune")
+        for corpus, rows in self.train.rows.items():
+            if len(set(rows.seeds)) < len(rows.seeds):
+                raise ValueError(f"train.rows.{corpus}.seeds has a seed twice")
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
@@ -111,7 +126,7 @@ class Params(
     @model_validator(mode="after")
     def _arguments(self) -> Params:
         """Refuse a name that would be more than one argument of a stage's command, or an option."""
-        names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
+        names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
         if ALL_CORPORA in self.corpora:
@@ -120,13 +135,9 @@ class Params(
 
     @model_validator(mode="after")
     def _stages(self) -> Params:
-        """Refuse a corpus that the stages of its content do not have."""
-        wanted: dict[str, set[str]] = {"images": set(), "texts": set()}
-        for name, corpus in self.corpora.items():
-            wanted[corpus.content].add(name)
-        for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
-            if set(getattr(self.matrix, name)) != corpora:
-                raise ValueError(f"matrix.{name} must list {', '.join(sorted(corpora)) or 'no corpus'}")
+        """Refuse a corpus that the stages do not have."""
+        if set(self.matrix.corpora) != set(self.corpora):
+            raise ValueError(f"matrix.corpora must list {', '.join(sorted(self.corpora)) or 'no corpus'}")
         return self
 
     @model_validator(mode="after")
@@ -138,8 +149,11 @@ class Params(
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
-            if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
-                raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
+            asked = (getattr(model, "labeller", None), model.rationales, model.votes)
+            if missing := [labeller for labeller in asked if labeller is not None and labeller not in self.labellers]:
+                raise ValueError(f"models.{name} names '{missing[0]}', which section labellers does not have")
+            if model.silver is not None and model.silver not in self.ensembles:
+                raise ValueError(f"models.{name}.silver is '{model.silver}', which section ensembles does not have")
         return self
 
 

@@ -145,7 +145,8 @@ class Category:
     ``none`` is the label for "none of these": if it belongs to the task, it excludes all others (CRADLE's no_crisis);
     if not, it is another name of the empty set (FigSIM). ``guidelines`` and ``special`` are for annotators and prompts,
     ``brief`` is for fine-tuning prompts. ``learnt`` has those of their rules that were learnt from printed test errors,
-    by text.
+    by text. ``predicted`` is false for what annotators say and models are not asked. ``recall_floors`` are the least
+    recalls of alerts, by label (:mod:`pipelines.metrics.recall_constraints`).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -155,6 +156,8 @@ class Category:
     labels: Annotated[tuple[Label, ...], Field(min_length=1)]
     key: Reserved = ""
     ordinal: bool = False
+    predicted: bool = True
+    recall_floors: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = field(default_factory=dict)
     none: str | None = None
     rules: tuple[Preference, ...] = ()
     merges: Mapping[str, Merge] = field(default_factory=dict)
@@ -172,7 +175,7 @@ class Category:
                 raise ValueError(f"rule {rule.name}: keep and drop must differ, and same must not contain `of`")
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
-        if unknown := ({self.none} - {None} | merged) - names:
+        if unknown := ({self.none} - {None} | merged | self.recall_floors.keys()) - names:
             raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
         if self.task_merge is not None and self.task_merge not in self.merges:
             raise ValueError(f"task_merge names {self.task_merge}, which merges does not have")

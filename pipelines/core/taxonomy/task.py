@@ -1,4 +1,4 @@
-"""Define the tasks that models are asked to solve, such as FigSIM's three (SPEC 1.1, item 1)."""
+"""Define the tasks that models are asked to solve: the categories of a scheme that they predict."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Category, Scheme, tiers_of
-
-TASKS = ("figurative", "severity", "related")
 
 
 @dataclass(frozen=True)
@@ -40,3 +38,8 @@ def task_of(scheme: Scheme, key: str) -> Task:
     """Return the task of predicting the category ``key`` of a label scheme."""
     category = scheme.category(key)
     return Task(category.key, category.kind, category.ordinal, category.names, category)
+
+
+def tasks_of(scheme: Scheme) -> dict[str, Task]:
+    """Return the tasks of a label scheme by key, in the scheme's order: every category that models predict."""
+    return {key: task_of(scheme, key) for key, category in scheme.categories.items() if category.predicted}
