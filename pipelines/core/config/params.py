@@ -75,7 +75,7 @@ class Params(
         candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
         fitted = {name for rows in self.train.rows.values() for name in rows.models}
         compared = {name for names in self.predict.rows.values() for name in names}
-        learnt = {rows.ensemble for rows in self.train.rows.values()} - {None}
+        learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
             "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
