@@ -254,16 +254,12 @@ def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> di
     folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
     models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
     seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    fitted = {(fit.task, fit.shown, str(fit.seed)): fit.name for fit in rows.read(root).fits.values() if fit.corpus == corpus}
     for task, name, seed, part in seeds:
         scores = (part.get("all") or {}).get("figures") or {}
-        files = [folder / f"train-{task}-{name}-{seed}.json"]
-        # named by the subset of its labels: see `Described.measured_as`
-        model, _, subset = name.rpartition("-")
-        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
-            files.append(folder / f"finetune-{subset}-{model}.json")
-        for file in files:
-            if run := (read_metrics(file).get("weights") or {}).get("run"):
-                by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
+        file = folder / f"train-{fitted.get((task, name, seed))}.json"
+        if run := (read_metrics(file).get("weights") or {}).get("run"):
+            by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
     return by_run
 
 

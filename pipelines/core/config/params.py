@@ -50,6 +50,12 @@ class Params(
     revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """The names of the models that are fitted or compared on any corpus."""
+        fitted = [name for rows in self.train.rows.values() for name in rows.models]
+        return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
+
     def weights(self, model: str) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
 
@@ -73,8 +79,6 @@ class Params(
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
         candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
-        fitted = {name for rows in self.train.rows.values() for name in rows.models}
-        compared = {name for names in self.predict.rows.values() for name in names}
         learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
@@ -82,7 +86,7 @@ class Params(
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
             "models": (
-                {*fitted, *compared, *candidates},
+                {*self.used_models, *candidates},
                 self.models,
             ),
             "corpora": (
