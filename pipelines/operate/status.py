@@ -13,6 +13,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.core.config import rows
 from pipelines.core.config.params import ALL_CORPORA, load
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.private_file import write_private
@@ -254,7 +255,9 @@ def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> di
     folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
     models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
     seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
-    fitted = {(fit.task, fit.shown, str(fit.seed)): fit.name for fit in rows.read(root).fits.values() if fit.corpus == corpus}
+    fitted = {
+        (fit.task, fit.shown, str(fit.seed)): fit.name for fit in rows.read(root).fits.values() if fit.corpus == corpus
+    }
     for task, name, seed, part in seeds:
         scores = (part.get("all") or {}).get("figures") or {}
         file = folder / f"train-{fitted.get((task, name, seed))}.json"

@@ -123,8 +123,8 @@ def labelled(
     """Return the items of the split that have labels to release, and the number of other items.
 
     Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
-    (``train.rows.<corpus>.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``, ``consensus`` or
-    ``gold``.
+    (``train.rows.<corpus>.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``,
+    ``consensus`` or ``gold``.
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
@@ -133,7 +133,11 @@ def labelled(
         if row["category"] in categories:
             labels = _ordered(row["labels"], category=categories[row["category"]])
             by_item.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
-    silver = _silver(folder, ensemble=params.train.rows[corpus].ensemble, categories=categories) if shape.form == "cradle" else {}
+    silver = (
+        _silver(folder, ensemble=params.train.rows[corpus].ensemble, categories=categories)
+        if shape.form == "cradle"
+        else {}
+    )
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))

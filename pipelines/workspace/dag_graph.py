@@ -20,9 +20,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.collect import Refresh
-from pipelines.core.config import rows
 from pipelines.core.config.params import FILES, by_file, load, overlay, parse, parse_all
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, name_of
@@ -107,10 +107,10 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
     The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and its
-    task if it is a row of one), ``packages`` (the first sentence of their documentation), ``corpora`` (the section), ``ensembles``
-    and ``providers`` (those that label), ``asking`` (by corpus the other steps that ask providers), ``protocols`` (the
-    corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
-    ``refresh`` (its schedule).
+    task if it is a row of one), ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
+    ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
+    providers), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
+    ``batch_predict`` (the section), ``refresh`` (its schedule).
 
     With the text of a ``profile``, its values are laid over the parameters, and the rows are those of the result;
     the current folder is then the checkout, whose label schemes are read.

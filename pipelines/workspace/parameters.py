@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import params_text
+from pipelines.core.config import params_text, rows
 from pipelines.core.config.added_corpora import complete, create_folders
-from pipelines.core.config import rows
 from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted
 from pipelines.core.config.settings import Settings
@@ -158,7 +157,7 @@ def from_file(path: Path) -> dict[Key, Any]:
 
 
 def write(clone: Workspace, values: Mapping[str, Any]) -> None:
-    """Write parameters into a clone's files, with their comments, with the rows and the folders that follow from them."""
+    """Write parameters into a clone's files, with their comments, and the rows and folders that follow from them."""
     for name, text in params_text.rewrite(texts_below(clone.path), values).items():
         (clone.path / name).write_text(text)
     params = load(clone.path)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.core.config.added_corpora import complete
 from pipelines.core.config import rows
+from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import FILES, load, read_params, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
 from pipelines.core.errors import ConfigError, GitFailed, NoSecret

@@ -20,7 +20,7 @@ from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel
+from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
@@ -56,22 +56,21 @@ class Params(
         fitted = [name for rows in self.train.rows.values() for name in rows.models]
         return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
 
-    def weights(self, model: str) -> str | None:
+    def weights(self, model: str, *, fitted: bool) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
 
-        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
+        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order. What a fitted model
+        reads beside its input are no weights of it.
         """
-        spec = self.models.get(model)
-        if isinstance(spec, EnsembleModel):
-            ensemble = self.ensembles.get(spec.silver)
-            members = ensemble.members if ensemble else ()
-            named = [self.labellers[name] for name in members if name in self.labellers]
-            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(models) if models and len(models) == len(members) else None
-        if isinstance(spec, PromptedModel | VotesModel):
-            labeller = self.labellers.get(spec.labeller if isinstance(spec, PromptedModel) else spec.votes)
-            return labeller.model if isinstance(labeller, RemoteLabeller) else None
-        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
+        if (entry := self.models.get(model)) is None:
+            return None
+        if entry.silver is not None and not fitted:
+            members = self.ensembles[entry.silver].members
+            named = [getattr(self.labellers[name], "model", None) for name in members]
+            return " + ".join(map(str, named)) if named and all(named) else None
+        if not fitted and (asked := getattr(entry, "labeller", None) or entry.votes) is not None:
+            return getattr(self.labellers.get(asked), "model", None)
+        return " + ".join(base for base, _ in getattr(entry, "bases", ())) or None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
