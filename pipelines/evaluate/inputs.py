@@ -171,11 +171,10 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
 
 
 def _origin(row: Answer, *, params: Params) -> Origin:
-    entry = params.models[row.model]
-    return Origin(
-        FITTED if row.subset else ASKED, row.model, row.subset, entry.kind, params.weights(row.model, fitted=bool(row.subset)),
-        deviations=getattr(entry, "deviations", ()),
-    )  # fmt: skip
+    entry, fitted = params.models[row.model], row.subset is not None
+    weights, deviations = params.weights(row.model, fitted=fitted), getattr(entry, "deviations", ())
+    source = FITTED if fitted else ASKED
+    return Origin(source, row.model, row.subset, entry.kind, weights, deviations=deviations)
 
 
 def _spent(path: Path) -> Json | None:

@@ -296,8 +296,8 @@ def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = (
     made.add_column("number")
     for corpus in corpora:
         made.add_column(corpus, justify="right", overflow="fold")
-    for part, rows in cells.items():
-        for place, ((number, _), numbers) in enumerate(rows.items()):
+    for part, lines in cells.items():
+        for place, ((number, _), numbers) in enumerate(lines.items()):
             made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
         made.add_section()
     return made
