@@ -130,9 +130,11 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
         "settings": {
-            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True) for row in own if row.subset
+            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True)
+            for row in own
+            if row.subset and row.model in params.models
         },
-        "decoding": decoding(sorted({row.model for row in own if row.subset is None}), params=params),
+        "decoding": decoding(sorted({row.model for row in own if row.subset is None} & params.models.keys()), params=params),
         "tasks": {
             key: measure(
                 task,
