@@ -162,7 +162,9 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
         origins.setdefault(row.shown, _origin(row, params=params))
         spent[row.shown] += [amounts] if amounts else []
     read = {name for name, entry in params.models.items() if entry.votes or entry.silver}
-    alone = [(model, o) for model, o in sorted(origins.items(), reverse=True) if o.source == ASKED and o.name not in read]
+    alone = [
+        (model, o) for model, o in sorted(origins.items(), reverse=True) if o.source == ASKED and o.name not in read
+    ]
     asked = {o.base: model for model, o in alone if o.base}
     origins = {
         model: replace(o, untuned=asked.get(o.base) if o.source == FITTED else None) for model, o in origins.items()

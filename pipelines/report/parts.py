@@ -50,7 +50,8 @@ def in_order(metrics: Json) -> Json:
     def ordered(values: Json, order: Sequence[str]) -> Json:
         return {key: values[key] for key in (*(k for k in order if k in values), *sorted(values.keys() - {*order}))}
 
-    return {**metrics, "items": ordered(metrics["items"], SPLITS)}
+    tasks = ordered(metrics["tasks"], metrics["order"])
+    return {**metrics, "tasks": tasks, "items": ordered(metrics["items"], SPLITS)}
 
 
 def noun_of(metrics: Json) -> str:

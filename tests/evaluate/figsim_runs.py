@@ -5,12 +5,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 from pipelines.core.config import rows
 from pipelines.core.config.rows import Answer
 from pipelines.core.taxonomy import load
 from pipelines.report import figsim
+from pipelines.store import tables
 from tests.small_corpus import write_examples, write_table
 
 SCHEME = load("figsim")
@@ -58,17 +60,19 @@ def write_gold(
     examples: Sequence[str] = (),
 ) -> None:
     folder = root / "snapshot" / corpus
-    rows = [
+    if not (root / rows.FILE).is_file():
+        (root / rows.FILE).write_text("rows: {votes: {}, silver: {}, fits: {}, answers: {}}\n")
+    placed = [
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
     ]
-    write_table(folder / "split" / "splits.parquet", rows, name="splits")
-    rows = [
+    write_table(folder / "split" / "splits.parquet", placed, name="splits")
+    labelled = [
         {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed"}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
-    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
+    write_table(folder / "gold" / "gold.parquet", labelled, name="gold")
     write_examples(folder, sorted(examples))
 
 
@@ -122,4 +126,8 @@ def write_run(
     """Write one run's predictions of memes; ``outcomes`` names the items that were not answered."""
     subset = "gold" if source == "train" else None
     path = add_row(root, "memes", task, model, subset=subset, seed=seed if subset else None) / "predictions.parquet"
-    return write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)
+    before = tables.read(path, name="predictions") if path.is_file() else None
+    write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)
+    if before is not None:
+        tables.write(pa.concat_tables([before, tables.read(path, name="predictions")]), path, name="predictions")
+    return path
