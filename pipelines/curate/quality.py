@@ -39,7 +39,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         not).
     """
     months = root / "data" / corpus
-    posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
+    posts = tables.concat(list(months.glob("*/records.parquet")), name="records", columns=["record_id"])
     drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")
     items = read_items(corpus, params=params, columns=[], root=root)
     special = pc.starts_with(drops["record_id"], CLOSED)

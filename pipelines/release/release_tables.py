@@ -61,10 +61,10 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     """
     wanted = pa.array(sorted(record_ids), pa.string())
     people: dict[str, tuple[Person, Content]] = {}
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        table = tables.read(path, name="posts", columns=["record_id", *COLUMNS, *SEALED])
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        table = tables.read(path, name="records", columns=["record_id", *COLUMNS, *SEALED])
         table = table.filter(pc.is_in(table["record_id"], value_set=wanted))
-        plain = [open_column(table, name="posts", column=column, vault=vault) for column in SEALED]
+        plain = [open_column(table, name="records", column=column, vault=vault) for column in SEALED]
         rows = table.select(["record_id", *COLUMNS]).to_pylist()
         for row, title, body, media in zip(rows, *plain, strict=True):
             created = row["created"]
@@ -78,7 +78,7 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     fullnames = vault.fullnames([r for r in record_ids if r not in gone])
     lost = [r for r in fullnames if r not in people]
     if lost:
-        raise DataError("SchemaMismatch", table="posts", detail=f"{len(lost)} records of the split are missing")
+        raise DataError("SchemaMismatch", table="records", detail=f"{len(lost)} records of the split are missing")
     there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
     posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
     # records taken down between the two queries have no name any more

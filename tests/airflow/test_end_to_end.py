@@ -129,7 +129,9 @@ def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
     assert all(c in planted for c in canaries), "a canary that was never planted proves nothing"
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         kept = {vault.record_id(name) for name in truth["canaries"]["fullnames"]}
-    posts = opened(world, backfilled, table="posts", pattern="data/memes/*/posts.parquet", columns=["title", "body"])
+    posts = opened(
+        world, backfilled, table="records", pattern="data/memes/*/records.parquet", columns=["title", "body"]
+    )
     assert kept & set(posts), "no canary got as far as the corpus"
     text = b" ".join(v for r in kept & set(posts) for v in posts[r] if v)
     assert any(c.encode() in text for c in truth["canaries"]["words"]), "the sealed corpus must hold the words"

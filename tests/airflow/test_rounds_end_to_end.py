@@ -234,9 +234,9 @@ def titles_of(world: Any, *, vault: Vault) -> list[bytes]:
     with workspace(world.settings) as clone:
         clone.checkout("data/posts", "annotations/posts/round-1")
         asked = tables.read(clone.path / "annotations/posts/round-1/assignments.parquet", name="assignments")
-        months = sorted((clone.path / "data/posts").glob("*/posts.parquet"))
-        table = tables.concat(months, name="posts", columns=["record_id", "title"])
-        opened = open_column(table, name="posts", column="title", vault=vault)
+        months = sorted((clone.path / "data/posts").glob("*/records.parquet"))
+        table = tables.concat(months, name="records", columns=["record_id", "title"])
+        opened = open_column(table, name="records", column="title", vault=vault)
         titles = dict(zip(table["record_id"].to_pylist(), opened, strict=True))
         return [titles[r] for r in sorted(set(asked["record_id"].to_pylist())) if titles[r]]
 

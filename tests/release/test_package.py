@@ -184,7 +184,9 @@ def test_metadata_is_shared_by_k_authors(world: World) -> None:
     for k in (2, 3, 6):
         told = world.release("posts", "p1", terms=TERMS.model_copy(update={"k": k}))
         rows = [row for rows in split_rows(Path(told["package"])).values() for row in rows]
-        posts = tables.concat(sorted((world.root / "data" / "posts").glob("*/posts.parquet")), name="posts").to_pylist()
+        posts = tables.concat(
+            sorted((world.root / "data" / "posts").glob("*/records.parquet")), name="records"
+        ).to_pylist()
         author = {world.vault.record_id(p["record_id"], domain="release/p1"): p["author_id"] for p in posts}
         classes: dict[tuple[str, str], set[str]] = {}
         for row in rows:
@@ -240,11 +242,11 @@ def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path
         for folder, to in {"data": "data", "snapshot/posts": "made"}.items():
             shutil.copytree(world.root / folder, clone.path / to, dirs_exist_ok=True)
         reproduce(clone, "split@posts")
-        clone.add(sorted((clone.path / "data" / "posts").glob("*/posts.parquet")))
+        clone.add(sorted((clone.path / "data" / "posts").glob("*/records.parquet")))
         commit = clone.commit("data")
     with workspace(settings) as clone:
         clone.checkout(*package.inputs("posts", params=world.params))
-        clone.checkout_months("posts", "posts.parquet")
+        clone.checkout_months("posts", "records.parquet")
         told = world.release("posts", "p1", root=clone.path, settings=settings)
     assert told["splits"].keys() == {"dev", "test"}  # this one has no votes
     assert json.loads((Path(told["package"]) / "manifest.json").read_text())["data_commit"] == commit
