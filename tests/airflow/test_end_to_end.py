@@ -122,7 +122,7 @@ def stages(clone: Path) -> dict[str, Any]:
 def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
     """The canary test: planted words, a user name, raw ids and OCR text are nowhere but in the sandbox's own files."""
     world.settle()
-    truth = json.loads((world.settings.sandbox / "truth.json").read_text())
+    truth = json.loads((world.settings.sandbox / "truth_images.json").read_text())
     canaries = {c for kind in ("words", "users", "fullnames", "ocr") for c in truth["canaries"][kind]}
     assert len(canaries) >= 4
     planted = (world.settings.sandbox / "submissions.jsonl").read_text() + json.dumps(truth)

@@ -101,7 +101,7 @@ def test_labelling_again_sends_nothing_and_commits_nothing(
 
 def test_no_post_outside_the_vault(world: Any, labelled: str) -> None:
     """The canary test of posts: planted words, a user name and raw ids are nowhere but in the sandbox's own files."""
-    truth = json.loads((world.settings.sandbox / "truth_posts.json").read_text())
+    truth = json.loads((world.settings.sandbox / "truth_texts.json").read_text())
     needles = {c.encode().lower() for kind in truth["canaries"].values() for c in kind}
     assert len(needles) >= 3
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:

@@ -235,7 +235,7 @@ def coverage(world: World) -> dict[str, Any]:
 
 def kept(world: World) -> set[str]:
     """Return the record ids of the posts that the sandbox expects in the corpus and that Arctic Shift has archived."""
-    truth = json.loads((world.settings.sandbox / "truth_posts.json").read_text())["posts"]
+    truth = json.loads((world.settings.sandbox / "truth_texts.json").read_text())["submissions"]
     api = Catalogue(world.settings.sandbox)
     queries = ({"subreddit": name, "limit": "100"} for name in {post["subreddit"] for post in truth})
     archived = {str(item["name"]) for query in queries for item in api.search(query=query)}

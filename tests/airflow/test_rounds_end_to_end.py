@@ -63,13 +63,11 @@ def accounts(world: Any, curated: None, label_studio: Future[Any]) -> dict[str, 
 
 def truth_of(world: Any) -> Truth:
     """Return the labels of every picture that the sandbox knows."""
-    told = json.loads((world.settings.sandbox / "truth.json").read_text())
+    told = json.loads((world.settings.sandbox / "truth_images.json").read_text())
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         labels = {s["fullname"]: s["labels"]["figsim"] for s in told["submissions"] if s["labels"]["figsim"]}
         return {
-            (vault.record_id(i["fullname"]), i["image"]): {
-                key: [value] if isinstance(value, str) else list(value) for key, value in labels[i["fullname"]].items()
-            }
+            (vault.record_id(i["fullname"]), i["image"]): labels[i["fullname"]]
             for i in told["images"]
             if i["fullname"] in labels
         }

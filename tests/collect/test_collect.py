@@ -91,7 +91,7 @@ def posts(root: Path) -> Any:
 
 
 def test_only_what_the_truth_keeps_comes_in(tmp_path: Path, sandbox: Path, vault: Vault, run: Run) -> None:
-    truth = json.loads((sandbox / "truth.json").read_text())
+    truth = json.loads((sandbox / "truth_images.json").read_text())
     out = {"deleted", "removed", "deleted_later", "crosspost", "other_subreddit", "outside_window", "no_image"}
     allowed = {
         vault.record_id(s["fullname"])

@@ -76,13 +76,13 @@ def collected(tmp_path_factory: pytest.TempPathFactory, posts: Posts) -> Path:
 
 
 def test_every_post_is_kept_or_dropped_for_the_reason_of_the_truth(collected: Path, posts: Posts) -> None:
-    truth = json.loads((posts.settings.sandbox / "truth_posts.json").read_text())
+    truth = json.loads((posts.settings.sandbox / "truth_texts.json").read_text())
     files = sorted((collected / "data" / "posts").glob("*/texts/*.parquet"))
     kept = set(tables.concat(files, name="texts")["record_id"].to_pylist())
     drops = tables.concat(list((collected / "data" / "posts").glob("*/drops.parquet")), name="drops").to_pylist()
     reasons = {d["record_id"]: d["reason"] for d in drops}
     wrong = Counter()
-    for post in truth["posts"]:
+    for post in truth["submissions"]:
         record_id = posts.vault.record_id(post["fullname"])
         found = "kept" if record_id in kept else reasons.get(record_id, "absent")
         if found != post["expected"]:
