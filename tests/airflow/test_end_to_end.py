@@ -50,7 +50,7 @@ def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any
 
 
 def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
-    status = json.loads(world.run("pipelines", "status", "--json"))
+    status = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["memes"]
     assert world.head("memes") == backfilled
     truth = status["truth"]
     assert (truth["unexpected"], truth["missing"]) == (0, 0)

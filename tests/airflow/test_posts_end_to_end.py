@@ -20,13 +20,12 @@ def test_a_backfill_of_posts_is_collected_split_and_labelled(world: Any, labelle
     subjects = world.subjects()
     assert {"data(posts): 2022-11", "data(posts): 2022-12", "snapshot(posts): quality@posts"} <= set(subjects)
     assert all(r["state"] == "success" for dag in ("posts_collect", "posts_dataset") for r in world.airflow.runs(dag))
-    status = json.loads(world.run("pipelines", "status", "--json"))
-    posts = status["corpora"]["posts"]
+    posts = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["posts"]
     assert (posts["truth"]["unexpected"], posts["truth"]["missing"]) == (0, 0)
     assert min(posts["truth"]["precision"], posts["truth"]["recall"]) >= 0.98
     assert posts["split"]["leakage"] == 0
     assert posts["split"]["sizes"] == {"train": 60, "dev": 70, "test": 40}
-    votes = status["votes"]
+    votes = posts["votes"]
     assert set(votes["by_labeller"]) == {"gpt", "claude", "gemini"}
     assert all(sum(counts.values()) == RECORDS for counts in votes["by_labeller"].values())
     assert all(sum(counts.values()) == RECORDS for counts in votes["ensembles"].values())

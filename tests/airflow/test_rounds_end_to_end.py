@@ -187,7 +187,7 @@ def test_gold_is_the_truth_wherever_two_agree_with_it(world: Any, held: Held) ->
 
 
 def test_the_round_and_its_decision_are_on_record(world: Any, held: Held) -> None:
-    status = json.loads(world.run("pipelines", "status", "--json"))["annotation"]
+    status = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["memes"]["annotation"]
     assert status["rounds"]["calibration"] == "closed, agreement-sufficient"
     assert 0 < status["agreement"]["severity"] < 1
     events = world.airflow.get("/assets/events", limit=100)["asset_events"]
