@@ -46,7 +46,9 @@ def corpus(home: Path) -> None:
         for month in MONTHS:
             folder = work / "data" / name / month
             folder.mkdir(parents=True)
-            (folder / "posts.parquet.dvc").write_text(f"outs:\n- md5: {'a' * 32}\n  size: 1\n  path: posts.parquet\n")
+            (folder / "records.parquet.dvc").write_text(
+                f"outs:\n- md5: {'a' * 32}\n  size: 1\n  path: records.parquet\n"
+            )
         folder = work / "metrics" / name
         folder.mkdir(parents=True)
         dropped = {f"reason_{n}": n for n in range(40)}

@@ -83,7 +83,7 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         corpus=corpus,
         synthetic=params.sandbox is not None,
         title=title_of(corpus, params=params, root=root),
-        silver=read_metrics(folder / f"silver-{params.train.rows[corpus].ensemble}.json") or None,
+        silver=read_metrics(folder / f"silver-{params.ensemble(corpus)}.json") or None,
         moderation=read_metrics(folder / "moderation.json") or None,
         models={name: params.models[name].model_dump(mode="json") for name in params.train.rows[corpus].models},
         analysis=read_metrics(folder / "analysis.json") or None,

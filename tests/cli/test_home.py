@@ -108,7 +108,7 @@ def test_init_does_not_replace_the_lost_vault_of_a_corpus_with_data(checkout: Pa
     repository.init(settings, checkout=checkout, profile="sandbox")
     clone = repository.clone(settings, folder=tmp_path / "lab")
     (clone / "data" / "memes").mkdir()
-    (clone / "data" / "memes" / "posts.parquet.dvc").write_text("outs: []\n")
+    (clone / "data" / "memes" / "records.parquet.dvc").write_text("outs: []\n")
     git("add", "--all", cwd=clone)
     git("commit", "--quiet", "-m", "a month", cwd=clone)
     git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)

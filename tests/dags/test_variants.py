@@ -175,6 +175,6 @@ def test_every_dag_calls_the_notifier_and_stores_no_argument_of_it(dags: dict[st
 
 def test_a_wrong_setting_is_an_import_error_of_one_sentence(home: Path) -> None:
     errors = parse(home, CORPUS_AIRFLOW_TASKS="{gaet: {queue: gpu}}")["errors"]
-    assert len(errors) == len(EXPECTED)
+    assert {Path(file) for file in errors} == set((ROOT / "dags").glob("*.py"))
     for text in errors.values():
         assert text.strip().splitlines()[-1].endswith("CORPUS_AIRFLOW_TASKS: no Dag has a task 'gaet'.")

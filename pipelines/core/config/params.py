@@ -56,6 +56,11 @@ class Params(
         fitted = [name for rows in self.train.rows.values() for name in rows.models]
         return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
 
+    def ensemble(self, corpus: str) -> str | None:
+        """Return the ensemble whose silver the models of a corpus learn from, if they learn from any."""
+        fitted = self.train.rows.get(corpus)
+        return fitted.ensemble if fitted else None
+
     def weights(self, model: str, *, fitted: bool) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
 
