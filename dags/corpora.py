@@ -1,8 +1,8 @@
 """
 ### Dags of the corpora
 
-Every corpus of `params.yaml` has the Dags `<corpus>_collect`, `<corpus>_refresh` and `<corpus>_dataset`, by its content
-`<corpus>_label` and `<corpus>_finetune` (texts) or `<corpus>_benchmark` (images), and `<corpus>_scoring` if
+Every corpus of `params.yaml` has the Dags `<corpus>_collect`, `<corpus>_refresh`, `<corpus>_dataset` and
+`<corpus>_benchmark`, `<corpus>_label` if `silver.ensembles` names ensembles for it, and `<corpus>_scoring` if
 `batch_predict` names models for it.
 """
 

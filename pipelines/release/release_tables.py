@@ -131,7 +131,9 @@ def labelled(
         if row["category"] in categories:
             labels = _ordered(row["labels"], category=categories[row["category"]])
             by_item.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
-    silver = _silver(folder, ensemble=params.ensemble(corpus), categories=categories) if AGREEMENT in shape.columns else {}
+    silver = (
+        _silver(folder, ensemble=params.ensemble(corpus), categories=categories) if AGREEMENT in shape.columns else {}
+    )
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))

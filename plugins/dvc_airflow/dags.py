@@ -14,7 +14,7 @@ from typing import Any
 from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import listed, period, refreshes, resolved, scoring
+from dvc_airflow.graph import ensembles, period, refreshes, resolved, scoring
 from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -202,7 +202,7 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
-            *(f"injection_test@{corpus}-{ensemble}" for ensemble in listed("ensembles")),
+            *(f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles(corpus)),
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
@@ -213,43 +213,26 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     return dag
 
 
-def finetune_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Fine-tune and compare models of `{corpus}` on its present silver labels, as in CRADLE Bench.
-
-    **finetune** fine-tunes every model of `finetune.models` on every subset (pool `gpu`), **predict_finetuned**
-    predicts with the fine-tuned models, **repeats** does both with further seeds (`repeats.seeds`) and keeps the
-    predictions only, **baselines** collects predictions of untuned baselines, **moderation** asks the systems in
-    `moderation.systems` (both after **estimate**, if any model or system is asked), **evaluate** compares all
-    predictions on test, **analysis** describes the records with gold and tests their features by label (`agreement`
-    measures that of the raters), **report** writes the report, **publish** commits all of it, **track** logs numbers
-    and report to MLflow and returns the report's URL, **register** registers the models in section `registry` as
-    versions.
-
-    Runs on `silver/{corpus}`. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in
-    `catalogue.yaml` and its name to `finetune.models` or `baselines.models`; for your own labels see `docs/models.md`.
-    """
-    with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
-        below = [f"silver@{corpus}-{ensemble}" for ensemble in listed("ensembles")]
-        _benchmark(corpus, below=below)
-    return dag
-
-
 def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Train and compare models of `{corpus}` on its present gold labels, as in FigSIM.
+    """Train and compare models of `{corpus}` on its present labels, as in FigSIM and CRADLE Bench.
 
-    **gold** collects the labels, which **split** and **few_shot** use, **rationales** generates the rationales that
-    models of kinds m3h and infused read (none, without such a model), **train** trains every model of `train.models`
-    for every task and seed (pool `gpu`), **prompted** predicts with each of `prompted.models`, **moderation** asks the
-    moderation systems in `moderation.systems` (before these three **estimate** fails if they would exceed the budget),
+    **rationales** asks for the rationales that some models read (none, without such a model), **train** fits every
+    row of `train.rows.{corpus}`: each model for every task on every subset of the labels with every seed (pool
+    `gpu`), **predict** collects the answers of all of these and of `predict.rows.{corpus}`, **moderation** asks the
+    systems in `moderation.systems` (before these three **estimate** fails if they would exceed the budget),
     **evaluate** scores the predictions on test, compares all pairs and analyses errors, **analysis** describes the
     items with gold and tests their features by label (`agreement` measures that of the raters), **report** writes the
     report, **publish** commits all of it, **track** logs numbers and report to MLflow and returns the report's URL,
-    **register** registers the models in section `registry` as versions.
+    **register** registers the candidates of section `registry` as versions.
 
-    Runs on `gold/{corpus}`, at the end of an annotation round, or when triggered manually. A month that is committed
-    meanwhile does not trigger this Dag: `publish` then fails and names the tasks to clear. A killed task resumes from
-    its checkpoint. To add a model, add an entry to `models` in `catalogue.yaml` and its name to `train.models`.
+    Runs on `silver/{corpus}` where ensembles label the corpus, else on `gold/{corpus}`, at the end of an annotation
+    round. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in `catalogue.yaml` and
+    its name to `train.rows` or `predict.rows`; for your own labels see `docs/models.md`.
     """
+    if below := [f"silver@{corpus}-{name}" for name in ensembles(corpus)]:
+        with snapshot_dag(corpus, "benchmark", wakes_on=f"silver/{corpus}", doc=doc) as dag:
+            _benchmark(corpus, below=below)
+        return dag
     with corpus_dag(
         f"{corpus}_benchmark",
         doc=doc,
@@ -271,7 +254,7 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
         base=base,
         below=below,
         woken=woken,
-        waits=before(corpus, "rationales", "prompted", "baselines", "moderation", base=base),
+        waits=before(corpus, "rationales", "predict", "moderation", base=base),
     )
     published >> track(corpus)
     register(corpus, published=published)
@@ -329,21 +312,19 @@ KINDS: dict[str, Callable[..., sdk.DAG]] = {
     "refresh": refresh_dag,
     "dataset": dataset_dag,
     "label": label_dag,
-    "finetune": finetune_dag,
     "benchmark": benchmark_dag,
     "scoring": scoring_dag,
 }
-WITHOUT = {"images": {"label", "finetune"}, "texts": {"benchmark"}}
 
 
 def dags_of(corpus: str) -> dict[str, sdk.DAG]:
     """Return the Dags of a corpus by Dag name (without the prefix); the process of a task makes only the task's own."""
-    without = WITHOUT[resolved()["corpora"][corpus]["content"]] | (set() if scoring(corpus) else {"scoring"})
+    needs = {"label": ensembles, "scoring": scoring}
     wanted = sdk.get_parsing_context().dag_id
     return {
         name: build(corpus, doc=f"### {name}\n\n{inspect.cleandoc(build.__doc__ or '').format(corpus=corpus)}")
         for kind, build in KINDS.items()
-        if kind not in without and wanted in (None, named(name := f"{corpus}_{kind}"))
+        if (kind not in needs or needs[kind](corpus)) and wanted in (None, named(name := f"{corpus}_{kind}"))
     }
 
 
