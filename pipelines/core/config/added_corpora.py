@@ -34,11 +34,30 @@ DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gold": {"splits": ["dev", "test"], "truth": False, "published": None},
     },
 }
+# Who labels and what is fitted where nothing is stated: what needs no key and no large accelerator; ours.
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "images": {
+        "votes.labellers": [],
+        "silver.ensembles": [],
+        "train.rows": {"models": ["bert", "vit", "clip"], "subsets": ["gold"], "ensemble": None, "seeds": [1, 2, 3]},
+        "predict.rows": [],
+        "batch_predict": [],
+    },
+    "texts": {
+        "votes.labellers": ["characters", "words", "embedding"],
+        "silver.ensembles": ["offline"],
+        "train.rows": {
+            "models": ["modernbert", "knn"],
+            "subsets": ["unanimous", "consensus"],
+            "ensemble": "offline",
+            "seeds": [1, 2, 3],
+        },
+        "predict.rows": ["offline"],
+        "batch_predict": [],
+    },
+}
 # Further sections with an entry for each corpus.
-KEYED = (
-    "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles", "train.rows", "predict.rows",
-    "batch_predict", "release.corpora", "report.titles",
-)  # fmt: skip
+KEYED = ("round.protocol", "moderation.systems", "release.corpora", "report.titles")
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
@@ -57,11 +76,7 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(listed, list):
             stages[matrix] = [*filter(corpora.__contains__, listed), *(name for name in corpora if name not in listed)]
     for name, corpus in corpora.items():
-        for section, defaults in DEFAULTS.get(_content(corpus) or "", {}).items():
-            if isinstance(entries := values.get(section), dict) and isinstance(entries.setdefault(name, {}), dict):
-                entries[name] |= copy.deepcopy({key: defaults[key] for key in defaults if key not in entries[name]})
-        if isinstance(scored := values.get("batch_predict"), dict):
-            scored.setdefault(name, [])
+        _fill(values, name, content=_content(corpus) or "")
     return values
 
 
@@ -82,8 +97,17 @@ def _content(corpus: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
+def _fill(values: dict[str, Any], corpus: str, *, content: str) -> None:
+    stated = {**DEFAULTS.get(content, {}), **ROWS.get(content, {})}
+    for path, default in stated.items():
+        for entries in _sections(values, path):
+            given = entries.setdefault(corpus, copy.deepcopy(default))
+            if isinstance(default, dict) and isinstance(given, dict):
+                entries[corpus] = copy.deepcopy(default) | given
+
+
 def _remove(values: dict[str, Any], corpus: str) -> None:
-    for section in _sections(values, "corpora", *DEFAULTS["texts"], *KEYED):
+    for section in _sections(values, "corpora", *DEFAULTS["texts"], *ROWS["texts"], *KEYED):
         section.pop(corpus, None)
     for registry in _sections(values, "registry"):
         models = [name for name, model in registry.items() if isinstance(model, dict) and model.get("corpus") == corpus]
