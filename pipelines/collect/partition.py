@@ -111,7 +111,7 @@ def shared_pictures_of(settings: Settings, *, corpus: str) -> list[dict[str, Any
     """Return the shared_pictures pictures of all published months of a corpus; see :func:`shared_pictures`."""
     with workspace(settings) as clone:
         params = load(clone.path)
-        known = params.matrix.images
+        known = [name for name, described in params.corpora.items() if described.content == "images"]
         if corpus not in known:
             raise ConfigError("UnknownName", kind="corpus of pictures", name=corpus, known=", ".join(known) or "none")
         clone.checkout_months(corpus, "images")

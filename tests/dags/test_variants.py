@@ -31,7 +31,7 @@ FORUM = {
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of what the Dags read, with a profile that adds a corpus of texts and one of images."""
     copy = tmp_path_factory.mktemp("root")
-    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml"):
+    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml", "rows.yaml"):
         shutil.copy(ROOT / name, copy)
     for name in ("profiles", "dags", "plugins", "pipelines"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
