@@ -72,7 +72,7 @@ class Params(
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
-        candidates = {chosen.model for several in self.registry.values() for chosen in several}
+        candidates = {chosen.model for model in self.registry.values() for chosen in model.candidates}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
             "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
@@ -83,9 +83,11 @@ class Params(
                 self.models,
             ),
             "corpora": (
-                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems},
+                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems}
+                | {model.corpus for model in self.registry.values()},
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
