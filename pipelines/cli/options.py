@@ -43,13 +43,15 @@ def checked(kind: str) -> dict[str, Any]:
 
     def check(context: typer.Context, value: Any) -> Any:
         known: list[str] = []
+        names = {value} if isinstance(value, str) else {*(value or ())}
         # those of the working directory's parameters, then of the corpus repository's
-        for read in (_texts_here, _texts_published) if not context.resilient_parsing and value is not None else ():
+        for read in (_texts_here, _texts_published) if not context.resilient_parsing and names else ():
             known += section_names(read(), section)
-            if value in known:
+            if names <= {*known}:
                 return value
         if known:
-            raise ConfigError("UnknownName", kind=kind, name=value, known=", ".join(dict.fromkeys(known)))
+            name = min(names - {*known})
+            raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
         return value
 
     def complete(incomplete: str) -> list[str]:

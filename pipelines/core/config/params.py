@@ -108,6 +108,7 @@ class Params(
                 },
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
