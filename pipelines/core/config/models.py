@@ -384,14 +384,6 @@ class Registered(Section):
         )
 
 
-class RegistryEntry(Section):
-    """A registered model: the corpus whose records it labels, the category that it predicts, and its candidates."""
-
-    corpus: str
-    task: str
-    candidates: tuple[Chosen, ...]
-
-
 class Promote(Section):
     """Parameters of the promotion gate, the test that a candidate version must pass to become champion.
 
