@@ -35,11 +35,11 @@ def argument(text: str, metavar: str | None = None, **limits: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **limits)
 
 
-def checked(kind: str) -> dict[str, Any]:
-    """Return what checks a name of this kind, and completes it in the shell: one of its section of the parameters."""
-    section = "corpora" if kind == "corpus" else f"{kind}s"
+def checked(kind: str, *, section: str | None = None) -> dict[str, Any]:
+    """Return what checks names of this kind, and completes them in the shell: those of a section of the parameters."""
     if kind == "row":
         return {"autocompletion": lambda incomplete: [name for name in _rows() if name.startswith(incomplete)]}
+    section = section or ("corpora" if kind == "corpus" else f"{kind}s")
 
     def check(context: typer.Context, value: Any) -> Any:
         known: list[str] = []
