@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from crisis_corpus.errors import BadParams, ConfigError, RegistryError
+from crisis_corpus.versions import NAME
 
 # Ours: room for one or two sentences and a request number.
 CHARACTERS = {"who": 128, "why": 500}
@@ -183,6 +184,12 @@ class JournalReader:
             query = query.where(journal.c.name == name)
         with self._database.reading() as connection:
             return [row_of(values) for values in connection.execute(query).mappings()]
+
+    def models(self) -> list[str]:
+        """Return the names of all models with journal rows, sorted; the journal also has the copies of releases."""
+        query = sa.select(journal.c.name).distinct().order_by(journal.c.name)
+        with self._database.reading() as connection:
+            return [name for name in connection.execute(query).scalars() if NAME.fullmatch(name)]
 
     def last(self, name: str) -> JournalRow | None:
         with self._database.reading() as connection:

@@ -18,18 +18,18 @@ from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
 from crisis_corpus.state import VISIBLE, of_rows
-from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked, delete_compiled
+from crisis_corpus.versions import CHAMPION, NAME, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
-REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
+REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
 LOOKS = 3
 
 
 class BadReference(ConfigError):
-    """A model reference is malformed or names an unknown model."""
+    """A model reference is malformed."""
 
     message = "'{reference}' is not a model reference."
-    remedy = "Write <name>@champion or <name>/<version>; the names are {known}."
+    remedy = "Write <name>@champion or <name>/<version>."
 
 
 class NoChampion(RegistryError):
@@ -97,8 +97,8 @@ class Trusted:
 def parsed(reference: str) -> tuple[str, int | None]:
     """Return model name and version number of a model reference; the number is ``None`` for the champion."""
     match = REFERENCE.fullmatch(reference)
-    if match is None or match[1] not in NAMES:
-        raise BadReference(reference=reference, known=", ".join(sorted(NAMES)))
+    if match is None:
+        raise BadReference(reference=reference)
     return match[1], int(match[3]) if match[3] else None
 
 
@@ -108,8 +108,9 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     Such a row promotes a version, rolls back to it, withdraws it or marks it as stale. ``known`` is a token that was
     returned earlier, which the journal must still contain.
     """
-    checked(name)
-    return _token(_rows(name, journal=journal, known=known))
+    if not (rows := _rows(name, journal=journal, known=known)):
+        raise unknown(name, journal=journal)
+    return _token(rows)
 
 
 def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
@@ -144,7 +145,7 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
         moving = now.intention is not None and alias == now.intention.to_version
         if moving or alias == now.champion:
             if now.champion is None:
-                raise NoChampion(name=name)
+                raise NoChampion(name=name) if rows else unknown(name, journal=journal)
             return now.champion, rows
         last = journal.last(name)
         if last is None or last.number == now.head:
@@ -155,6 +156,11 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
 def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
     return journal.rows(name)
+
+
+def unknown(name: str, *, journal: JournalReader) -> UnknownModel:
+    """Return the error about a name under which the journal has no model."""
+    return UnknownModel(name=name, known=", ".join(journal.models()) or "a name of the journal, which has none yet")
 
 
 def _token(rows: Sequence[JournalRow]) -> str:

@@ -7,6 +7,7 @@ digest that the journal recorded at registration. Other modules make these check
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,13 +24,8 @@ DIGEST = "digest"
 COMPILED = "__pycache__"
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
-# Registered name -> corpus and category; models of posts use the category of params.finetune.
-NAMES: Mapping[str, tuple[str, str | None]] = {
-    "crisis-posts": ("posts", None),
-    "meme-severity": ("memes", "severity"),
-    "meme-figurative": ("memes", "figurative"),
-    "meme-related": ("memes", "related"),
-}
+# A registered name: it is a part of addresses and paths. Which ones there are, the journal says.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class NoRegistry(ConfigError):
@@ -81,13 +77,6 @@ class Version:
     @property
     def uri(self) -> str:
         return f"models:/{self.name}/{self.version}"
-
-
-def checked(name: str) -> tuple[str, str | None]:
-    """Return corpus and category of a registered model's name, as in :data:`NAMES`."""
-    if name not in NAMES:
-        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
-    return NAMES[name]
 
 
 class RegistryReader:

@@ -151,7 +151,7 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the labels of posts or memes, one JSON line each, with a registered model."""
-    from pipelines.predict import predict as client
+    from pipelines.registry import predict as client
 
     if not Path(model).is_dir():
         require_mlflow(Settings.from_env())

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from crisis_corpus import journal
 from crisis_corpus.state import of_rows
-from crisis_corpus.versions import NAMES
 from pipelines.annotate.forms.manifest import RoundManifest, opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load
@@ -183,10 +182,9 @@ def _registry_facts(settings: Settings) -> Json:
     if file_missing(settings.journal_url):
         return {}
     with journal.opened(settings.journal_url) as opened:
-        rows = opened.rows()
+        rows, names = opened.rows(), opened.models()
     models: Json = {}
-    # the journal also has the copies of releases on a hub
-    for name in sorted({row.name for row in rows} & NAMES.keys()):
+    for name in names:
         chain = [row for row in rows if row.name == name]
         standing = of_rows(name, chain)
         models[name] = {

@@ -188,7 +188,7 @@ class Baseline:
 
     def registered(self, spec: kinds.RegisteredModel) -> BaselineAnswers:
         """Predict with a model from the registry."""
-        from pipelines.predict.registered import Registered
+        from pipelines.registry.registered import Registered
 
         return self._here(Registered(spec.uri, task=self.task, posts=self.material.posts, settings=self.settings))
 

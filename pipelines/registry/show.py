@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from crisis_corpus import trusted
 from crisis_corpus.journal import JournalBroken, JournalRow
 from crisis_corpus.state import Standing, of_rows
-from crisis_corpus.versions import NAMES, Version, checked
+from crisis_corpus.versions import Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal
@@ -27,7 +28,7 @@ Json = dict[str, Any]
 def gather(
     name: str | None, *, registry: Registry, journal: Journal, known: Mapping[str, str] | None = None
 ) -> list[Json]:
-    """Collect the state of one registered model, or of all models that have a version or a journal row.
+    """Collect the state of one registered model, or of all that have a journal row or a version of this project.
 
     Args:
         known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
@@ -37,23 +38,23 @@ def gather(
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
     """
-    if name is not None:
-        checked(name)
-    known = known or {}
-    models = [_model(each, registry=registry, journal=journal, known=known) for each in ([name] if name else NAMES)]
-    return [model for model in models if name or model["versions"] or model["journal"]]
+    names = [name] if name else sorted({*journal.models(), *registry.names()})
+    models = [_model(each, registry=registry, journal=journal, known=known or {}) for each in names]
+    shown = [each for each in models if each["journal"] or any(version["files"] for version in each["versions"])]
+    if name and not shown:
+        raise trusted.unknown(name, journal=journal)
+    return shown
 
 
 def summary(journal: Journal) -> list[Json]:
     """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
     models = []
-    for name in NAMES:
-        if rows := journal.rows(name):
-            last = last_move(journal, name)
-            change = {"event": last.event, "at": last.at, "who": last.who} if last else {}
-            now = of_rows(name, rows)
-            until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
-            models.append({"name": name, "champion": now.champion, "journal": len(rows), **change, **until})
+    for name in journal.models():
+        last, rows = last_move(journal, name), journal.rows(name)
+        change = {"event": last.event, "at": last.at, "who": last.who} if last else {}
+        now = of_rows(name, rows)
+        until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
+        models.append({"name": name, "champion": now.champion, "journal": len(rows), **change, **until})
     return models
 
 

@@ -26,7 +26,7 @@ from crisis_corpus.journal import Event
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.promotion import promote
+from pipelines.registry.promotion import promote
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.versions import TAKEN_DOWN

@@ -23,8 +23,8 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.progress import silent
-from pipelines.promotion import promote
-from pipelines.promotion.promote import NotPromoted
+from pipelines.registry.promotion import promote
+from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration

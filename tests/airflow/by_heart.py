@@ -16,8 +16,8 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing
 from pipelines.core.config.settings import Settings
-from pipelines.packaging import register
-from pipelines.promotion import holdout
+from pipelines.registry.packaging import register
+from pipelines.registry.promotion import holdout
 from pipelines.registry.candidate import Context, opened
 from pipelines.store import tables
 from tests.airflow.heart_model import digest

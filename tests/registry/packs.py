@@ -13,8 +13,8 @@ import pytest
 from pipelines.core.config.models import Chosen
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging import model
-from pipelines.packaging.pack import pack
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.pack import pack
 from tests.built_once import built_once
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts

@@ -20,8 +20,8 @@ from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.promotion.holdout import Frozen, open_test, split_digest
-from pipelines.promotion.promote import Moved, promote
+from pipelines.registry.promotion.holdout import Frozen, open_test, split_digest
+from pipelines.registry.promotion.promote import Moved, promote
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal

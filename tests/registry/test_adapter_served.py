@@ -20,7 +20,7 @@ from crisis_corpus import integrity
 from pipelines.core.config.models import SftModel
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.base_files import files_of
-from pipelines.packaging import model
+from pipelines.registry.packaging import model
 from pipelines.train.predictors import adapter, finetuned
 from tests.refusals import refused
 from tests.registry import packs

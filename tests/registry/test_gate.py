@@ -15,10 +15,10 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
 from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
-from pipelines.promotion import gate
-from pipelines.promotion.gate import summary
-from pipelines.promotion.holdout import Frozen, open_test
-from pipelines.promotion.promote import promote
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.gate import summary
+from pipelines.registry.promotion.holdout import Frozen, open_test
+from pipelines.registry.promotion.promote import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER

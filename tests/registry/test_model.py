@@ -20,8 +20,8 @@ from mlflow.exceptions import MlflowException
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
-from pipelines.packaging import model
-from pipelines.packaging.model_described import Described
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.described import Described
 from pipelines.predict import predict_finetuned
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction
@@ -201,13 +201,13 @@ def test_saving_leaves_the_process_as_it_was(made: Made, tmp_path: Path) -> None
 def test_two_versions_in_one_process_each_run_their_own_code(
     made: Made, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roots = ["pipelines.packaging.model_posts"]
+    roots = ["pipelines.registry.packaging.model_posts"]
     one = model.write(roots, to=tmp_path / "one")
     assert model.write(roots, to=tmp_path / "again") == one
     copy = tmp_path / "repository"
     for package in model.OURS:
         shutil.copytree(REPO / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = copy / "pipelines/packaging/model_pyfunc.py"
+    changed = copy / "pipelines/registry/packaging/served.py"
     first = small_posts.TASK.labels[0]
     changed.write_text(
         changed.read_text().replace('"malformed", frozenset()', f'"malformed", frozenset({{{first!r}}})')

@@ -28,8 +28,8 @@ from pipelines.core.config.models import Chosen
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging.register import PACK, PLACE, Unregistrable, put, register
-from pipelines.promotion import gate
+from pipelines.registry.packaging.register import PACK, PLACE, Unregistrable, put, register
+from pipelines.registry.promotion import gate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import Registry
 from tests.refusals import refused

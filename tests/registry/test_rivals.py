@@ -12,9 +12,9 @@ import pytest
 
 from crisis_corpus import integrity
 from pipelines.core.errors import BadParams
-from pipelines.promotion import gate
-from pipelines.promotion.gate import summary
-from pipelines.promotion.promote import promote
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.gate import summary
+from pipelines.registry.promotion.promote import promote
 from pipelines.registry.candidate import Context
 from pipelines.store import tables
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, severity_test

@@ -91,6 +91,11 @@ class Answer(Section):
     reads: str
     code: str
 
+    @property
+    def shown(self) -> str:
+        """As for :class:`Fit`."""
+        return self.model if self.subset in (None, GOLD) else f"{self.model}-{self.subset}"
+
 
 class Rows(Section):
     """All rows by key; see :mod:`pipelines.core.config.rows`."""

@@ -1,7 +1,7 @@
 """Package a trained model as a self-contained folder, the model package (called ``pack`` in the code).
 
 A model package holds weights (safetensors), the base model's configuration and tokenizer, the label scheme, thresholds
-and calibration, ``model.json`` (:class:`pipelines.packaging.model_described.Described`), ``records.parquet`` (the ids
+and calibration, ``model.json`` (:class:`pipelines.registry.packaging.described.Described`), ``records.parquet`` (the ids
 of the records that the model was trained or selected on), the card, and ``files.json``, which has the SHA-256 of all
 other files and is written last. It contains no neighbours, texts or images of the corpus.
 """
@@ -34,9 +34,9 @@ from pipelines.core.taxonomy.loader import path_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.posts import GOLD, split_digest
-from pipelines.packaging import card
-from pipelines.packaging.model_described import REST, SCHEME, Described
-from pipelines.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
+from pipelines.registry.packaging import card
+from pipelines.registry.packaging.described import REST, SCHEME, Described
+from pipelines.registry.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
 from pipelines.registry.versions import Registry, subject
 from pipelines.store import tables
 from pipelines.store.metrics_file import read_metrics

@@ -1,32 +1,24 @@
-"""Predict posts with a registered model: from title and body to labels, probabilities and an abstention flag.
+"""Hold the answers of registered models to their signature: labels, probabilities and an abstention flag.
 
-The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
-``probabilities`` (a list in the scheme's order of labels, or empty), ``abstain`` and ``alerts`` (a list of names;
-versions of earlier releases lack it). The model is loaded through the registry's client, like every consumer's: only
-registered code is run.
+The answer's columns are ``labels`` (a list of names), ``probabilities`` (a list in the scheme's order of labels, or
+empty), ``abstain`` and ``alerts`` (a list of names; may be missing).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, RegistryError
 from pipelines.core.taxonomy.task import Task
 from pipelines.llm.outcome import Outcome
-from pipelines.train.predictors.prediction import VOTE, Ids, Prediction, Progress
-
-if TYPE_CHECKING:
-    from pipelines.datasets.post import Post
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
-# Ours: posts per call, so that progress is shown; a model may batch them otherwise.
-TOGETHER = 64
 
 
 @dataclass
@@ -65,35 +57,6 @@ class RegistryModel:
             raise self.refuse(detail=f"an answer is not valid for '{self.task.key}': {bad}") from None
 
 
-class Registered:
-    """A model from the registry that predicts posts."""
-
-    def __init__(self, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> None:
-        from crisis_corpus.client import load
-
-        where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
-        self._posts = posts
-        self._model = RegistryModel(
-            task,
-            partial(load, uri, **where, cache=settings.home / "models"),
-            partial(RegistryError, "AnswerUnfit", uri=uri, task=task.key),
-        )
-
-    def predict(self, texts: Sequence[str], *, record_ids: Ids = None, progress: Progress = None) -> list[Prediction]:
-        """Return one prediction per text; title and body are those of ``record_ids``, not of ``texts``.
-
-        Arguments: see :meth:`pipelines.train.predictors.prediction.Predictor.predict`.
-        """
-        asked = [self._posts[record_id] for record_id in record_ids or ()]
-        said: list[Prediction] = []
-        for start in range(0, len(asked), TOGETHER):
-            part = asked[start : start + TOGETHER]
-            said += self._model.predict([{"title": post.title, "body": post.body} for post in part])
-            if progress is not None:
-                progress(len(said))
-        return said
-
-
 class BadAnswer(ValueError):
     """A registered model's predictions differ from its signature; the message says how, without quoting them."""
 
@@ -110,7 +73,7 @@ def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
         raise BadAnswer(f"its answer lacks some of the columns {', '.join(COLUMNS)}")
     if len(answer) != count:
-        raise BadAnswer(f"{len(answer)} answers were returned for {count} posts")
+        raise BadAnswer(f"{len(answer)} answers were returned for {count} items")
     alerts = answer[ALERTS].tolist() if ALERTS in answer.columns else [[]] * count
     labels, probabilities, abstain = (answer[column].tolist() for column in COLUMNS)
     for row in zip(labels, probabilities, abstain, alerts, strict=True):

@@ -10,8 +10,8 @@ import pandas as pd
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.core.config.models import SftModel
 from pipelines.datasets.post import Post
-from pipelines.packaging.model_described import Described, asked
-from pipelines.packaging.model_pyfunc import SILENT, Asker, says, texts
+from pipelines.registry.packaging.described import Described, asked
+from pipelines.registry.packaging.served import SILENT, Asker, says, texts
 from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.prediction import Prediction, Predictor

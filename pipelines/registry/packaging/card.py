@@ -15,7 +15,7 @@ from crisis_corpus.integrity import CARD, PAGE
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
-from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.registry.packaging.described import OF_POSTS, Described
 from pipelines.store.metrics_file import read_metrics
 
 Json = Mapping[str, Any]

@@ -32,7 +32,7 @@ from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
 from pipelines.core.config.models import SftModel
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.registry.packaging.described import OF_POSTS, Described
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ from mlflow.models import set_model
 compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
     from {package}.packaging.{opener} import opened
-    from {package}.packaging.model_pyfunc import Served
+    from {package}.packaging.served import Served
 finally:
     sys.dont_write_bytecode = compiling
 
@@ -237,7 +237,7 @@ def _checked(pack: Path) -> Described:
 
 
 def _roots(described: Described) -> list[str]:
-    roots = ["pipelines.packaging.model_pyfunc", f"pipelines.packaging.{OPENERS[described.kind]}"]
+    roots = ["pipelines.registry.packaging.served", f"pipelines.registry.packaging.{OPENERS[described.kind]}"]
     if described.kind not in OF_POSTS:
         roots += [f"pipelines.models.{described.kind}", "pipelines.collect.read.decode_child"]
     if described.ocr is not None:

@@ -19,7 +19,7 @@ from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
 from pipelines.datasets.example import LabelSet
-from pipelines.packaging.model_described import Described
+from pipelines.registry.packaging.described import Described
 from pipelines.train.predictors.prediction import VOTE, Prediction
 
 # An abstention: neither labels nor probabilities.

@@ -21,8 +21,8 @@ from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TEST, Example
 from pipelines.metrics.decoding import decide
 from pipelines.models import build
-from pipelines.packaging.model_described import REST, Described, asked
-from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, cells, says, texts
+from pipelines.registry.packaging.described import REST, Described, asked
+from pipelines.registry.packaging.served import SILENT, Asker, Malformed, cells, says, texts
 from pipelines.train.predictors.inference import AT_ONCE, predict
 from pipelines.train.predictors.prediction import VOTE, Prediction
 

@@ -1,0 +1,29 @@
+"""Declare the columns of a registered model's input: their types, and where a corpus has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.datasets.post import Post
+
+TYPES = {"title": "string", "body": "string", "image": "binary", "text": "string"}
+# The others may be missing, and any cell may be null; the words of a picture are then read from it.
+REQUIRED = ("title", "image")
+# Content of a corpus -> the columns that its items fill.
+OF_CONTENT = {"texts": ("title", "body"), "images": ("image", "text")}
+# Column -> the table of the corpus and its column.
+SOURCES = {
+    "title": ("posts", "title"),
+    "body": ("posts", "body"),
+    "image": ("images", "bytes"),
+    "text": ("images", "text"),
+}
+# Table -> its files below ``data/<corpus>``.
+FILES = {"posts": "*/posts.parquet", "images": "*/images/*.parquet"}
+
+
+def cells(post: Post) -> dict[str, Any]:
+    """Return what an item has for each column: a consumer of its model would send the same."""
+    picture = post.images[0] if post.images else None
+    return {"title": post.title, "body": post.body, "image": picture, "text": post.body}
