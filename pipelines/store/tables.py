@@ -133,8 +133,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     # The items whose gold labels the prompts show; no model is scored on them.
     "examples": _schema("record_id,image", RECORD, IMAGE),
     "votes": _schema(
-        "record_id,labeller,category",
+        "record_id,image,labeller,category",
         RECORD,
+        IMAGE,
         *_all(pa.string(), "labeller", "category", "prompt", "outcome", "reason"),
         ("repaired", pa.bool_()),
         LABELS,
@@ -143,8 +144,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("cost", pa.float64()),
     ),
     "silver": _schema(
-        "record_id,category",
+        "record_id,image,category",
         RECORD,
+        IMAGE,
         *_all(pa.string(), "category", "ensemble"),
         LABELS,
         *_all(pa.string(), "agreement", "how"),
@@ -171,12 +173,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         *(RECORD, IMAGE, *_all(pa.string(), "system", "outcome", "reason"), ("categories", LABELS[1])),
         *(*_all(pa.bool_(), "partial", "self_harm", "overall"), ("score", pa.float32())),
     ),
-    # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
-    "remarks": _schema(
+    # A labeller's remarks on an item, as JSON; null if the outcome is not a vote.
+    "rationales": _schema(
         "record_id,image,labeller", RECORD, IMAGE, *_all(pa.string(), "labeller", "outcome"), _sealed("remarks")
     ),
-    # The training posts of a tuned model of kind knn; an embedding is content.
-    "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
+    # The training items of a model of kind knn; an embedding is content.
+    "neighbours": _schema("record_id,image", RECORD, IMAGE, LABELS, _sealed("vector")),
 }
 
 # Rows of a row group on average, at most (ours: some MB, which a takedown rewrites).
@@ -190,7 +192,7 @@ VERSION = {
     "annotations": ("round", "answered"),
     "adjudications": ("round",),
     "descriptions": ("round", "described"),
-    "remarks": ("outcome",),
+    "rationales": ("outcome",),
 }
 
 
