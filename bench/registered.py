@@ -46,11 +46,11 @@ from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.pretrained import tiny
+from pipelines.registry.candidate import Context
+from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.described import SCHEME, Described
 from pipelines.registry.packaging.register import put
-from pipelines.registry.candidate import Context
-from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault

@@ -28,9 +28,9 @@ from pipelines.cli.shared import Decider, doing, emit, login, open_registry, req
 from pipelines.core.config.settings import Settings
 
 if TYPE_CHECKING:
+    from pipelines.registry.candidate import Context
     from pipelines.registry.promotion.gate import GateVerdict
     from pipelines.registry.promotion.promote import Moved
-    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook import Watch
 
 app = typer.Typer()

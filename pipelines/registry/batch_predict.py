@@ -72,7 +72,7 @@ class _PinnedModel:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Predict all records of a corpus that were not taken down, with every pinned model (see :mod:`pipelines.registry.pins`).
+    """Predict all records of a corpus that were not taken down, with every model that is pinned (``pins.py``).
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes

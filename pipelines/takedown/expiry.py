@@ -23,11 +23,11 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.progress import silent
-from pipelines.registry.promotion import promote
-from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
+from pipelines.registry.promotion import promote
+from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects, remove_folder

@@ -17,9 +17,9 @@ from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
+from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.refusals import refuse_deleted
 from pipelines.registry.promotion import promote
-from pipelines.registry.candidate import Context
 from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals
 from pipelines.takedown import expiry, receipts, takedown

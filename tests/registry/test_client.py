@@ -21,9 +21,9 @@ from crisis_corpus.integrity import digest
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
+from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import put
 from pipelines.registry.promotion.promote import rollback, withdraw
-from pipelines.registry.candidate import Context
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, altered, champion, promoted, saved
 
 ASKED = pd.DataFrame({"text": ["the week door", "we go"]})
@@ -179,7 +179,9 @@ def test_what_the_journal_does_not_know_is_not_loaded(context: Context) -> None:
         load(f"{NAME}/2")
 
 
-@pytest.mark.parametrize("reference", [NAME, f"{NAME}@challenger", "other@champion", f"{NAME}/0", f"{NAME}/1/2", ""])
+@pytest.mark.parametrize(
+    "reference", [NAME, f"{NAME}@challenger", "../up@champion", ".@champion", f"{NAME}/0", f"{NAME}/1/2", ""]
+)
 def test_a_reference_is_a_name_and_a_version_or_champion(reference: str) -> None:
     with pytest.raises(BadReference):
         load(reference)
@@ -210,8 +212,10 @@ def test_a_model_that_fails_while_it_loads_is_not_quoted(context: Context, tmp_p
 
 
 def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Context) -> None:
-    assert token(NAME) == BEGINNING
+    with pytest.raises(UnknownModel, match="none yet"):
+        token(NAME)
     add(context, knows=4)
+    assert token(NAME) == BEGINNING
     context.journal.append(NAME, event="gated", to_version=1, **WHO)
     assert changed(NAME, BEGINNING) is None
     champion(context, 1)
@@ -222,8 +226,9 @@ def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Cont
     begin(context)
     assert changed(NAME, first) is None
     assert changed(NAME, BEGINNING) == first
-    with pytest.raises(UnknownModel):
-        token("other")
+    for call in (token, lambda name: load(f"{name}@champion")):
+        with pytest.raises(UnknownModel, match=f"Use one of {NAME}"):
+            call("other")
 
 
 def test_a_journal_that_was_cut_is_noticed(context: Context) -> None:

@@ -15,12 +15,12 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
 from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
+from pipelines.registry import candidate
+from pipelines.registry.candidate import Context
 from pipelines.registry.promotion import gate
 from pipelines.registry.promotion.gate import summary
 from pipelines.registry.promotion.holdout import Frozen, open_test
 from pipelines.registry.promotion.promote import promote
-from pipelines.registry import candidate
-from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.store import tables
 from tests.registry import small_registry

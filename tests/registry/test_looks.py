@@ -17,6 +17,8 @@ from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
+from pipelines.registry.candidate import Context
+from pipelines.registry.journal import Journal
 from pipelines.registry.promotion import gate, looks, superiority
 from pipelines.registry.promotion.gate import summary
 from pipelines.registry.promotion.holdout import macro_f1
@@ -24,8 +26,6 @@ from pipelines.registry.promotion.looks import GateSet, divide, only, part_of
 from pipelines.registry.promotion.promote import NotPromoted, promote, rollback
 from pipelines.registry.promotion.scores import reported
 from pipelines.registry.promotion.superiority import compared, jackknife
-from pipelines.registry.candidate import Context
-from pipelines.registry.journal import Journal
 from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, promoted
 
 GATE = GateSet("memes", "severity", 1, 2, 0)

@@ -20,9 +20,9 @@ from mlflow.exceptions import MlflowException
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
+from pipelines.predict import predict_finetuned
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.described import Described
-from pipelines.predict import predict_finetuned
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction
 from tests.refusals import refused

@@ -20,12 +20,12 @@ from crisis_corpus.versions import UnknownModel
 from pipelines.core.config.models import Chosen
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.metrics.alerts import alert
+from pipelines.registry.candidate import Pack
 from pipelines.registry.packaging import card
 from pipelines.registry.packaging.card import failures
 from pipelines.registry.packaging.described import Described
 from pipelines.registry.packaging.pack import measured
 from pipelines.registry.promotion.holdout import split_digest
-from pipelines.registry.candidate import Pack
 from pipelines.train.predictors import finetuned
 from tests.refusals import refused
 from tests.registry import packs

@@ -29,10 +29,10 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.registry.candidate import Pack
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.described import Described
 from pipelines.registry.packaging.pack import pack
-from pipelines.registry.candidate import Pack
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.train.classifiers import train as stage

@@ -20,10 +20,10 @@ from crisis_corpus.versions import CHAMPION
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.registry.packaging.register import put
 from pipelines.registry import predict
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging.register import put
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
 from tests import mlflow_database

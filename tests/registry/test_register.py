@@ -28,9 +28,9 @@ from pipelines.core.config.models import Chosen
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import PACK, PLACE, Unregistrable, put, register
 from pipelines.registry.promotion import gate
-from pipelines.registry.candidate import Context
 from pipelines.registry.versions import Registry
 from tests.refusals import refused
 from tests.registry.small_registry import NAME, WHO, add, events, opened, saved

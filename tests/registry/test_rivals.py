@@ -12,10 +12,10 @@ import pytest
 
 from crisis_corpus import integrity
 from pipelines.core.errors import BadParams
+from pipelines.registry.candidate import Context
 from pipelines.registry.promotion import gate
 from pipelines.registry.promotion.gate import summary
 from pipelines.registry.promotion.promote import promote
-from pipelines.registry.candidate import Context
 from pipelines.store import tables
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, severity_test
 

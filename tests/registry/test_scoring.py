@@ -16,10 +16,10 @@ from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
 from pipelines.operate import status
-from pipelines.registry.packaging.register import put
 from pipelines.registry import batch_predict, drift_notice, pins
-from pipelines.registry.promotion.promote import promote, withdraw
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.register import put
+from pipelines.registry.promotion.promote import promote, withdraw
 from pipelines.registry.webhook import Watch
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows

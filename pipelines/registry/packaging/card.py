@@ -74,7 +74,7 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
 
 def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | None = None) -> dict[str, Any]:
     """Return the content of ``card.json``; ``alerts`` has the package's ``metrics.alerts.Alert`` by label."""
-    model = measured["models"][described.measured_as]
+    model = measured["models"][described.shown]
     thing = "post" if described.kind in OF_POSTS else "meme"
     words = {"things": f"{thing}s", "thing": thing}
     decoded = "set" if described.kind in OF_POSTS else measured["kind"]

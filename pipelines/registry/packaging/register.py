@@ -18,9 +18,9 @@ from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
 from pipelines.core.progress import silent
-from pipelines.registry.packaging import card
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed
+from pipelines.registry.packaging import card
 from pipelines.registry.versions import entry
 from pipelines.train import tracking
 

@@ -13,12 +13,12 @@ from crisis_corpus.state import Standing
 from pipelines.core.errors import BadParams
 from pipelines.datasets.items import digest_of
 from pipelines.evaluate.model_scores import Json, Run
+from pipelines.registry.candidate import Candidate, Context
+from pipelines.registry.journal import Journal
 from pipelines.registry.promotion import holdout, looks, scores
 from pipelines.registry.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
 from pipelines.registry.promotion.looks import DividedTest, RecordedLook
 from pipelines.registry.promotion.superiority import Superiority, compared
-from pipelines.registry.candidate import Candidate, Context
-from pipelines.registry.journal import Journal
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5

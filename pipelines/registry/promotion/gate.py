@@ -12,10 +12,10 @@ All checks are made, and each failed check is reported with its numbers:
 - ``labels``: the version's labels are the task's labels.
 - ``asked``, ``champion``: the test has items with gold, and both the version (``asked``) and the champion could be run
   on them.
-- ``looks``: the probability of a false promotion is not spent at this gate set (:mod:`pipelines.registry.promotion.looks`).
-- ``better``: :mod:`pipelines.registry.promotion.superiority`, against the champion or, without one that can be compared,
-  the best baseline (:mod:`pipelines.registry.promotion.holdout`).
-- ``recall``: :mod:`pipelines.registry.promotion.scores`.
+- ``looks``: the probability of a false promotion is not spent at this gate set (``looks.py``).
+- ``better``: it is shown to be better (``superiority.py``) than the champion or, without one that can be compared, the
+  best baseline (``holdout.py``).
+- ``recall``: its recalls are not below their floors, nor below the champion's of severe labels (``scores.py``).
 
 The last three compare the candidate on the gate set (a look), and are made only if no other check has failed. The
 verdict is written to the journal. Scores are reused while candidate, rival, test and terms are the same, so the
@@ -34,11 +34,11 @@ from crisis_corpus.state import standing
 from pipelines.core.errors import ConfigError
 from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json
+from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.promotion import holdout
 from pipelines.registry.promotion.comparison import JUDGED, GateCase, last_verdict
 from pipelines.registry.promotion.looks import divide, gate_sets, require_part
 from pipelines.registry.promotion.scores import undecided
-from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, entry
 
 WHO = "corpus gate"

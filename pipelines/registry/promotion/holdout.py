@@ -24,7 +24,7 @@ from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
 from crisis_corpus.integrity import TrainedWeights
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import GOLD, resolve
+from pipelines.core.config.rows import resolve
 from pipelines.core.errors import CorpusError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
@@ -248,7 +248,7 @@ def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
         return []
     if TrainedWeights.model_validate(own_metrics["weights"]) != pack.manifest.weights:
         return []
-    shown = model if subset == GOLD else f"{model}-{subset}"
+    shown = described.get("shown")
     runs = predicted(corpus, frozen=frozen, models={shown}, root=root).get(shown, ())
     return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == own_metrics["selected"]]
 

@@ -23,11 +23,11 @@ from crisis_corpus.versions import Version
 from pipelines.core.config.models import SftModel
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
+from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
+from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.described import FILE as DESCRIPTION
 from pipelines.registry.packaging.described import Described, asked
 from pipelines.registry.promotion.comparison import JUDGED, last_verdict
-from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
-from pipelines.registry.journal import Journal
 from pipelines.release.export.folder import CARD, LICENCE, ExportOrigin, NotExportable, checked_repo, finish, writing
 from pipelines.train.predictors.instruct import DELIMITER, instruction
 
