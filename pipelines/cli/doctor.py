@@ -92,7 +92,7 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
-    from pipelines.train import preflight
+    from pipelines.models.kinds.sft import preflight
 
     required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * 10**9))
     show(required.as_json(), required.lines(), as_json=as_json)

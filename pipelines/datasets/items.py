@@ -77,16 +77,22 @@ def _images(corpus: str, *, items: Collection[Item], vault: Vault, root: Path) -
 
 @dataclass(frozen=True)
 class _Content:
-    """How items of one content are read; ``text`` is what a model of text reads of one."""
+    """How items of one content are read.
 
+    Args:
+        inputs: what they have: ``text``, ``image``.
+        text: what a model of text reads of one.
+    """
+
+    inputs: tuple[str, ...]
     table: str
     read: Callable[..., Iterator[tuple[Item, Post]]]
     text: Callable[[Post], str]
 
 
 CONTENTS = {
-    "texts": _Content("posts", _texts, lambda post: post.text),
-    "images": _Content("images", _images, lambda post: post.body),
+    "texts": _Content(("text",), "posts", _texts, lambda post: post.text),
+    "images": _Content(("text", "image"), "images", _images, lambda post: post.body),
 }
 
 

@@ -24,7 +24,7 @@ from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
-from pipelines.train.predictors import finetuned, training_records
+from pipelines.models.fitting import card as finetuned, training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus

@@ -20,7 +20,7 @@ from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel
+from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
@@ -49,23 +49,6 @@ class Params(
     profile: str | None
     revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
-
-    def weights(self, model: str) -> str | None:
-        """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
-
-        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
-        """
-        spec = self.models.get(model)
-        if isinstance(spec, EnsembleModel):
-            ensemble = self.ensembles.get(spec.silver)
-            members = ensemble.members if ensemble else ()
-            named = [self.labellers[name] for name in members if name in self.labellers]
-            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(models) if models and len(models) == len(members) else None
-        if isinstance(spec, PromptedModel | VotesModel):
-            labeller = self.labellers.get(spec.labeller if isinstance(spec, PromptedModel) else spec.votes)
-            return labeller.model if isinstance(labeller, RemoteLabeller) else None
-        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
@@ -149,7 +132,7 @@ class Params(
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
-            asked = (getattr(model, "labeller", None), model.rationales, model.votes)
+            asked = (model.labeller, model.rationales, model.votes)
             if missing := [labeller for labeller in asked if labeller is not None and labeller not in self.labellers]:
                 raise ValueError(f"models.{name} names '{missing[0]}', which section labellers does not have")
             if model.silver is not None and model.silver not in self.ensembles:
