@@ -20,7 +20,7 @@ from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel
+from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
@@ -50,22 +50,27 @@ class Params(
     revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
-    def weights(self, model: str) -> str | None:
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """The names of the models that are fitted or compared on any corpus."""
+        fitted = [name for rows in self.train.rows.values() for name in rows.models]
+        return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
+
+    def weights(self, model: str, *, fitted: bool) -> str | None:
         """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
 
-        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
+        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order. What a fitted model
+        reads beside its input are no weights of it.
         """
-        spec = self.models.get(model)
-        if isinstance(spec, EnsembleModel):
-            ensemble = self.ensembles.get(spec.silver)
-            members = ensemble.members if ensemble else ()
-            named = [self.labellers[name] for name in members if name in self.labellers]
-            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(models) if models and len(models) == len(members) else None
-        if isinstance(spec, PromptedModel | VotesModel):
-            labeller = self.labellers.get(spec.labeller if isinstance(spec, PromptedModel) else spec.votes)
-            return labeller.model if isinstance(labeller, RemoteLabeller) else None
-        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
+        if (entry := self.models.get(model)) is None:
+            return None
+        if entry.silver is not None and not fitted:
+            members = self.ensembles[entry.silver].members
+            named = [getattr(self.labellers[name], "model", None) for name in members]
+            return " + ".join(map(str, named)) if named and all(named) else None
+        if not fitted and (asked := getattr(entry, "labeller", None) or entry.votes) is not None:
+            return getattr(self.labellers.get(asked), "model", None)
+        return " + ".join(base for base, _ in getattr(entry, "bases", ())) or None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
@@ -73,8 +78,6 @@ class Params(
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
         candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
-        fitted = {name for rows in self.train.rows.values() for name in rows.models}
-        compared = {name for names in self.predict.rows.values() for name in names}
         learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
@@ -82,7 +85,7 @@ class Params(
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
             "models": (
-                {*fitted, *compared, *candidates},
+                {*self.used_models, *candidates},
                 self.models,
             ),
             "corpora": (

@@ -250,7 +250,7 @@ class Planning:
             section, _, names = place.partition(".")
             if name not in getattr(getattr(params, section), names):
                 lacks.append(Gap(f"{name} in {place}", needs.put(place, f"'[…, {name}]'")))
-        spec, weights = params.models.get(row.key), params.weights(row.key)
+        spec, weights = params.models.get(row.key), params.weights(row.key, fitted=False)
         if spec and not stands_for(self.paper, row.key, base=weights):
             own = "members" if isinstance(spec, EnsembleModel) else "model"
             what = f"the row's own {own}: entry {row.key} has {weights}"
