@@ -179,12 +179,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         *(RECORD, IMAGE, *_all(pa.string(), "system", "outcome", "reason"), ("categories", LABELS[1])),
         *(*_all(pa.bool_(), "partial", "self_harm", "overall"), ("score", pa.float32())),
     ),
-    # A labeller's rationale of an item, for models that read it; null if the outcome is not a vote.
+    # A labeller's remarks on an item, as JSON; null if the outcome is not a vote.
     "rationales": _schema(
         "record_id,image,labeller", RECORD, IMAGE, *_all(pa.string(), "labeller", "outcome"), _sealed("remarks")
     ),
-    # The training posts of a tuned model of kind knn; an embedding is content.
-    "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
+    # The training items of a model of kind knn; an embedding is content.
+    "neighbours": _schema("record_id,image", RECORD, IMAGE, LABELS, _sealed("vector")),
 }
 
 # Rows of a row group on average, at most (ours: some MB, which a takedown rewrites).

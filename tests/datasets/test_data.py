@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pipelines.core.errors import BadParams
-from pipelines.datasets import memes as data
 from pipelines.datasets.example import NoGold, only, targets
+from pipelines.datasets.items import SplitItems
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
@@ -41,27 +41,54 @@ def test_every_example_has_its_own_content(memes: SmallMemes) -> None:
     assert any(e.text == "" for e in material.train)
 
 
-def test_memes_of_every_split_are_opened_without_gold_and_without_labels(memes: SmallMemes, vault: Vault) -> None:
-    (memes.root / "snapshot/memes/gold/gold.parquet").unlink()
-    gone = min(memes.memes)
+def test_items_of_every_split_are_opened_with_gold_by_category(memes: SmallMemes, vault: Vault) -> None:
+    lacking, gone = sorted(memes.memes)[:2]
+    labels = {item: dict(meme.labels) for item, meme in memes.memes.items()}
+    del labels[lacking]["related"]
+    small.write_gold(memes.root, labels)
     vault.destroy([gone[0]], reason="request", now=small.NOW)
-    examples, taken_down = data.memes("memes", params=memes.params, vault=vault, root=memes.root)
-    assert taken_down == 1
-    assert [e.item for e in examples] == sorted(memes.memes.keys() - {gone})
-    assert all(e.labels is None for e in examples)
-    for example in examples:
-        meme = memes.memes[example.item]
-        assert (example.split, example.text, example.image) == (meme.split, meme.text or "", meme.image)
+    splits = SplitItems.read("memes", params=memes.params, vault=vault, root=memes.root)
+    assert list(splits.posts) == sorted(memes.memes.keys() - {gone})
+    assert splits.gold["related"].keys() == memes.memes.keys() - {lacking}
+    assert [item for shard in splits.shards(size=10) for item in shard] == list(splits.posts)
+    for item, post in splits.posts.items():
+        meme = memes.memes[item]
+        assert (splits.split[item], post.title, post.body, post.images) == (
+            meme.split, "", meme.text or "", (meme.image,),
+        )  # fmt: skip
+        assert splits.gold["figurative"][item] == meme.labels["figurative"]
     splits_of(memes)[0].unlink()
-    with refused("NoSplit", match="memes"):
-        data.memes("memes", params=memes.params, vault=vault, root=memes.root)
+    with pytest.raises(NoGold):
+        SplitItems.read("memes", params=memes.params, vault=vault, root=memes.root)
 
 
-def test_memes_are_not_opened_where_the_splits_are_wrong(memes: SmallMemes, vault: Vault) -> None:
+def test_items_are_not_opened_where_the_splits_are_wrong(memes: SmallMemes) -> None:
     ratios = memes.params.split["memes"].model_copy(update={"ratios": {"train": 1, "dev": 1}, "sizes": None})
     other = memes.params.model_copy(update={"split": {"memes": ratios}})
     with pytest.raises(BadParams, match="ratios"):
-        data.memes("memes", params=other, vault=vault, root=memes.root)
+        replace(memes, params=other).load()
+
+
+def test_silver_of_images_is_by_item_and_category(memes: SmallMemes) -> None:
+    train = sorted(item for item, meme in memes.memes.items() if meme.split == "train")
+    agreements = [("unanimous", 1.0), ("consensus", 0.5), ("none", 0.1)] * 6
+    rows = [
+        {"record_id": r, "image": n, "category": key, "ensemble": "cradle", "agreement": agreed, "posterior": posterior,
+         "labels": sorted(memes.memes[r, n].labels[key]), "how": "majority"}
+        for key in ("severity", "figurative")
+        for (r, n), (agreed, posterior) in zip(train, agreements, strict=True)
+    ]  # fmt: skip
+    rows.append(rows[0] | {"image": 1, "labels": ["Suicide death"]})
+    small.write_table(memes.root / "snapshot/memes/silver/cradle/silver.parquet", rows, name="silver")
+    material = memes.load("severity", subset="consensus")
+    assert [e.item for e in material.train] == [item for n, item in enumerate(train) if n % 3 < 2]
+    assert [e.labels for e in material.train] == [
+        material.task.seen(memes.memes[e.item].labels["severity"]) for e in material.train
+    ]
+    assert {e.weight for e in material.train} == {1.0}
+    assert len(memes.load("figurative", subset="unanimous").train) == 6
+    weighted = memes.load("severity", subset="consensus", weighted=True).train
+    assert {e.weight for e in weighted} == {1 / 0.75, 0.5 / 0.75}
 
 
 def test_labels_are_what_models_see_of_gold_and_an_empty_set_is_an_answer(memes: SmallMemes) -> None:
