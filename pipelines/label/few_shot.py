@@ -36,18 +36,22 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         ``disputed``: the items of validation with gold on which annotators disagreed.
     """
     folder, section = root / "snapshot" / corpus, params.few_shot
-    names = {key: task.labels for key, task in tasks_of(load(params.corpora[corpus].scheme, root=root)).items()}
+    tasks = tasks_of(load(params.corpora[corpus].scheme, root=root))
     split = {item: name for item, (name, _) in tables.splits(folder).items()}
     gold = tables.gold(folder, within=split)
     count = section.examples.get(corpus, 0)
-    whole = set.intersection(*(set(gold.get(key, {})) for key in names))
-    given = {item: {key: gold[key][item] for key in names} for item in whole if split[item] in VALIDATIONS}
+    whole = set.intersection(*(set(gold.get(key, {})) for key in tasks))
+    given = {
+        item: {key: task.seen(gold[key][item]) for key, task in tasks.items()}
+        for item in whole
+        if split[item] in VALIDATIONS
+    }
     if disputing := section.among == "disagreement":
         differing = disputed(corpus, root=root)
         given = {item: sets for item, sets in given.items() if item in differing}
         if len(given) < count:
             raise DataError("TooFewDisputed", corpus=corpus, found=len(given), examples=count)
-    chosen = choose(given, count=count, seed=section.seed, names=names)
+    chosen = choose(given, count=count, seed=section.seed)
     rows = [{"record_id": record_id, "image": image} for record_id, image in chosen]
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["examples"])
     tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")

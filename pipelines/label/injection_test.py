@@ -19,7 +19,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
-from pipelines.datasets.items import Item, SplitItems
+from pipelines.datasets.items import Item
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
@@ -52,7 +52,7 @@ def run(
     offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:
         desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
-        copies = _copies(desk.material, params=params)
+        copies = _copies(desk)
 
         def ask(members: Sequence[str]) -> pa.Table:
             told = [desk.label(desk.open(name), copies, progress=f"{name} (copies)") for name in members]
@@ -63,15 +63,14 @@ def run(
     told = tables.concat([folder / m / "votes.parquet" for m in described.members], name="votes")
     detected = {item for item, copy in copies.items() if marks(copy.text)}
     found: dict[str, Any] = {}
-    for key in desk.keys:
-        category = desk.material.scheme.category(key)
-        known = desk.material.gold.get(key, {})
+    for key, task in desk.tasks.items():
+        known, category = desk.material.gold.get(key, {}), task.category
         given: dict[str, Any] = {
             "ensemble": described,
             "k": params.silver.k,
             "items": list(copies),
             "category": category,
-            "gold": {i: s for i, s in known.items() if i not in desk.material.examples and i in copies},
+            "gold": {i: task.seen(s) for i, s in known.items() if i not in desk.material.examples and i in copies},
             "groups": desk.material.group,
         }
         panel, copied = Panel.of(told, **given), Panel.of(again, **given)
@@ -107,13 +106,14 @@ def planned(
     members = dict.fromkeys(name for one in ensembles for name in params.ensembles[one].members)
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
     for asked, desk in remote_labellers(corpus, names=members, **places):
-        yield asked.planned("injection_test", desk.sent(_copies(desk.material, params=params)))
+        yield asked.planned("injection_test", desk.sent(_copies(desk)))
 
 
-def _copies(material: SplitItems, *, params: Params) -> dict[Item, Post]:
-    candidates = [item for item in material.posts if item not in material.examples]
-    drawn = draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)
-    return {item: inject(material.posts[item], which=i) for i, item in enumerate(drawn)}
+def _copies(desk: Desk) -> dict[Item, Post]:
+    section = desk.params.injection_test
+    candidates = [item for item in desk.posts if item not in desk.material.examples]
+    drawn = draw(candidates, size=section.size, seed=section.seed)
+    return {item: inject(desk.posts[item], which=i) for i, item in enumerate(drawn)}
 
 
 def by_family(

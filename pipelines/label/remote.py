@@ -148,7 +148,8 @@ class Remote(Asking):
         """Return one answer for each post and category of the prompt, in the order of ``posts``.
 
         A post whose record was taken down is not sent: its outcome is ``abstained``, with the reason ``taken_down``;
-        nor is an item of a corpus of images without a picture (``no_picture``). An answer that fails after all retries is not kept, so that the next run requests it again; refused and
+        nor is an item of a corpus of images without a picture (``no_picture``). An answer that fails after all retries
+        is not kept, so that the next run requests it again; refused and
         malformed answers are kept.
 
         Args:
@@ -287,4 +288,3 @@ class Remote(Asking):
             )
             for category in self.prompt.schema["properties"]
         ]
-

@@ -20,13 +20,13 @@ from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
-from pipelines.core.taxonomy.task import tasks_of
+from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.items import VALIDATIONS, Item, SplitItems
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote, described
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
-from pipelines.llm.pictures import picture
+from pipelines.llm.pictures import Picture, picture
 from pipelines.llm.prompting import examples, own_prompts
 from pipelines.llm.prompting.prompts import build, register
 from pipelines.store import tables
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Desk:
-    """The items of a corpus, and what opening a labeller needs; ``stack`` closes what is opened."""
+    """The items of a corpus as labellers read them, and what opening a labeller needs; ``stack`` closes it."""
 
     material: SplitItems
+    posts: Mapping[Item, Post]
     pictures: bool
     params: Params
     settings: Settings
@@ -55,43 +56,44 @@ class Desk:
     ) -> Desk:
         """Read the items of all splits of a corpus."""
         material = SplitItems.read(corpus, params=params, vault=vault, root=root)
-        return cls(material, params.corpora[corpus].content == "images", params, settings, vault, stack)
+        pictures = params.corpora[corpus].content == "images"
+        posts = {i: picture(post, words=True) for i, post in material.posts.items()} if pictures else material.posts
+        return cls(material, posts, pictures, params, settings, vault, stack)
 
     @property
-    def keys(self) -> list[str]:
+    def tasks(self) -> Mapping[str, Task]:
         """The categories that labellers are asked for, in one request."""
-        return list(tasks_of(self.material.scheme))
+        return tasks_of(self.material.scheme)
 
     @property
     def shards(self) -> list[dict[Item, Post]]:
         """The items in shards of ``votes.shard_size``, in their order."""
         shards = self.material.shards(size=self.params.votes.shard_size)
-        return [{item: self.material.posts[item] for item in shard} for shard in shards]
+        return [{item: self.posts[item] for item in shard} for shard in shards]
 
-    def sent(self, posts: Mapping[Item, Post], *, words: bool | None = None) -> list[Post]:
-        """Return items as labellers receive them; without ``words``, a picture alone (by default in mode ``paper``)."""
-        if not self.pictures:
+    def sent(self, posts: Mapping[Item, Post]) -> list[Post]:
+        """Return items as remote labellers receive them: in mode ``paper``, a picture without the words read from it."""
+        if self.params.votes.mode == "improved":
             return list(posts.values())
-        words = self.params.votes.mode == "improved" if words is None else words
-        return [picture(post, words=words) for post in posts.values()]
+        return [replace(post, body="") if isinstance(post, Picture) else post for post in posts.values()]
 
     def open(self, name: str) -> list[Remote | Offline]:
         """Connect a remote labeller of ``params.labellers``, or fit an offline one for each category."""
         labeller = self.params.labellers[name]
         if not isinstance(labeller, OfflineLabeller):
             return [self.remote(name)]
-        return [self._fit(name, labeller=labeller, key=key) for key in self.keys]
+        return [self._fit(name, labeller=labeller, task=task) for task in self.tasks.values()]
 
     def remote(self, name: str) -> Remote:
         """Connect a remote labeller; its prompt shows the examples that the stage ``few_shot`` chose."""
         material, params = self.material, self.params
-        shown = {item: material.posts[item] for item in material.examples if item in material.posts}
-        posts = dict(zip(shown, self.sent(shown), strict=True))
+        shown = {item: self.posts[item] for item in material.examples if item in self.posts}
+        chosen = examples.chosen(material, keys=[*self.tasks], posts=dict(zip(shown, self.sent(shown), strict=True)))
         prompt = build(
             material.scheme,
-            keys=self.keys,
+            keys=[*self.tasks],
             system=described(name, params=params, pictures=self.pictures).system,
-            examples=examples.chosen(material, keys=self.keys, posts=posts),
+            examples=chosen,
             secret=self.settings.secret(),
             mode=params.votes.mode,
             own=own_prompts.read(params.prompts, root=material.root),
@@ -101,23 +103,21 @@ class Desk:
         given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": self.vault}
         return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
 
-    def _fit(self, name: str, *, labeller: OfflineLabeller, key: str) -> Offline:
+    def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:
         from pipelines.label.offline.fit import fit
 
-        material = self.material
         gold = {
-            item: labels
-            for item, labels in material.gold.get(key, {}).items()
-            if material.split[item] in VALIDATIONS and item in material.posts
+            item: task.seen(labels)
+            for item, labels in self.material.gold.get(task.key, {}).items()
+            if self.material.split[item] in VALIDATIONS and item in self.posts
         }
-        posts = self.sent({item: material.posts[item] for item in gold}, words=True)
         return fit(
             name,
             labeller=labeller,
-            gold=list(zip(posts, gold.values(), strict=True)),
-            category=material.scheme.category(key),
+            gold=[(self.posts[item], labels) for item, labels in gold.items()],
+            category=task.category,
             votes=self.params.votes,
-            groups=[material.group[item] for item in gold],
+            groups=[self.material.group[item] for item in gold],
         )
 
     def label(self, asked: Sequence[Remote | Offline], posts: Mapping[Item, Post], *, progress: str) -> list[Answer]:
@@ -128,7 +128,7 @@ class Desk:
             return lambda done: tell(before + done)
 
         for turn, labeller in enumerate(asked):
-            sent = self.sent(posts, words=None if isinstance(labeller, Remote) else True)
+            sent = self.sent(posts) if isinstance(labeller, Remote) else list(posts.values())
             answers = labeller.label(sent, progress=after(turn * len(posts)))
             each = len(answers) // max(1, len(posts))
             numbers = (image for _, image in posts for _ in range(each))
@@ -187,7 +187,7 @@ def planned(
     """
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
     for asked, desk in remote_labellers(corpus, names=params.votes.labellers.get(corpus, ()), **places):
-        planned = asked.planned("votes", desk.sent(desk.material.posts))
+        planned = asked.planned("votes", desk.sent(desk.posts))
         job = {"labeller": asked.name, "provider": asked.receiver, "batch": asked.batches}
         jobs = [job | {"shard": i} for i, shard in enumerate(desk.shards) if asked.unanswered(desk.sent(shard))]
         yield replace(planned, cost={**planned.cost, "jobs": jobs})
@@ -208,7 +208,8 @@ def run(
     """
     with ExitStack() as stack:
         desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
-        posts, asked = desk.material.posts, desk.open(labeller)
+        posts, asked = desk.posts, desk.open(labeller)
+        prompts = [one.prompt for one in asked if isinstance(one, Remote)]
         found = desk.label(asked, posts, progress=labeller)
     outcomes = [answer.outcome for answer in found]
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
@@ -219,6 +220,6 @@ def run(
         "stripped": sum(post.strips for post in posts.values()),
         "outcomes": counted(outcomes),
         **spent(found),
-        **{"prompt": one.prompt.origin for one in asked if isinstance(one, Remote)},
+        **({"prompt": prompts[0].origin} if prompts else {}),
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")

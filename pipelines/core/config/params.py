@@ -95,6 +95,7 @@ class Params(
                     *self.gold,
                     *self.round.protocol,
                     *self.moderation.systems,
+                    *self.few_shot.examples,
                     *self.votes.labellers,
                     *self.silver.ensembles,
                     *self.train.rows,

@@ -1,4 +1,4 @@
-"""Aggregate an ensemble's votes on a category into one decision per item, whatever the order of rows; a tie stays a tie.
+"""Aggregate an ensemble's votes in a category to a decision per item, whatever the order of rows; a tie stays a tie.
 
 Every aggregator returns a :class:`Decision` per item; ``agreement`` says how many members of the ensemble gave
 exactly the label set that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3,

@@ -54,7 +54,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
     if not len(there) <= count <= len(candidates):
         raise ConfigError("TooFewExamples", count=count, labels=len(there), items=len(candidates), task=task.key)
     gold = {key: {task.key: labels} for key, (_, labels) in candidates.items()}
-    return [candidates[key][0] for key in choose(gold, count=count, seed=seed, names={task.key: task.labels})]
+    return [candidates[key][0] for key in choose(gold, count=count, seed=seed)]
 
 
 def in_prompt(drawn: Sequence[Example], *, task: Task, words: bool) -> list[PromptExample]:

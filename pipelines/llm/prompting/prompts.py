@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal, TypeVar
@@ -26,7 +26,6 @@ from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts
 System = Literal["open", "commercial", "training"]
 Mode = Literal["paper", "improved"]
 Parts = list[str | bytes]
-Names = Mapping[str, Collection[str]]
 Key = TypeVar("Key", str, tuple[str, int])
 
 # Tokens that chat templates and vision models reserve. None contains a blank, and each is replaced by a blank, so that
@@ -130,24 +129,16 @@ def delimiter(post: Post, *, secret: bytes) -> str:
     return hmac.new(secret, b"delimiter/" + post.record_id.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def choose(gold: Mapping[Key, Mapping[str, frozenset[str]]], *, count: int, seed: int, names: Names) -> list[Key]:
+def choose(gold: Mapping[Key, Mapping[str, frozenset[str]]], *, count: int, seed: int) -> list[Key]:
     """Return ``count`` items with gold as prompt examples, with as many different labels as possible.
 
     Each step picks the item with the labels shown least so far (SPEC 11 and 24). The seed decides ties, so the order of
-    ``gold`` does not matter. The empty set of a category counts as a label of its own.
-
-    Args:
-        gold: the label sets of each item by category.
-        count: how many; all if there are fewer.
-        seed: decides ties.
-        names: the labels that models may give, by category; others count as none.
+    ``gold`` does not matter. ``gold`` has the label sets of each item by category, in the labels that models may give;
+    the empty set of a category counts as a label of its own.
     """
     order = sorted(gold)
     Random(seed).shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
-    shows = {
-        item: [(key, label) for key, known in names.items() for label in sets[key] & frozenset(known) or {""}]
-        for item, sets in gold.items()
-    }
+    shows = {i: [(key, label) for key, labels in sets.items() for label in labels or {""}] for i, sets in gold.items()}
     shown: Counter[tuple[str, str]] = Counter()
     chosen: list[Key] = []
 
