@@ -82,8 +82,8 @@ def backfill(
     show(made, planned.lines(made), as_json=as_json)
 
 
-@plan.command("finetune")
-def finetune(
+@plan.command("train")
+def train(
     model: Annotated[str, argument("a model of kind sft in section models of catalogue.yaml", **checked("model"))],
     gpus: Annotated[
         int | None, option("the number of GPUs; default: as many of --memory GB as are needed", min=1)
@@ -103,7 +103,7 @@ def cost(
     corpus: CorpusName,
     step: Annotated[
         list[str] | None,
-        option("votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"),
+        option("votes, injection_test, rationales, predict or moderation; default: all"),
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""

@@ -38,6 +38,8 @@ def argument(text: str, metavar: str | None = None, **limits: Any) -> Any:
 def checked(kind: str) -> dict[str, Any]:
     """Return what checks a name of this kind, and completes it in the shell: one of its section of the parameters."""
     section = "corpora" if kind == "corpus" else f"{kind}s"
+    if kind == "row":
+        return {"autocompletion": lambda incomplete: [name for name in _rows() if name.startswith(incomplete)]}
 
     def check(context: typer.Context, value: Any) -> Any:
         known: list[str] = []
@@ -54,6 +56,13 @@ def checked(kind: str) -> dict[str, Any]:
         return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
 
     return {"callback": check, "autocompletion": complete}
+
+
+def _rows() -> list[str]:
+    from pipelines.core.config import rows
+
+    here = rows.read() if Path(rows.FILE).is_file() else None
+    return [row.name for row in here.answers.values()] if here else []
 
 
 def _texts_here() -> dict[str, str]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.core.config import rows
 from pipelines.core.config.params import ALL_CORPORA, load
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.private_file import write_private
@@ -254,16 +255,14 @@ def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> di
     folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
     models = [(key, *model) for key, task in metrics["tasks"].items() for model in task["models"].items()]
     seeds = [(key, name, *part) for key, name, model in models for part in model.get("by_seed", {}).items()]
+    fitted = {
+        (fit.task, fit.shown, str(fit.seed)): fit.name for fit in rows.read(root).fits.values() if fit.corpus == corpus
+    }
     for task, name, seed, part in seeds:
         scores = (part.get("all") or {}).get("figures") or {}
-        files = [folder / f"train-{task}-{name}-{seed}.json"]
-        # named by the subset of its labels: see `Described.measured_as`
-        model, _, subset = name.rpartition("-")
-        if not (folder / f"repeats-{subset}-{model}-{seed}.json").exists():
-            files.append(folder / f"finetune-{subset}-{model}.json")
-        for file in files:
-            if run := (read_metrics(file).get("weights") or {}).get("run"):
-                by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
+        file = folder / f"train-{fitted.get((task, name, seed))}.json"
+        if run := (read_metrics(file).get("weights") or {}).get("run"):
+            by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
     return by_run
 
 
@@ -297,8 +296,8 @@ def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = (
     made.add_column("number")
     for corpus in corpora:
         made.add_column(corpus, justify="right", overflow="fold")
-    for part, rows in cells.items():
-        for place, ((number, _), numbers) in enumerate(rows.items()):
+    for part, lines in cells.items():
+        for place, ((number, _), numbers) in enumerate(lines.items()):
             made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
         made.add_section()
     return made

@@ -250,4 +250,4 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
     """Return the folders of stage outputs that :func:`run` reads in addition to the posts; some may not exist."""
-    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]
+    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.train.rows[corpus].ensemble}")]

@@ -123,8 +123,8 @@ def labelled(
     """Return the items of the split that have labels to release, and the number of other items.
 
     Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
-    (``finetune.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``, ``consensus`` or
-    ``gold``.
+    (``train.rows.<corpus>.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``,
+    ``consensus`` or ``gold``.
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
@@ -133,7 +133,11 @@ def labelled(
         if row["category"] in categories:
             labels = _ordered(row["labels"], category=categories[row["category"]])
             by_item.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
-    silver = _silver(folder, categories=categories, params=params) if shape.form == "cradle" else {}
+    silver = (
+        _silver(folder, ensemble=params.train.rows[corpus].ensemble, categories=categories)
+        if shape.form == "cradle"
+        else {}
+    )
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))
@@ -150,9 +154,9 @@ def labelled(
 
 
 def _silver(
-    folder: Path, *, categories: Mapping[str, Category], params: Params
+    folder: Path, *, ensemble: str | None, categories: Mapping[str, Category]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
-    path = folder / "silver" / params.finetune.ensemble / "silver.parquet"
+    path = folder / "silver" / str(ensemble) / "silver.parquet"
     if not path.is_file():
         return {}
     columns = ["record_id", "category", "labels", "agreement"]

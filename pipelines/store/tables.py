@@ -119,7 +119,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "round", "guideline", "adjudicator"),
         LABELS,
         ("sides", pa.int16()),
-        _sealed("rationale"),
+        _sealed("remarks"),
     ),
     # What an item of a pilot shows, and the note on its discussion (FigSIM A).
     "descriptions": _schema(
@@ -154,7 +154,13 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
     ),
-    "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
+    "queue": _schema(
+        "record_id,image,category",
+        RECORD,
+        IMAGE,
+        *_all(pa.string(), "category", "ensemble"),
+        ("reasons", pa.list_(pa.string())),
+    ),
     # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
     "predictions": _schema(
         "record_id,image,task,model,seed",

@@ -50,14 +50,18 @@ class Params(
     revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """The names of the models that are fitted or compared on any corpus."""
+        fitted = [name for rows in self.train.rows.values() for name in rows.models]
+        return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
+
     @model_validator(mode="after")
     def _known_names(self) -> Params:
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
         candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
-        fitted = {name for rows in self.train.rows.values() for name in rows.models}
-        compared = {name for names in self.predict.rows.values() for name in names}
         learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
@@ -65,7 +69,7 @@ class Params(
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
             "models": (
-                {*fitted, *compared, *candidates},
+                {*self.used_models, *candidates},
                 self.models,
             ),
             "corpora": (
@@ -75,6 +79,7 @@ class Params(
                     *self.gold,
                     *self.round.protocol,
                     *self.moderation.systems,
+                    *self.few_shot.examples,
                     *self.votes.labellers,
                     *self.silver.ensembles,
                     *self.train.rows,

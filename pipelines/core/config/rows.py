@@ -91,6 +91,11 @@ class Answer(Section):
     reads: str
     code: str
 
+    @property
+    def shown(self) -> str:
+        """The model's name in tables of predictions; see :attr:`Fit.shown`."""
+        return self.model if self.subset in (None, GOLD) else f"{self.model}-{self.subset}"
+
 
 class Rows(Section):
     """All rows by key; see :mod:`pipelines.core.config.rows`."""
