@@ -56,6 +56,11 @@ class Params(
         fitted = [name for rows in self.train.rows.values() for name in rows.models]
         return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
 
+    def ensemble(self, corpus: str) -> str | None:
+        """Return the ensemble whose silver the models of a corpus learn from, if they learn from any."""
+        fitted = self.train.rows.get(corpus)
+        return fitted.ensemble if fitted else None
+
     @model_validator(mode="after")
     def _known_names(self) -> Params:
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
@@ -88,6 +93,7 @@ class Params(
                 },
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
