@@ -55,13 +55,12 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models import build
+from pipelines.models.fitting import instruct, loop
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
+from pipelines.models.kinds.sft import packing, recipe, sft
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.train.classifiers import loop
-from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
-from pipelines.train.predictors import instruct
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.sft import packing, recipe, sft
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = torch.cuda.is_available()

@@ -45,6 +45,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.models.fitting.inference import AT_ONCE
 from pipelines.models.pretrained import tiny
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
@@ -54,7 +55,6 @@ from pipelines.registry.packaging.register import put
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.inference import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5

@@ -28,10 +28,10 @@ from peft import get_peft_model
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.core.config.models import SftModel
+from pipelines.models.kinds.sft import packing, recipe
+from pipelines.models.kinds.sft.packing import TokenizedSample
+from pipelines.models.kinds.sft.trainer import Keeper, RowCollator, Steps, Tuner
 from pipelines.models.pretrained import tiny
-from pipelines.train.sft import packing, recipe
-from pipelines.train.sft.packing import TokenizedSample
-from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step

@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from crisis_corpus.errors import BadParams, ConfigError, RegistryError
-from crisis_corpus.versions import NAME
 
 # Ours: room for one or two sentences and a request number.
 CHARACTERS = {"who": 128, "why": 500}
@@ -37,6 +36,8 @@ BEGINNING = "0" * 64
 # Where the public key is stored in a home; consumers elsewhere get it by CORPUS_JOURNAL_KEY.
 KEY_FILE = "journal.pub"
 
+# Names of releases in the journal, beside those of registered models.
+RELEASE = "release/"
 Event = Literal[
     "registered",
     "looked",
@@ -186,10 +187,8 @@ class JournalReader:
             return [row_of(values) for values in connection.execute(query).mappings()]
 
     def models(self) -> list[str]:
-        """Return the names of all models with journal rows, sorted; the journal also has the copies of releases."""
-        query = sa.select(journal.c.name).distinct().order_by(journal.c.name)
-        with self._database.reading() as connection:
-            return [name for name in connection.execute(query).scalars() if NAME.fullmatch(name)]
+        """Return the names of the models that the journal has."""
+        return sorted({row.name for row in self.rows() if not row.name.startswith(RELEASE)})
 
     def last(self, name: str) -> JournalRow | None:
         with self._database.reading() as connection:

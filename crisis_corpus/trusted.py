@@ -29,7 +29,7 @@ class BadReference(ConfigError):
     """A model reference is malformed."""
 
     message = "'{reference}' is not a model reference."
-    remedy = "Write <name>@champion or <name>/<version>."
+    remedy = "Write <name>@champion or <name>/<version>, such as crisis-posts@champion."
 
 
 class NoChampion(RegistryError):
@@ -108,9 +108,7 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     Such a row promotes a version, rolls back to it, withdraws it or marks it as stale. ``known`` is a token that was
     returned earlier, which the journal must still contain.
     """
-    if not (rows := _rows(name, journal=journal, known=known)):
-        raise unknown(name, journal=journal)
-    return _token(rows)
+    return _token(_rows(name, journal=journal, known=known))
 
 
 def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
@@ -145,7 +143,7 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
         moving = now.intention is not None and alias == now.intention.to_version
         if moving or alias == now.champion:
             if now.champion is None:
-                raise NoChampion(name=name) if rows else unknown(name, journal=journal)
+                raise NoChampion(name=name)
             return now.champion, rows
         last = journal.last(name)
         if last is None or last.number == now.head:
@@ -155,12 +153,10 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
 
 def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
-    return journal.rows(name)
-
-
-def unknown(name: str, *, journal: JournalReader) -> UnknownModel:
-    """Return the error about a name under which the journal has no model."""
-    return UnknownModel(name=name, known=", ".join(journal.models()) or "a name of the journal, which has none yet")
+    rows = journal.rows(name)
+    if not rows and (models := journal.models()):
+        raise UnknownModel(name=name, known=", ".join(models))
+    return rows
 
 
 def _token(rows: Sequence[JournalRow]) -> str:

@@ -24,7 +24,7 @@ DIGEST = "digest"
 COMPILED = "__pycache__"
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
-# A registered name: it is a part of addresses and paths. Which ones there are, the journal says.
+# A registered name is a part of addresses and paths.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 

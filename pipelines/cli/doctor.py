@@ -82,8 +82,8 @@ def backfill(
     show(made, planned.lines(made), as_json=as_json)
 
 
-@plan.command("finetune")
-def finetune(
+@plan.command("train")
+def train(
     model: Annotated[str, argument("a model of kind sft in section models of catalogue.yaml", **checked("model"))],
     gpus: Annotated[
         int | None, option("the number of GPUs; default: as many of --memory GB as are needed", min=1)
@@ -92,7 +92,7 @@ def finetune(
     as_json: AsJson = False,
 ) -> None:
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
-    from pipelines.train import preflight
+    from pipelines.models.kinds.sft import preflight
 
     required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * 10**9))
     show(required.as_json(), required.lines(), as_json=as_json)
@@ -103,7 +103,7 @@ def cost(
     corpus: CorpusName,
     step: Annotated[
         list[str] | None,
-        option("votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"),
+        option("votes, injection_test, rationales, predict or moderation; default: all"),
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""

@@ -35,19 +35,23 @@ def argument(text: str, metavar: str | None = None, **limits: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **limits)
 
 
-def checked(kind: str) -> dict[str, Any]:
-    """Return what checks a name of this kind, and completes it in the shell: one of its section of the parameters."""
-    section = "corpora" if kind == "corpus" else f"{kind}s"
+def checked(kind: str, *, section: str | None = None) -> dict[str, Any]:
+    """Return what checks names of this kind, and completes them in the shell: those of a section of the parameters."""
+    if kind == "row":
+        return {"autocompletion": lambda incomplete: [name for name in _rows() if name.startswith(incomplete)]}
+    section = section or ("corpora" if kind == "corpus" else f"{kind}s")
 
     def check(context: typer.Context, value: Any) -> Any:
         known: list[str] = []
+        names = {value} if isinstance(value, str) else {*(value or ())}
         # those of the working directory's parameters, then of the corpus repository's
-        for read in (_texts_here, _texts_published) if not context.resilient_parsing and value is not None else ():
+        for read in (_texts_here, _texts_published) if not context.resilient_parsing and names else ():
             known += section_names(read(), section)
-            if value in known:
+            if names <= {*known}:
                 return value
         if known:
-            raise ConfigError("UnknownName", kind=kind, name=value, known=", ".join(dict.fromkeys(known)))
+            name = min(names - {*known})
+            raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
         return value
 
     return {"callback": check, **completed(section)}
@@ -60,6 +64,13 @@ def completed(section: str) -> dict[str, Any]:
         return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
 
     return {"autocompletion": complete}
+
+
+def _rows() -> list[str]:
+    from pipelines.core.config import rows
+
+    here = rows.read() if Path(rows.FILE).is_file() else None
+    return [row.name for row in here.answers.values()] if here else []
 
 
 def _texts_here() -> dict[str, str]:

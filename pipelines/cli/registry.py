@@ -21,7 +21,6 @@ from pipelines.cli.options import (
     RunOfApproval,
     argument,
     checked,
-    completed,
     option,
 )
 from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
@@ -35,9 +34,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-MODELS = "the registered model: a name in section registry of params.yaml"
+MODELS = "the registered model: a name in section registry of params.yaml, such as crisis-posts"
+REGISTERED = checked("registered model", section="registry")
 
-Name = Annotated[str, argument(MODELS, "NAME", **completed("registry"))]
+Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
 Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
@@ -46,7 +46,7 @@ Base = Annotated[str | None, option("the corpus commit from which data and model
 def register(
     names: Annotated[
         list[str] | None,
-        argument("a model to register; default: all models of --corpus", "[NAME]...", **completed("registry")),
+        argument("a model to register; default: all models of --corpus", "[NAME]...", **REGISTERED),
     ] = None,
     corpus: Annotated[str | None, option("register all models of this corpus", **checked("corpus"))] = None,
     base: Base = None,
@@ -161,9 +161,7 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 
 @app.command(rich_help_panel="Registry")
 def registry(
-    name: Annotated[
-        str | None, argument("the registered model to show; default: all", "[NAME]", **completed("registry"))
-    ] = None,
+    name: Annotated[str | None, argument("the registered model to show; default: all", "[NAME]", **REGISTERED)] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
@@ -210,7 +208,7 @@ def subscribe(
         str | None, argument("the URL to which webhooks are sent; default: list the subscriptions", "[URL]")
     ] = None,
     name: Annotated[
-        str | None, option("send webhooks about this registered model only; default: all", **completed("registry"))
+        str | None, option("send webhooks about this registered model only; default: all", **REGISTERED)
     ] = None,
     remove: Annotated[str | None, option("remove the webhook subscription with this id")] = None,
 ) -> None:

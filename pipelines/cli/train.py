@@ -16,10 +16,8 @@ from pipelines.core.config.settings import Settings
 
 app = typer.Typer()
 ModelName = Annotated[str, option("the model: a name in section models of catalogue.yaml", **checked("model"))]
-TaskName = Annotated[Literal["figurative", "severity", "related"], option("the label category that the model predicts")]
-SubsetName = Annotated[
-    Literal["unanimous", "consensus", "gold"],
-    option("training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"),
+RowName = Annotated[
+    str, option("a row of rows.yaml without its corpus, such as labels-knn-consensus-20251001", **checked("row"))
 ]
 LabellerName = Annotated[
     str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
@@ -100,94 +98,48 @@ def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
-    """Request short explanations of memes from a labeller; models of kinds m3h and infused read them."""
-    from pipelines.label.memes import rationales as stage
+    """Request short explanations of items from labellers, for the models that read rationales."""
+    from pipelines.label import rationales as stage
 
     run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel=STAGES)
-def train(
-    corpus: CorpusName,
-    model: ModelName,
-    task: TaskName,
-    seed: Annotated[int, option("the random seed of initial weights, data order and dropout")] = 1,
-) -> None:
-    """Train a model to predict one label category (its task); a killed run resumes from its checkpoint."""
-    from pipelines.train.classifiers import train as stage
-
-    with opened() as (settings, vault):
-        done = stage.run(corpus, task=task, model=model, seed=seed, params=load(), settings=settings, vault=vault)
-        emit(done | {"history": None})
-
-
-@app.command(rich_help_panel=STAGES)
-def prompted(corpus: CorpusName, model: ModelName) -> None:
-    """Predict the labels of the test split by prompting a language model, without training."""
-    from pipelines.predict import prompted as stage
-
-    run_stage(stage.run, corpus, model=model)
-
-
-@app.command(rich_help_panel=STAGES)
-def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Fine-tune one model on one subset of the training labels; a killed run resumes from its checkpoint."""
-    from pipelines.train import finetune as stage
+def train(corpus: CorpusName, row: RowName) -> None:
+    """Fit one model for one task with one seed, a row of rows.yaml; a killed run resumes from its checkpoint."""
+    from pipelines.models import train as stage
     from pipelines.workspace.scratch import temporary_files
 
     with opened() as (settings, vault), temporary_files(settings.home):
-        done = stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault)
+        done = stage.run(corpus, row=row, params=load(), settings=settings, vault=vault)
         emit(done | {"fit": {**done["fit"], "history": None}})
 
 
+@app.command(rich_help_panel=STAGES)
+def predict(corpus: CorpusName, row: RowName) -> None:
+    """Collect the answers of one model for one task, a row of rows.yaml: fitted, prompted, or read from a file."""
+    from pipelines.models import predict as stage
+
+    run_stage(stage.run, corpus, row=row)
+
+
 @app.command(rich_help_panel="Registry")
-def predict(
+def classify(
     model: Annotated[
         str, argument("a registered model, such as crisis-posts@champion, or the folder of an MLflow model", "MODEL")
     ],
     file: Annotated[
         Path | None,
-        argument("a file of posts or memes, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
+        argument("a file of texts or images, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
     ] = None,
 ) -> None:
-    """Predict the labels of posts or memes, one JSON line each, with a registered model."""
-    from pipelines.registry import predict as client
+    """Predict the labels of texts or images, one JSON line each, with a registered model."""
+    from pipelines.registry import classify as client
 
     if not Path(model).is_dir():
         require_mlflow(Settings.from_env())
     with file.open() if file else nullcontext(sys.stdin) as lines:
         client.run(model, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
-
-
-@app.command("predict_finetuned", rich_help_panel=STAGES)
-def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Predict the labels of the dev and test splits with a fine-tuned model."""
-    from pipelines.predict import predict_finetuned as stage
-
-    run_stage(stage.run, corpus, subset=subset, model=model)
-
-
-@app.command(rich_help_panel=STAGES)
-def repeats(
-    corpus: CorpusName,
-    subset: SubsetName,
-    model: ModelName,
-    seed: Annotated[int, option("the random seed; it must differ from finetune.seed in params.yaml")],
-) -> None:
-    """Fine-tune a model with another seed and predict, to measure the spread over seeds; keep only the predictions."""
-    from pipelines.predict import repeats as stage
-
-    with opened() as (settings, vault):
-        done = stage.run(corpus, subset=subset, model=model, seed=seed, params=load(), settings=settings, vault=vault)
-        emit(done | {"fit": {**done["fit"], "history": None}})
-
-
-@app.command(rich_help_panel=STAGES)
-def baselines(corpus: CorpusName, model: ModelName) -> None:
-    """Predict the labels of the dev and test splits with a model that is not fine-tuned on this corpus."""
-    from pipelines.predict import baselines as stage
-
-    run_stage(stage.run, corpus, model=model)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -267,7 +219,7 @@ def errors(
         opened: dict[str, int] = {}
         if content is not None:
             images = params.corpora[corpus].content == "images"
-            clone.checkout_months(corpus, "images" if images else "posts.parquet")
+            clone.checkout_months(corpus, "images" if images else "records.parquet")
             with open_vault(settings) as vault:
                 options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
                 opened = error_items.write_content(corpus, items, to=content, **options)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.rounds import material
+from pipelines.core.config import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.private_file import write_private
 from pipelines.core.errors import DataError
@@ -59,7 +60,8 @@ def listed(
     if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
         raise NoGold(corpus=corpus)
     gold = EvaluationGold.read(folder)
-    predictions = read_predictions(folder / "predictions", params=params)
+    own = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    predictions = read_predictions(folder / "predictions", answers=own, params=params)
     runs = runs_of(predictions.rows, tasks={task.key: task}, gold=gold).get(task.key, {})
     if lacking := [model for model in models if not runs.get(model)]:
         raise DataError("NoAnswers", model=lacking[0], category=task.key, known=", ".join(sorted(runs)) or "no model")

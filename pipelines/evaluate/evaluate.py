@@ -11,17 +11,18 @@ value is ``null``. Its shape::
       "items": {split: int},                          # items with gold, including the prompt's examples
       "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
                                                       # set as its None
-      "settings": {name: value},                      # memes: the section `train` (FigSIM T9); posts: `finetune`
+      "settings": {model: {name: value}},             # the entries of the models that are fitted (FigSIM T9)
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
                            "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
-      "tasks": {task: Task}                           # FigSIM's three; else every category that has gold ("labels")
+      "order": [task],                                # the scheme's
+      "tasks": {task: Task}                           # every category that models predict and that has gold
     }
     Task = {
-      "kind": "single" | "multi", "ordinal": bool, "labels": [label],     # figurative, severity, related; labels
+      "kind": "single" | "multi", "ordinal": bool, "labels": [label],
       "n": int,                                       # test items that are scored
       "left_out": int,                                # test items with gold that were in no run's input
       "support": {label: int},
-      "baselines_from": "train" | "dev",              # the gold they use: dev's if train has none (silver)
+      "baselines_from": "train" | "dev" | "validation",   # the gold they use: validation's if train has none (silver)
       "baselines": {"majority": Figures, "every_label": Figures, "majority_set": Figures},   # the last two for multi
                                                       # only; "majority_set": the most frequent label set (exact match)
       "models": {model: Model},                       # a tuned model is named "<model>-<subset>"
@@ -30,8 +31,8 @@ value is ``null``. Its shape::
     }
     Model = {
       "kind": str | null,                             # of params.yaml; null: the entry no longer exists
-      "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
-      "name": str, "subset": str | null,              # its entry of params.models; the subset it was tuned on
+      "source": "fitted" | "asked" | null,            # fitted on this corpus, or not; null: the row no longer exists
+      "name": str, "subset": str | null,              # its entry of params.models; the subset it was fitted on
       "base": str | null,                             # its weights by name, several joined by " + " (Params.weights)
       "deviations": [str],                            # what its recipe computes differently from the paper's
       "untuned": model | null,                        # for a tuned model: the model that is its base (CRADLE T8)
@@ -42,9 +43,9 @@ value is ``null``. Its shape::
       "by_seed": {str(seed): {"n_valid": int, "valid": Figures | null, "all": Figures}},
       "confusion": [[int]] | null,                    # single: rows gold, columns predicted, summed over the runs
       "errors": Errors,                               # of the answers, summed over the runs
-      "dev": {"n": int, "by_seed": {the same}} | null,         # on the split "dev", without the prompt's examples
+      "dev": {"n": int, "by_seed": {the same}} | null,         # on the validation split, without the prompt's examples
       "calibration": Calibration | null,              # null: no run gives probabilities
-      "floors": {label: Floor},                       # labels of params.finetune.recall_floors, with their alerts
+      "floors": {label: Floor},                       # labels with a recall floor in the scheme, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
       "unflagged": {"n": int, "by_seed": {the same}}  # without the items that a review took in; absent without such
@@ -59,7 +60,8 @@ value is ``null``. Its shape::
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
       "by_category": {category: {label: Rate}},       # wrong, by context and modality
-      "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}} # FigSIM T12; ordinal
+      "by_labels": {category: {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}}}
+                                                      # FigSIM T12; ordinal tasks, by the scheme's errors_by
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
     Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see crisis_errors.py
@@ -77,14 +79,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipelines.core.config import rows
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.models import PromptedModel
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
-from pipelines.core.taxonomy.task import TASKS, Task, task_of
+from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores, paired, reliability
-from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, Origin, runs_of
+from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
 from pipelines.llm.capabilities import capabilities
@@ -110,29 +112,33 @@ class TaskContext:
 def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
     """Score all models of a corpus; write ``metrics/<corpus>/evaluate.json`` (shape: module docstring) and return it.
 
-    The predictions are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme
-    with FigSIM's tasks is scored on them, any other on each category that has gold. ``sampling`` replaces the number
-    and the seed of the bootstrap resamples in ``params``.
+    The predictions are those of the corpus's rows (``rows.yaml``). ``sampling`` replaces the number and the seed of the
+    bootstrap resamples in ``params``.
     """
     scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)
-    memes = set(TASKS) <= set(scheme.categories)
-    keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
-    tasks = {key: task_of(scheme, key) for key in keys}
-    predictions = inputs.read_predictions(folder / "predictions", params=params)
-    runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
+    tasks = {key: task for key, task in tasks_of(scheme).items() if gold.labels.get(key)}
+    own = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    predictions = inputs.read_predictions(folder / "predictions", answers=own, params=params)
+    runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, gold.validation))
     traits = _traits(gold, scheme=scheme, tasks=tasks)
-    floors = {params.finetune.category: params.finetune.recall_floors}
     metrics = {
         "scheme": scheme.name,
         "split": TEST,
         "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
-        "settings": (params.train if memes else params.finetune).model_dump(mode="json"),
-        "decoding": decoding(params) if memes else {},
+        "settings": {
+            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True)
+            for row in own
+            if row.subset and row.model in params.models
+        },
+        "decoding": decoding(
+            sorted({row.model for row in own if row.subset is None} & params.models.keys()), params=params
+        ),
+        "order": list(tasks),
         "tasks": {
             key: measure(
                 task,
@@ -144,7 +150,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                     predictions.origins,
                     predictions.spent,
                     dev.get(key, {}),
-                    floors_of(task, floors=floors.get(key, {})),
+                    floors_of(task, floors=task.category.recall_floors),
                     inputs.reviewed(corpus, root=root),
                 ),
             )
@@ -166,8 +172,8 @@ def measure(
     """Return the evaluation of all models of one task, as ``Task`` of ``evaluate.json``."""
     context = context or TaskContext()
     board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
-    dev = _board(task, gold=gold, runs=context.dev, split=DEV, sampling=sampling) if context.dev else None
-    learnt = [split for split in (TRAIN, DEV) if gold.seen(task, split=split)] or [TRAIN]
+    dev = _board(task, gold=gold, runs=context.dev, split=gold.validation, sampling=sampling) if context.dev else None
+    learnt = [split for split in (TRAIN, gold.validation) if gold.seen(task, split=split)] or [TRAIN]
     result: Json = {
         "kind": task.kind,
         "ordinal": task.ordinal,
@@ -271,30 +277,28 @@ def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
 
 
 def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
-    """Return the traits that errors are broken down by: the figurative task and single-label categories without one."""
-    figurative = tasks.get("figurative")
-    others = [c for key, c in scheme.categories.items() if key not in tasks and c.kind == "single"]
+    """Return what errors are broken down by: categories that the scheme names, and single ones that none predicts."""
+    named = {key: tasks[key] for key in scheme.errors_by if key in tasks}
+    others = [c for c in scheme.categories.values() if not c.predicted and c.kind == "single"]
     return Traits(
-        figurative=gold.seen(figurative, split=TEST) if figurative else {},
-        phenomena=figurative.labels if figurative else (),
+        sets={key: gold.seen(task, split=TEST) for key, task in named.items()},
         kinds={c.key: {i: min(s) for i, s in gold.of(c.key, split=TEST).items() if s} for c in others},
-        values={c.key: [label.name for label in offered(c)] for c in others},
+        values={key: task.labels for key, task in named.items()}
+        | {c.key: [label.name for label in offered(c)] for c in others},
     )
 
 
-def decoding(params: Params) -> Json:
-    """Return the decoding settings (FigSIM Table 10) of each prompted model that its API accepts (SPEC 10)."""
+def decoding(models: Sequence[str], *, params: Params) -> Json:
+    """Return the decoding settings (FigSIM Table 10) of those models that are prompted, as far as APIs accept them."""
     settings: Json = {}
-    for name, model in sorted(params.models.items()):
-        labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None
-        if not isinstance(model, PromptedModel) or not isinstance(labeller, RemoteLabeller):
+    for name in models:
+        entry = params.models[name]
+        labeller = params.labellers.get(str(getattr(entry, "labeller", None)))
+        if not isinstance(labeller, RemoteLabeller):
             continue
         takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
         settings[name] = {
-            "kind": model.kind,
-            "examples": model.examples,
-            "runs": model.runs,
-            "labeller": model.labeller,
+            **entry.model_dump(include={"kind", "examples", "runs", "labeller"}),
             "model": labeller.model,
             "temperature": takes.temperature,
             "top_p": takes.top_p,

@@ -1,8 +1,7 @@
 """Read the input of the stage ``evaluate``: gold with splits, predictions grouped into runs, their origins and costs.
 
-The path of a table below ``snapshot/<corpus>/predictions`` gives its source: ``finetuned/<subset>/<model>``,
-``repeats/<subset>/<model>/<seed>`` for the same model with another seed, and ``untuned/<model>`` (posts), ``train`` and
-``prompted`` (memes). ``spent.json`` beside a table has the cost of the predictions. The shape in ``evaluate.json``::
+Each row of ``answers`` in ``rows.yaml`` has a folder of predictions. ``spent.json`` beside a table has the cost of the
+predictions. The shape in ``evaluate.json``::
 
     Spent = {                                         # sums over the model's spent.json
       "records": int, "seconds": float | null, "input_tokens": int, "output_tokens": int, "cost": float,
@@ -27,15 +26,16 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import opened, rows
 from pipelines.core.config.params import Params
+from pipelines.core.config.rows import Answer
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.store import tables
 
-TRAIN, DEV, TEST = "train", "dev", "test"
+TRAIN, DEV, VALIDATION, TEST = "train", "dev", "validation", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]
-FINETUNED, REPEATS = "finetuned", "repeats"
+FITTED, ASKED = "fitted", "asked"
 AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 """Task -> model -> its runs, ordered by seed."""
@@ -52,6 +52,11 @@ class EvaluationGold:
     group: Mapping[Item, str]
     labels: Mapping[str, Mapping[Item, LabelSet]]
     examples: frozenset[Item] = frozenset()
+
+    @property
+    def validation(self) -> str:
+        """The corpus's name of the split that models are selected on."""
+        return DEV if DEV in self.split.values() else VALIDATION
 
     @classmethod
     def read(cls, folder: Path) -> EvaluationGold:
@@ -119,10 +124,10 @@ def _fault(
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
+    """Where an evaluated model comes from: ``source`` (fitted on this corpus, or asked), ``name`` in params.models.
 
-    ``subset`` names the labels that a tuned model was trained on, ``base`` its weights, ``untuned``
-    the model that is its base (CRADLE T8), and ``deviations`` what its recipe computes differently from the paper's.
+    ``subset`` names the labels that a fitted model learnt from, ``base`` its weights, ``untuned`` the model that is its
+    base (CRADLE T8), and ``deviations`` what its recipe computes differently from the paper's.
     """
 
     source: str | None
@@ -143,35 +148,35 @@ class Predictions:
     spent: Mapping[str, Json] = field(default_factory=dict)
 
 
-def read_predictions(folder: Path, *, params: Params) -> Predictions:
-    """Read every ``predictions.parquet`` below ``folder``, with the origin and the cost of its model."""
-    rows: list[dict[str, Any]] = []
+def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params) -> Predictions:
+    """Read the predictions of rows below ``folder``, with the origin and the cost of each model."""
+    found: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
     spent: dict[str, list[Json]] = defaultdict(list)
-    for path in sorted(folder.rglob("predictions.parquet")):
-        here = tables.read(path, name="predictions", columns=COLUMNS).to_pylist()
-        rows += here
+    for row in answers:
+        path = folder / row.name / "predictions.parquet"
+        if not path.is_file():
+            continue
+        found += tables.read(path, name="predictions", columns=COLUMNS).to_pylist()
         amounts = _spent(path.with_name("spent.json"))
-        for model in sorted({row["model"] for row in here}):
-            origins.setdefault(model, _origin(model, place=path.relative_to(folder).parts, params=params))
-            spent[model] += [amounts] if amounts else []
-    bases = {o.base: model for model, o in sorted(origins.items(), reverse=True) if o.kind in ("prompted", "local")}
+        origins.setdefault(row.shown, _origin(row, params=params))
+        spent[row.shown] += [amounts] if amounts else []
+    read = {name for name, entry in params.models.items() if entry.votes or entry.silver}
+    alone = [
+        (model, o) for model, o in sorted(origins.items(), reverse=True) if o.source == ASKED and o.name not in read
+    ]
+    asked = {o.base: model for model, o in alone if o.base}
     origins = {
-        model: Origin(**{**vars(o), "untuned": bases.get(o.base) if o.source == FINETUNED and o.base else None})
-        for model, o in origins.items()
+        model: replace(o, untuned=asked.get(o.base) if o.source == FITTED else None) for model, o in origins.items()
     }
-    return Predictions(rows, origins, {model: total(costs) for model, costs in spent.items() if costs})
+    return Predictions(found, origins, {model: total(costs) for model, costs in spent.items() if costs})
 
 
-def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
-    source, subset, name = place[0], None, model
-    if source in (FINETUNED, REPEATS) and len(place) > 3:
-        source, subset, name = FINETUNED, place[1], place[2]
-    spec = params.models.get(name)
-    return Origin(
-        source, name, subset, spec.kind if spec else None, params.weights(name),
-        deviations=getattr(spec, "deviations", ()),
-    )  # fmt: skip
+def _origin(row: Answer, *, params: Params) -> Origin:
+    entry, fitted = params.models.get(row.model), row.subset is not None
+    weights, deviations = params.weights(row.model, fitted=fitted), getattr(entry, "deviations", ())
+    source = FITTED if fitted else ASKED
+    return Origin(source, row.model, row.subset, entry.kind if entry else None, weights, deviations=deviations)
 
 
 def _spent(path: Path) -> Json | None:

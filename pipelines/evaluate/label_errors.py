@@ -1,4 +1,4 @@
-"""Analyse a model's errors: over- and underprediction by label, and errors by kind of meme (FigSIM 5.3, F).
+"""Analyse a model's errors: over- and underprediction by label, and errors by kind of item (FigSIM 5.3, F).
 
 Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval from a
 bootstrap that draws groups of items, and runs if there are several. In the ordinal task, overprediction is an answer
@@ -27,10 +27,15 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """The gold labels of an item's other categories, by which a model's errors are broken down."""
+    """The gold labels of an item's other categories, by which a model's errors are broken down.
 
-    figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
-    phenomena: Sequence[str] = ()
+    Args:
+        sets: by category of :attr:`Scheme.errors_by`, the label sets.
+        kinds: by category that no model predicts and that has one label an item, that label.
+        values: by category of both, the labels.
+    """
+
+    sets: Mapping[str, Mapping[Item, LabelSet]] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[Item, str]] = field(default_factory=dict)
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -83,7 +88,7 @@ class Rates:
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
-    """Return a model's error rates by label and by kind of meme, as ``Errors`` of ``evaluate.json``."""
+    """Return a model's error rates by label and by kind of item, as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates(runs=len(runs))
     errors = {
@@ -92,7 +97,7 @@ def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
         "wrong": rates.add(answers.wrong, answers.answered),
         "by_label": _by_label(board, answers=answers, rates=rates),
         "by_category": _by_category(board, answers=answers, rates=rates, traits=traits),
-        "by_figurative": _by_figurative(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {},
+        "by_labels": _by_labels(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {},
     }
     rates.draw(board)
     return errors
@@ -141,16 +146,20 @@ def _by_category(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Tr
     return by_category
 
 
-def _by_figurative(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> Json:
+def _by_labels(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> Json:
     _, low = _too_high_low(answers)
-    sets = [traits.figurative.get(item) for item in board.items]
-    by_figurative: Json = {name: {} for name in (*traits.phenomena, ANY)}
-    for name in by_figurative:
-        for presence in ("absent", "present"):
-            has = [s is not None and (bool(s) if name == ANY else name in s) == (presence == "present") for s in sets]
-            here = np.array(has, dtype=bool)
-            by_figurative[name][presence] = {
-                "of_wrong": rates.add(low, answers.wrong & here),
-                "of_all": rates.add(low, answers.answered & here),
-            }
-    return by_figurative
+    by_labels: Json = {}
+    for key, known in traits.sets.items():
+        sets = [known.get(item) for item in board.items]
+        by_labels[key] = {name: {} for name in (*traits.values[key], ANY)}
+        for name in by_labels[key]:
+            for presence in ("absent", "present"):
+                has = [
+                    s is not None and (bool(s) if name == ANY else name in s) == (presence == "present") for s in sets
+                ]
+                here = np.array(has, dtype=bool)
+                by_labels[key][name][presence] = {
+                    "of_wrong": rates.add(low, answers.wrong & here),
+                    "of_all": rates.add(low, answers.answered & here),
+                }
+    return by_labels

@@ -182,10 +182,9 @@ def _registry_facts(settings: Settings) -> Json:
     if file_missing(settings.journal_url):
         return {}
     with journal.opened(settings.journal_url) as opened:
-        rows, names = opened.rows(), opened.models()
+        chains = {name: opened.rows(name) for name in opened.models()}
     models: Json = {}
-    for name in names:
-        chain = [row for row in rows if row.name == name]
+    for name, chain in chains.items():
         standing = of_rows(name, chain)
         models[name] = {
             "champion": standing.champion,

@@ -29,16 +29,16 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
+from pipelines.models.kinds.registered.version import RegistryModel
+from pipelines.models.prediction import VOTE
 from pipelines.registry import drift, pins
 from pipelines.registry.packaging.inputs import FILES, SOURCES, TYPES
 from pipelines.registry.pins import Pin
-from pipelines.registry.registered import RegistryModel
 from pipelines.registry.versions import Registry, entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.prediction import VOTE
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256

@@ -52,7 +52,7 @@ def read_records(path: Path) -> frozenset[str]:
 TESTED_ON = ("split", "gold", "few_shot", "predictions")
 
 
-def _present(*paths: str) -> None:
+def present(*paths: str) -> None:
     """Place no files, because the clone has all of them."""
 
 
@@ -73,7 +73,7 @@ class Context:
     settings: Settings
     vault: Vault
     root: Path = Path()
-    check_out: Callable[..., None] = _present
+    check_out: Callable[..., None] = present
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from crisis_corpus import trusted
 from crisis_corpus.journal import JournalBroken, JournalRow
 from crisis_corpus.state import Standing, of_rows
-from crisis_corpus.versions import Version
+from crisis_corpus.versions import UnknownModel, Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal
@@ -38,11 +37,13 @@ def gather(
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
     """
-    names = [name] if name else sorted({*journal.models(), *registry.names()})
-    models = [_model(each, registry=registry, journal=journal, known=known or {}) for each in names]
+    names = sorted({*journal.models(), *registry.names()})
+    models = [
+        _model(each, registry=registry, journal=journal, known=known or {}) for each in ([name] if name else names)
+    ]
     shown = [each for each in models if each["journal"] or any(version["files"] for version in each["versions"])]
     if name and not shown:
-        raise trusted.unknown(name, journal=journal)
+        raise UnknownModel(name=name, known=", ".join(names))
     return shown
 
 

@@ -28,7 +28,6 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
 
-from crisis_corpus import trusted
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.webhook import PREFIX, signature
@@ -175,12 +174,9 @@ class Watch:
 
         Raises:
             BadParams: the address has another form, or contains a user name or password.
-            UnknownModel: the journal has no model of this name.
             SubscribedAlready: the address is subscribed to the same model already.
         """
         check(url)
-        if name is not None and name not in self._journal.models():
-            raise trusted.unknown(name, journal=self._journal)
         since = json.dumps({row.name: row.number for row in self._journal.rows()})
         for known in self.subscribers():
             if (known.url, known.name) == (url, name):

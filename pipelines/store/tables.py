@@ -40,7 +40,7 @@ RECORD, IMAGE = ("record_id", pa.string()), ("image", pa.int16())
 LABELS = ("labels", pa.list_(pa.string()))
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "posts": _schema(
+    "records": _schema(
         "record_id",
         RECORD,
         *_all(pa.string(), "author_id", "subreddit"),
@@ -119,7 +119,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "round", "guideline", "adjudicator"),
         LABELS,
         ("sides", pa.int16()),
-        _sealed("rationale"),
+        _sealed("remarks"),
     ),
     # What an item of a pilot shows, and the note on its discussion (FigSIM A).
     "descriptions": _schema(
@@ -154,7 +154,13 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
     ),
-    "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
+    "queue": _schema(
+        "record_id,image,category",
+        RECORD,
+        IMAGE,
+        *_all(pa.string(), "category", "ensemble"),
+        ("reasons", pa.list_(pa.string())),
+    ),
     # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
     "predictions": _schema(
         "record_id,image,task,model,seed",
@@ -187,7 +193,7 @@ IMAGES_GROUP_ROWS = 2**8
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
-    "posts": ("source_digest",),
+    "records": ("source_digest",),
     "images": ("sha256",),
     "annotations": ("round", "answered"),
     "adjudications": ("round",),

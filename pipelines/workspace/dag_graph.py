@@ -15,11 +15,12 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.collect import Refresh
 from pipelines.core.config.params import FILES, by_file, load, overlay, parse, parse_all
@@ -30,7 +31,7 @@ from pipelines.workspace.git import git
 
 log = logging.getLogger(__name__)
 PIPELINES = Path(__file__).resolve().parents[1]
-SOURCES = ("dvc.yaml", *FILES)
+SOURCES = ("dvc.yaml", *FILES, rows.FILE)
 
 
 def file(home: Path) -> Path:
@@ -105,13 +106,14 @@ def _digest(texts: Mapping[str, str]) -> str:
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
-    The keys are ``stages`` (name, description, upstream stages, package and number of matrix values beside the corpus
-    of each), ``packages`` (the first sentence of their documentation), ``corpora`` (the section), ``ensembles``
-    and ``providers`` (those that label), ``asking`` (by corpus the other steps that ask providers), ``protocols`` (the
-    corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
-    ``refresh`` (its schedule).
+    The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and its
+    task if it is a row of one), ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
+    ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
+    providers), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
+    ``batch_predict`` (the section), ``refresh`` (its schedule).
 
-    Matrix entries and parameters are filled in from the parameters with the text of a ``profile`` over it.
+    With the text of a ``profile``, its values are laid over the parameters, and the rows are those of the result;
+    the current folder is then the checkout, whose label schemes are read.
     """
     import yaml
     from dvc.repo import Repo
@@ -119,13 +121,18 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     values = parse_all({name: texts[name] for name in FILES})
     if "profile" in texts:
         values = complete(overlay(values, parse(texts["profile"], where="the profile")))
-    home, matrices = packages(), _matrices(texts["dvc.yaml"])
+    home = packages()
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
-        load(here)
+        params = load(here)
+        known = parse(texts[rows.FILE], where=rows.FILE)["rows"]
+        if "profile" in texts:
+            known = rows.resolve(params, root=Path()).model_dump(mode="json", exclude_none=True)
+        (here / rows.FILE).write_text(yaml.safe_dump({"rows": known}))
+        keyed = {key: row for section in known.values() for key, row in section.items()}
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
         with Repo(folder) as repo:
@@ -136,15 +143,15 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
                     "desc": stage.desc or "",
                     "upstream": sorted(s.name for s in repo.index.graph.successors(stage) if hasattr(s, "name")),
                     "package": home.get(name.partition("@")[0], ""),
-                    "dimensions": matrices.get(name.partition("@")[0], 0),
+                    **_row(name.partition("@")[2], keyed, corpora=params.corpora),
                 }
                 for name, stage in sorted(stages.items())
             ]
-    known = {stage["package"] for stage in resolved if stage["package"]}
-    asked = (values["labellers"][name] for name in values["votes"]["labellers"])
+    used = {stage["package"] for stage in resolved if stage["package"]}
+    asked = [values["labellers"][name] for names in values["votes"]["labellers"].values() for name in names]
     return {
         "stages": resolved,
-        "packages": {name: _sentence(name) for name in sorted(known)},
+        "packages": {name: _sentence(name) for name in sorted(used)},
         "corpora": values["corpora"],
         "ensembles": values["silver"]["ensembles"],
         "protocols": sorted(values["round"]["protocol"]),
@@ -167,22 +174,22 @@ def _sentence(package: str) -> str:
     return text.partition("\n")[0]
 
 
-def _matrices(text: str) -> dict[str, int]:
-    import yaml
-
-    stages = yaml.safe_load(text).get("stages") or {}
-    return {name: len((stage.get("matrix") or {}).keys() - {"corpus"}) for name, stage in stages.items()}
+def _row(key: str, keyed: Mapping[str, Mapping[str, Any]], *, corpora: Iterable[str]) -> dict[str, str]:
+    """Return the key of a stage without its corpus, and the task of its row."""
+    row = keyed.get(key, {})
+    corpus = row.get("corpus") or next((name for name in corpora if key == name), "")
+    return {"rest": key.removeprefix(str(corpus)).removeprefix("-"), "task": str(row.get("task", ""))}
 
 
 def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:
     """Return the steps of a corpus, beside votes, for which the parameters name models or systems to ask."""
     models, audited = values["models"], (values.get("moderation") or {}).get("systems") or {}
-    asked = {"moderation": bool(audited.get(corpus))}
-    if values["corpora"][corpus]["content"] == "images":
-        asked["prompted"] = bool(values["prompted"]["models"])
-        asked["rationales"] = any(models[name]["kind"] in ("infused", "m3h") for name in values["train"]["models"])
-    else:
-        asked["baselines"] = any(models[name]["kind"] == "prompted" for name in values["baselines"]["models"])
+    fitted = (values["train"]["rows"].get(corpus) or {}).get("models", ())
+    asked = {
+        "moderation": bool(audited.get(corpus)),
+        "rationales": any(models[name].get("rationales") for name in fitted),
+        "predict": any(models[name].get("labeller") for name in values["predict"]["rows"].get(corpus) or ()),
+    }
     return sorted(step for step, asks in asked.items() if asks)
 
 

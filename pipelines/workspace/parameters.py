@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import params_text
+from pipelines.core.config import params_text, rows
 from pipelines.core.config.added_corpora import complete, create_folders
 from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted
@@ -141,7 +141,7 @@ def change(
             # a line break would end a trailer
             record = [f"{name}: {' '.join(text.split())}" for name, text in ((SET_BY, who), (REASON, reason))]
             trailers = [*(f"{PARAMETER}: {name}" for name in names), *record]
-            commit = clone.commit(subject, paths=[*FILES, "annotations", "models"], trailers=trailers)
+            commit = clone.commit(subject, paths=[*FILES, rows.FILE, "annotations", "models"], trailers=trailers)
     if commit:
         dag_graph.follow(settings)
     return Changed(commit, differences, stages, below)
@@ -157,10 +157,12 @@ def from_file(path: Path) -> dict[Key, Any]:
 
 
 def write(clone: Workspace, values: Mapping[str, Any]) -> None:
-    """Write parameters into the files of a clone, with their comments, and create the folders of added corpora."""
+    """Write parameters into a clone's files, with their comments, and the rows and folders that follow from them."""
     for name, text in params_text.rewrite(texts_below(clone.path), values).items():
         (clone.path / name).write_text(text)
-    create_folders(clone.path, load(clone.path).corpora)
+    params = load(clone.path)
+    (clone.path / rows.FILE).write_text(rows.text(params, root=clone.path))
+    create_folders(clone.path, params.corpora)
 
 
 def merged_code(clone: Workspace) -> str:

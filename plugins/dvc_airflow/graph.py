@@ -2,7 +2,7 @@
 
 Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
 the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile. Tasks
-are grouped by package, step and the first value of a large matrix; group ids are no part of task ids, which stay
+are grouped by package, step and task; group ids are no part of task ids, which stay
 the names of the stages.
 """
 
@@ -28,21 +28,21 @@ from dvc_airflow import settings
 class Stage:
     """One DVC stage as Airflow needs it.
 
-    ``package`` is the package of `pipelines` with its module, ``dimensions`` the number of its matrix values beside the
-    corpus.
+    ``package`` is the package of `pipelines` with its module, ``rest`` its key without the corpus, ``task`` what the
+    model of its row predicts.
     """
 
     name: str
     desc: str
     upstream: tuple[str, ...]
     package: str = ""
-    dimensions: int = 0
+    rest: str = ""
+    task: str = ""
 
     @property
     def task_id(self) -> str:
-        """The stage's Airflow task id: ``split`` for ``split@memes``; further matrix values stay in the id."""
-        rest = self.name.partition("@")[2].partition("-")[2]
-        return f"{self.step}__{rest}" if rest else self.step
+        """The stage's Airflow task id: ``split`` for ``split@memes``; what a row's key has beside stays in the id."""
+        return f"{self.step}__{self.rest}" if self.rest else self.step
 
     @property
     def doc(self) -> str:
@@ -55,13 +55,8 @@ class Stage:
 
     @property
     def step(self) -> str:
-        """The stage's name without matrix values: ``split`` for ``split@memes``."""
+        """The stage's name without its key: ``split`` for ``split@memes``."""
         return self.name.partition("@")[0]
-
-    @property
-    def first(self) -> str:
-        """The first of two or more matrix values after the corpus: ``severity`` for ``train@memes-severity-bert-0``."""
-        return self.name.partition("@")[2].split("-")[1] if self.dimensions > 1 else ""
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
@@ -78,7 +73,7 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
-    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml")}
+    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml", "rows.yaml")}
     texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
     text = json.dumps(texts)
     # with the module that writes the file, and changes with its form
@@ -108,10 +103,15 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
 def listed(section: str) -> list[str]:
     """Return the names in a section of the resolved graph.
 
-    Sections are ``corpora``, ``ensembles`` (of ``silver``, in order), ``protocols`` (the corpora with an annotation
-    protocol), ``providers`` (that are called over the network; each has a pool) and ``registry`` (MLflow's models).
+    Sections are ``corpora``, ``protocols`` (the corpora with an annotation protocol), ``providers`` (that are called
+    over the network; each has a pool) and ``registry`` (MLflow's models).
     """
     return list(resolved()[section])
+
+
+def ensembles(corpus: str) -> list[str]:
+    """Return the ensembles whose votes on a corpus are aggregated, in order."""
+    return list(resolved()["ensembles"].get(corpus, ()))
 
 
 def asking(corpus: str) -> list[str]:
@@ -168,8 +168,8 @@ def groups_of(stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> dict
     """Return the groups of each stage's task, outermost first, as their names and tooltips.
 
     Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
-    reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with a matrix
-    of two or more values are a group for each first value, such as `train__severity`.
+    reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with
+    rows of several tasks are a group for each, such as `train__severity`.
 
     Args:
         waiting: the steps whose tasks wait for further tasks, which may depend on all stages before.
@@ -183,14 +183,14 @@ def groups_of(stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> dict
             chosen.add(package)
     firsts: dict[str, Counter[str]] = defaultdict(Counter)
     for stage in stages:
-        firsts[stage.step][stage.first] += 1
+        firsts[stage.step][stage.task] += 1
     docs, groups = resolved()["packages"], {}
     for stage in stages:
         path = [(stage.package, docs.get(stage.package, ""))] if stage.package in chosen else []
         if counts[stage.step] > 1:
             path.append((stage.step, stage.desc))
-            if stage.first and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.first] > 1:
-                path.append((f"{stage.step}__{stage.first}", ""))
+            if stage.task and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.task] > 1:
+                path.append((f"{stage.step}__{stage.task}", ""))
         groups[stage.name] = path
     return groups
 

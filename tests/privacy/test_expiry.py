@@ -11,20 +11,21 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pipelines.registry.packaging.refusals import refuse_deleted
 
 from crisis_corpus import client
 from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
+from pipelines.models.fitting import card as finetuned
+from pipelines.models.fitting import training_records
 from pipelines.registry.candidate import Context
-from pipelines.registry.packaging.refusals import refuse_deleted
 from pipelines.registry.promotion import promote
 from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
-from pipelines.train.predictors import finetuned, training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus
@@ -79,7 +80,7 @@ def a_deletion(house: House) -> Selection:
         told = {n: training_records.read(clone.path / f"snapshot/posts/finetuned/gold/{n}") for n in ("all", "some")}
     learnt = told["all"].keys() - told["some"].keys()
     names = [fullname("posts", n) for n in range(2 * EACH)]
-    return house.select(posts=[next(name for name in names if house.vault.record_id(name) in learnt)])
+    return house.select(records=[next(name for name in names if house.vault.record_id(name) in learnt)])
 
 
 def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other(house: House) -> None:

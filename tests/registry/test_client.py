@@ -179,9 +179,7 @@ def test_what_the_journal_does_not_know_is_not_loaded(context: Context) -> None:
         load(f"{NAME}/2")
 
 
-@pytest.mark.parametrize(
-    "reference", [NAME, f"{NAME}@challenger", "../up@champion", ".@champion", f"{NAME}/0", f"{NAME}/1/2", ""]
-)
+@pytest.mark.parametrize("reference", [NAME, f"{NAME}@challenger", f"{NAME}/0", f"{NAME}/1/2", ""])
 def test_a_reference_is_a_name_and_a_version_or_champion(reference: str) -> None:
     with pytest.raises(BadReference):
         load(reference)
@@ -212,10 +210,8 @@ def test_a_model_that_fails_while_it_loads_is_not_quoted(context: Context, tmp_p
 
 
 def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Context) -> None:
-    with pytest.raises(UnknownModel, match="none yet"):
-        token(NAME)
-    add(context, knows=4)
     assert token(NAME) == BEGINNING
+    add(context, knows=4)
     context.journal.append(NAME, event="gated", to_version=1, **WHO)
     assert changed(NAME, BEGINNING) is None
     champion(context, 1)
@@ -226,9 +222,9 @@ def test_the_token_changes_with_the_champion_and_with_nothing_else(context: Cont
     begin(context)
     assert changed(NAME, first) is None
     assert changed(NAME, BEGINNING) == first
-    for call in (token, lambda name: load(f"{name}@champion")):
-        with pytest.raises(UnknownModel, match=f"Use one of {NAME}"):
-            call("other")
+    for unknown in (lambda: token("other"), lambda: load("other@champion"), lambda: load("other/1")):
+        with pytest.raises(UnknownModel, match=NAME):
+            unknown()
 
 
 def test_a_journal_that_was_cut_is_noticed(context: Context) -> None:

@@ -22,9 +22,9 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models.fitting.loop import FittedClassifier, fit
+from pipelines.models.fitting.loss_and_optimizer import settings_of, weigh
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.train.classifiers.loop import FittedClassifier, fit
-from pipelines.train.classifiers.loss_and_optimizer import settings_of, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")

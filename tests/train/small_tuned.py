@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines.train import finetune
 
 from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
+from pipelines.models.fitting import checkpoint
 from pipelines.predict import predict_finetuned
 from pipelines.store import tables
-from pipelines.train import finetune
-from pipelines.train.classifiers import checkpoint
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
@@ -118,7 +118,7 @@ if __name__ == "__main__":
     # each try is a process of its own; the libraries are imported once
     import mlflow  # noqa: F401
 
-    import pipelines.train.classifiers.encoder_training  # noqa: F401
+    import pipelines.models.kinds.encoder.training  # noqa: F401
 
     for folder_of, moment in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         pid = os.fork()

@@ -20,9 +20,9 @@ from pipelines.core.config.models import Finetune, SftModel
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.train.predictors import instruct
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.sft.sft import fit
+from pipelines.models.fitting import instruct
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.kinds.sft.sft import fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
@@ -89,7 +89,7 @@ def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str
 
 def attempt(folder: Path, *, die_at: int) -> None:
     """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; save the result."""
-    from pipelines.train.sft.trainer import Tuner
+    from pipelines.models.kinds.sft.trainer import Tuner
 
     passes, real = 0, Tuner.compute_loss
 

@@ -21,10 +21,10 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.models.fitting import training_records
+from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.predict import repeats
 from pipelines.store import tables
-from pipelines.train.predictors import training_records
-from pipelines.train.predictors.training_records import TrainingRecords
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_posts as small

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pipelines.train.predictors import posterior
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwen3Config
 from transformers.utils import logging
 
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.task import task_of
-from pipelines.train.predictors import posterior
-from pipelines.train.predictors.generate import Generator
-from pipelines.train.predictors.instruct import completion, conversation, instruction
-from pipelines.train.predictors.posterior import Grammar, Node, WholeRows, plain
-from pipelines.train.predictors.prediction import VOTE, Prediction
+from pipelines.models.fitting.generate import Generator
+from pipelines.models.fitting.instruct import completion, conversation, instruction
+from pipelines.models.fitting.posterior import Grammar, Node, WholeRows, plain
+from pipelines.models.prediction import VOTE, Prediction
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
 

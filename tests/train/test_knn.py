@@ -20,10 +20,10 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import log_loss
 from pipelines.metrics.label_sets import matrix
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.kinds.knn.neighbours import FILE, Index, KnnPredictor, fit
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from tests.refusals import refused
 from tests.train.silver_posts import SETTINGS, TASK, exact, leaks, majority, posts
 

@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from pipelines.core.config.models import M3hModel
 from pipelines.core.config.params import load
 from pipelines.datasets.example import Example
-from pipelines.models.pretrained.backbones import Batch
-from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.loss_and_optimizer import (
+from pipelines.models.fitting.inference import Diverged, ahead, predict
+from pipelines.models.fitting.loop import fit
+from pipelines.models.fitting.loss_and_optimizer import (
     MEGA,
     Loop,
     Weights,
@@ -33,7 +33,7 @@ from pipelines.train.classifiers.loss_and_optimizer import (
     spare_memory,
     weigh,
 )
-from pipelines.train.predictors.inference import Diverged, ahead, predict
+from pipelines.models.pretrained.backbones import Batch
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare

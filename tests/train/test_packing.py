@@ -11,14 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipelines.train import finetune
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipelines.core.config.settings import Settings
+from pipelines.models.kinds.sft import packing
+from pipelines.models.kinds.sft.packing import IGNORED, TokenizedSample, packable, padded, plan, row, shared
+from pipelines.models.kinds.sft.trainer import RowCollator
 from pipelines.store import tables
-from pipelines.train import finetune
-from pipelines.train.sft import packing
-from pipelines.train.sft.packing import IGNORED, TokenizedSample, packable, padded, plan, row, shared
-from pipelines.train.sft.trainer import RowCollator
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from pipelines.train.predictors import finetuned
 
 from pipelines.core.config.settings import Settings
 from pipelines.predict import predict_finetuned
 from pipelines.store import tables
-from pipelines.train.predictors import finetuned
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned

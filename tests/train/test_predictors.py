@@ -18,11 +18,11 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.label_sets import matrix
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.kinds.encoder.predictor import EncoderPredictor
+from pipelines.models.kinds.encoder.training import fit
+from pipelines.models.kinds.knn.neighbours import KnnPredictor
 from pipelines.models.pretrained.backbones import EncoderWords, opened
-from pipelines.train.classifiers.encoder_training import fit
-from pipelines.train.predictors.encoder_predictor import EncoderPredictor
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.predictors.knn import KnnPredictor
 from tests.refusals import refused
 from tests.train import test_knn as knn
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts

@@ -15,9 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.core.config.params import Params, load, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
+from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
 from pipelines.models.pretrained import tiny
-from pipelines.train import architecture, preflight
-from pipelines.train.sft import recipe, trainer
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train.small_tuning import SPEC, a_run

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.train import architecture, preflight
+from pipelines.models.kinds.sft import architecture, preflight
 from tests.train.small_tuning import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,8 +33,8 @@ import json, sys
 from pathlib import Path
 import torch
 from small_tuning import SCHEME, TASK, a_run, posts
-from pipelines.train.predictors.generate import Generator
-from pipelines.train.sft import trainer
+from pipelines.models.fitting.generate import Generator
+from pipelines.models.kinds.sft import trainer
 
 facts, began = {}, trainer.Keeper.on_train_begin
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pipelines.train.classifiers import train as stage
 
 from pipelines.core.config.params import Params, load, overlay, read_params
 from pipelines.core.config.settings import Settings
@@ -21,7 +22,6 @@ from pipelines.datasets.features import packed, place
 from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
-from pipelines.train.classifiers import train as stage
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_memes

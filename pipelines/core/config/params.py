@@ -20,7 +20,7 @@ from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel
+from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
@@ -50,22 +50,16 @@ class Params(
     revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
-    def weights(self, model: str) -> str | None:
-        """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """The names of the models that are fitted or compared on any corpus."""
+        fitted = [name for rows in self.train.rows.values() for name in rows.models]
+        return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
 
-        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
-        """
-        spec = self.models.get(model)
-        if isinstance(spec, EnsembleModel):
-            ensemble = self.ensembles.get(spec.silver)
-            members = ensemble.members if ensemble else ()
-            named = [self.labellers[name] for name in members if name in self.labellers]
-            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(models) if models and len(models) == len(members) else None
-        if isinstance(spec, PromptedModel | VotesModel):
-            labeller = self.labellers.get(spec.labeller if isinstance(spec, PromptedModel) else spec.votes)
-            return labeller.model if isinstance(labeller, RemoteLabeller) else None
-        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
+    def ensemble(self, corpus: str) -> str | None:
+        """Return the ensemble whose silver the models of a corpus learn from, if they learn from any."""
+        fitted = self.train.rows.get(corpus)
+        return fitted.ensemble if fitted else None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
@@ -73,8 +67,6 @@ class Params(
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
         candidates = {chosen.model for entry in self.registry.values() for chosen in entry.candidates}
-        fitted = {name for rows in self.train.rows.values() for name in rows.models}
-        compared = {name for names in self.predict.rows.values() for name in names}
         learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
@@ -82,7 +74,7 @@ class Params(
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
             "models": (
-                {*fitted, *compared, *candidates},
+                {*self.used_models, *candidates},
                 self.models,
             ),
             "corpora": (
@@ -92,6 +84,7 @@ class Params(
                     *self.gold,
                     *self.round.protocol,
                     *self.moderation.systems,
+                    *self.few_shot.examples,
                     *self.votes.labellers,
                     *self.silver.ensembles,
                     *self.train.rows,
@@ -100,6 +93,7 @@ class Params(
                 },
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
@@ -149,7 +143,7 @@ class Params(
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
-            asked = (getattr(model, "labeller", None), model.rationales, model.votes)
+            asked = (model.labeller, model.rationales, model.votes)
             if missing := [labeller for labeller in asked if labeller is not None and labeller not in self.labellers]:
                 raise ValueError(f"models.{name} names '{missing[0]}', which section labellers does not have")
             if model.silver is not None and model.silver not in self.ensembles:

@@ -93,7 +93,7 @@ class Answer(Section):
 
     @property
     def shown(self) -> str:
-        """As for :class:`Fit`."""
+        """The model's name in tables of predictions; see :attr:`Fit.shown`."""
         return self.model if self.subset in (None, GOLD) else f"{self.model}-{self.subset}"
 
 

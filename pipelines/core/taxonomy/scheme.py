@@ -323,7 +323,8 @@ def _with_learnt(category: Any) -> Any:
 class Scheme:
     """The label scheme of a corpus: its categories, with their labels and rules.
 
-    ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``item``, ``role`` and
+    ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``errors_by`` names
+    the categories by whose labels the errors of ordinal tasks are broken down (FigSIM T12). ``item``, ``role`` and
     ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
     """
 
@@ -337,6 +338,7 @@ class Scheme:
     purpose: Text
     categories: Annotated[Mapping[Name, Annotated[Category, BeforeValidator(_with_learnt)]], Field(min_length=1)]
     display: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
+    errors_by: tuple[Name, ...] = ()
     digest: Reserved = ""
 
     def __post_init__(self) -> None:
@@ -344,6 +346,8 @@ class Scheme:
         names = {label.name for category in self.categories.values() for label in category.labels}
         if unknown := {name for row in self.display.values() for name in row} - names:
             raise ValueError(f"display names labels that no category has: {', '.join(sorted(unknown))}")
+        if missing := set(self.errors_by) - self.categories.keys():
+            raise ValueError(f"errors_by names categories that there are not: {', '.join(sorted(missing))}")
 
     def category(self, key: str | None = None) -> Category:
         """Return the category with this key; without a key, return the only category."""

@@ -114,7 +114,7 @@ def memory(deployment: Deployment) -> Finding:
 
 def large(params: Params) -> list[str]:
     """Return the configured models that are too large to run without a GPU."""
-    used = {name: params.models[name] for name in (*params.finetune.models, *params.baselines.models)}
+    used = {name: params.models[name] for name in params.used_models}
     kinds = (SftModel, LocalModel)
     return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
 
@@ -122,10 +122,9 @@ def large(params: Params) -> list[str]:
 def bases(deployment: Deployment) -> Finding:
     """Check that the configured models pin a commit of each base model on the Hugging Face hub."""
     params = deployment.params
-    used = (*params.train.models, *params.finetune.models, *params.baselines.models)
     loose = {
         name
-        for name in used
+        for name in params.used_models
         for base, revision in getattr(params.models[name], "bases", ())
         if revision is None and not base.startswith(TINY) and not Path(base).is_absolute()
     }
@@ -138,7 +137,7 @@ def bases(deployment: Deployment) -> Finding:
 def gpu(deployment: Deployment) -> Finding:
     """Check that a GPU answers if a configured model needs one."""
     wanted = ", ".join(large(deployment.params))
-    fix = "Run queue `gpu` on a host with a GPU, or remove these from finetune.models and baselines.models."
+    fix = "Run queue `gpu` on a host with a GPU, or remove these from train.rows and predict.rows."
     try:
         done = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],

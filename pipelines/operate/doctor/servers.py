@@ -15,7 +15,6 @@ from pipelines.collect.month import Window
 from pipelines.collect.read.ocr import GOOGLE_VISION
 from pipelines.core.config.collect import SourceName
 from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
-from pipelines.core.config.models import PromptedModel, WithRationales
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import provider_variable
 from pipelines.core.errors import SourceNotApproved
@@ -187,9 +186,10 @@ def sources(params: Params) -> list[SourceName]:
 
 def labellers(params: Params) -> dict[str, RemoteLabeller]:
     """Return the remote labellers in use: those that vote, and those that a trained or prompted model queries."""
-    models = [params.models[n] for n in (*params.prompted.models, *params.train.models, *params.baselines.models)]
-    asked = {model.labeller for model in models if isinstance(model, PromptedModel | WithRationales)}
-    named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
+    models = [params.models[name] for name in params.used_models]
+    asked = {name for model in models for name in (model.rationales, getattr(model, "labeller", None)) if name}
+    voting = {name for names in params.votes.labellers.values() for name in names}
+    named = {name: params.labellers[name] for name in sorted(voting | asked)}
     return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
 
 

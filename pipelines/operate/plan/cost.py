@@ -17,22 +17,20 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, LabellingError
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
-from pipelines.label import injection_test, votes
-from pipelines.label.memes import meme_labels, rationales
+from pipelines.label import injection_test, rationales, votes
 from pipelines.llm import costs
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.models import predict
 from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
-from pipelines.predict import baselines, prompted
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault.vault import Vault
 
-# The steps that ask providers, by the content of a corpus: each is the module of that name.
-ASKING = {"images": (rationales, prompted, moderation), "texts": (votes, injection_test, baselines, moderation)}
-STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
-    content: {step.__name__.rpartition(".")[2]: step.planned for step in steps} for content, steps in ASKING.items()
+# The steps that ask providers: each is the module of that name.
+STEPS: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
+    step.__name__.rpartition(".")[2]: step.planned for step in (votes, injection_test, rationales, predict, moderation)
 }
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
 # What the size of a request counts as one picture, whatever is in it.
@@ -51,12 +49,11 @@ def run(
         ``usd_at_most``, ``budget_usd``, ``spent_usd``, and ``jobs`` of the step ``votes`` (see
         :func:`pipelines.label.votes.planned`).
     """
-    known = STEPS[params.corpora[corpus].content]
-    if unknown := [step for step in steps if step not in known]:
-        raise ConfigError("UnknownName", kind="step", name=unknown[0], known=", ".join(known))
-    chosen = [step for step in known if step in steps or not steps]
+    if unknown := [step for step in steps if step not in STEPS]:
+        raise ConfigError("UnknownName", kind="step", name=unknown[0], known=", ".join(STEPS))
+    chosen = [step for step in STEPS if step in steps or not steps]
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    planned = [requests for step in chosen for requests in known[step](corpus, **places)]
+    planned = [requests for step in chosen for requests in STEPS[step](corpus, **places)]
     spent = spent_usd(settings)
     expected = sum(requests.cost["usd_expected"] for requests in planned)
     left = params.votes.budget_usd - spent

@@ -139,7 +139,9 @@ class Planning:
             return self._prompted(row, spec)
         if isinstance(spec, VotesModel):
             posts = self.params.sample[self.corpus].size
-            asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
+            asked = self._typical(
+                spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples.get(self.corpus, 0)
+            )
             listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
             runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
             return self._row(row, runs, listed, asked, labeller=spec.labeller)
@@ -250,7 +252,7 @@ class Planning:
             section, _, names = place.partition(".")
             if name not in getattr(getattr(params, section), names):
                 lacks.append(Gap(f"{name} in {place}", needs.put(place, f"'[…, {name}]'")))
-        spec, weights = params.models.get(row.key), params.weights(row.key)
+        spec, weights = params.models.get(row.key), params.weights(row.key, fitted=False)
         if spec and not stands_for(self.paper, row.key, base=weights):
             own = "members" if isinstance(spec, EnsembleModel) else "model"
             what = f"the row's own {own}: entry {row.key} has {weights}"

@@ -24,6 +24,7 @@ class Described(Section):
         shown: its name in tables of predictions and in ``evaluate.json``.
         base: the base model; for a folder only the last part of the path.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
+        item: the scheme's noun for what it labels, such as ``post``.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
         weights: the training run and the digests of its weights, as committed by the training stage.
         spec: the parameters of its kind: the entry in ``params.models``.
@@ -31,6 +32,7 @@ class Described(Section):
         words: whether it reads words: a title and body, or the text of a picture.
         pictures: whether it reads pictures.
         scrub: the kinds of personal data that are removed from words, as in the corpus.
+        batch: how many texts a causal model reads together.
         decode: how pictures are decoded; ``None`` if there is none among the inputs.
         ocr: how words are read from a picture without a text; ``None`` if they must be given.
     """
@@ -46,6 +48,7 @@ class Described(Section):
     seed: int
     labels: tuple[str, ...]
     definitions: dict[str, str]
+    item: str
     scheme: str
     scheme_digest: str
     data_commit: str
@@ -58,6 +61,7 @@ class Described(Section):
     words: bool
     pictures: bool
     scrub: tuple[str, ...]
+    batch: int
     decode: Decode | None = None
     ocr: Ocr | None = None
 

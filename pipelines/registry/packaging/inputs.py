@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,13 +15,18 @@ REQUIRED = ("title", "image")
 OF_CONTENT = {"texts": ("title", "body"), "images": ("image", "text")}
 # Column -> the table of the corpus and its column.
 SOURCES = {
-    "title": ("posts", "title"),
-    "body": ("posts", "body"),
+    "title": ("records", "title"),
+    "body": ("records", "body"),
     "image": ("images", "bytes"),
     "text": ("images", "text"),
 }
 # Table -> its files below ``data/<corpus>``.
-FILES = {"posts": "*/posts.parquet", "images": "*/images/*.parquet"}
+FILES = {"records": "*/records.parquet", "images": "*/images/*.parquet"}
+
+
+def columns(content: str, *, reads: Collection[str]) -> tuple[str, ...]:
+    """Return the columns for a model of a corpus that reads ``text``, ``image`` or both; words can be in a picture."""
+    return tuple(column for column in OF_CONTENT[content] if "text" in reads or column in reads)
 
 
 def cells(post: Post) -> dict[str, Any]:

@@ -1,70 +1,91 @@
-"""Package a trained model as a self-contained folder, the model package (called ``pack`` in the code).
+"""Package a fitted model as a self-contained folder, the model package (called ``pack`` in the code).
 
-A model package holds weights (safetensors), the base model's configuration and tokenizer, the label scheme, thresholds
-and calibration, ``model.json`` (:class:`pipelines.registry.packaging.described.Described`), ``records.parquet`` (the ids
-of the records that the model was trained or selected on), the card, and ``files.json``, which has the SHA-256 of all
-other files and is written last. It contains no neighbours, texts or images of the corpus.
+A model package holds weights (safetensors), what else the model's kind needs (configuration, tokenizer, thresholds,
+calibration), the label scheme, ``model.json`` (``described.py``), ``records.parquet`` (the ids of the records that the
+model was trained or selected on), the card, and ``files.json``, which has the SHA-256 of all other files and is written
+last. It contains no neighbours, texts or images of the corpus.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import TrainedWeights, listing, sha256
-from crisis_corpus.versions import UnknownVersion, missing
-from pipelines.core.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
+from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, sha256
+from pipelines.collect.read.ocr import GOOGLE_VISION
+from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
-from pipelines.core.errors import ConfigError
+from pipelines.core.config.rows import GOLD, Fit, resolve
+from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.loader import path_of
-from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.example import TRAIN, VALIDATION
-from pipelines.datasets.posts import GOLD, split_digest
+from pipelines.core.taxonomy.task import Task
+from pipelines.datasets.example import TRAIN
+from pipelines.datasets.items import split_digest
+from pipelines.models import kind
+from pipelines.models.fitting import card as fits
+from pipelines.models.fitting import training_records
+from pipelines.models.fitting.card import Card
+from pipelines.models.fitting.training_records import TrainingRecords, trained_on
+from pipelines.models.kind import Kind, Serving
+from pipelines.registry.candidate import present
 from pipelines.registry.packaging import card
-from pipelines.registry.packaging.described import REST, SCHEME, Described
-from pipelines.registry.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
-from pipelines.registry.versions import Registry, subject
+from pipelines.registry.packaging.described import SCHEME, Described
+from pipelines.registry.packaging.inputs import columns
+from pipelines.registry.versions import entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import read_metrics
-from pipelines.store.tables import items_of
+from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors import finetuned, training_records
-from pipelines.train.predictors.inference import AT_ONCE
 
-HEAD = "head."
-SCORE = "validation_macro_f1"
-Spec = TextModel | ImageModel | FusionModel
+
+def pack(
+    name: str,
+    *,
+    chosen: Chosen,
+    params: Params,
+    vault: Vault,
+    root: Path,
+    to: Path,
+    check_out: Callable[..., None] = present,
+) -> Path:
+    """Write the package of a fitted model to the folder ``to``, which must be new or empty; return ``to``.
+
+    ``check_out`` places files that DVC tracks in the clone ``root``.
+
+    Raises:
+        UnknownModel: models cannot be registered under this name.
+        NotPackable: no package can hold a model of this kind, or its labels have changed since the fit.
+        NothingToPack: files, metrics or weights are missing.
+        LearntFromDeleted: a record that the model was trained or selected on was taken down.
+        WeightsChanged: the weights are not those whose digest the training stage committed.
+        NoModel, ModelOutdated: see :mod:`pipelines.models.fitting.card`.
+    """
+    return _Source(name, chosen, entry(name, params=params), params, vault, root, check_out).pack(to)
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a model is packaged from: its registered name, the choice in ``params.yaml``, and a clone at ``root``."""
+class _Source:
+    """What a model is packaged from."""
 
     name: str
     chosen: Chosen
+    of: Registered
     params: Params
-    settings: Settings
     vault: Vault
     root: Path
-
-    @property
-    def subject(self) -> tuple[str, str]:
-        """The corpus and the category of the scheme that the registered name stands for."""
-        return subject(self.name, params=self.params)
+    check_out: Callable[..., None]
 
     def missing(self, detail: str) -> ConfigError:
         return ConfigError("NothingToPack", name=self.name, detail=detail)
@@ -72,56 +93,122 @@ class Source:
     def unfit(self, detail: str) -> ConfigError:
         return ConfigError("NotPackable", name=self.name, model=self.chosen.model, detail=detail)
 
-    def weights(
-        self, metrics: Mapping[str, Any], *, records: Collection[str], model: str, where: str
-    ) -> TrainedWeights:
-        """Return the run and digests that a training recorded in ``metrics``; refuse a model of deleted records."""
-        refuse_deleted(records, metrics=metrics, name=self.name, model=model, where=where, vault=self.vault)
-        return recorded(metrics, name=self.name, where=where)
+    @cached_property
+    def spec(self) -> Kind:
+        """The model's entry, of a kind that a package can hold."""
+        if self.chosen.model not in self.params.models:
+            raise self.unfit("section models has no such entry")
+        spec = kind.spec(self.params, self.chosen.model)
+        if spec.packable is not None:
+            raise self.unfit(spec.packable)
+        if not type(spec).__module__.startswith(kind.KINDS.package):
+            raise self.unfit("its kind is of another distribution, whose code no package can hold")
+        return spec
 
-    def described(self, *, scheme: Scheme, task: Task, spec: Any, base: str, **values: Any) -> Described:
-        """Return the content of ``model.json``: what all kinds share, and the ``values`` of this kind."""
-        corpus, _ = self.subject
+    @cached_property
+    def row(self) -> Fit:
+        """The chosen row; of several seeds the one with the best score on validation, the smallest of equals."""
+        of, chosen = self.of, self.chosen
+        wanted = Registered(corpus=of.corpus, task=of.task, candidates=(chosen,))
+        rows = [
+            row for row in resolve(self.params, root=self.root).fits.values()
+            if wanted.wants(row.corpus, row.task, row.model, row.subset, row.seed)
+        ]  # fmt: skip
+        if not rows:
+            raise self.missing(
+                f"train.rows.{of.corpus} does not fit '{chosen.model}' on {chosen.subset} with this seed"
+            )
+        scores = {row.seed: read_metrics(self.root / self._metrics(row)).get("score") for row in rows}
+        known = {seed: score for seed, score in scores.items() if score is not None}
+        if not known:
+            raise self.missing(f"the stage train@{of.corpus} has no metrics of '{chosen.model}' for '{of.task}'")
+        best = min(known, key=lambda seed: (-known[seed], seed))
+        return next(row for row in rows if row.seed == best)
+
+    def _metrics(self, row: Fit) -> str:
+        return f"metrics/{row.corpus}/train-{row.name}.json"
+
+    def pack(self, to: Path) -> Path:
+        row, corpus, spec = self.row, self.of.corpus, self.spec
+        folder = fits.folder_of(corpus, row.name, root=self.root)
+        stages = [f"snapshot/{corpus}/{stage}" for stage in ("split", "gold", "few_shot")]
+        self.check_out(f"snapshot/{corpus}/fits/{row.name}", row.labels, *stages)
+        fit, where = fits.read(folder), self._metrics(row)
+        metrics, records = read_metrics(self.root / where), fits.lineage(folder)
+        task, scheme = fits.task_asked(fit, folder=folder, root=self.root), scheme_of(fit.scheme, root=self.root)
+        refuse_deleted(records, metrics=metrics, name=self.name, model=fit.shown, where=where, vault=self.vault)
+        self._refuse_relabelled(fit, folder=folder)
+        weights = recorded(metrics, name=self.name, where=where)
+        to.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=to.parent) as scratch:
+            # the digests of copies: the originals could be exchanged between the check and the packing
+            copies = Path(scratch) / "fit"
+            copies.mkdir()
+            fits.copy_parts(folder, to=copies)
+            refuse_exchanged(listing(copies), weights=weights, name=self.name, where=where)
+            serving = Serving(task=task, scheme=scheme, seed=fit.seed, folder=Path(scratch))
+            spec.pack(copies, to=to, serving=serving)
+        refuse_degenerate(to, name=self.name)
+        described = self._described(fit, task=task, scheme=scheme, weights=weights)
+        described.write(to)
+        shutil.copy(path_of(described.scheme, root=self.root), to / SCHEME)
+        pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
+        card.write(to, described=described, measured=measured(described, root=self.root))
+        (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
+        return to
+
+    def _described(self, fit: Card, *, task: Task, scheme: Scheme, weights: TrainedWeights) -> Described:
+        shared = {"corpus", "kind", "task", "model", "subset", "shown", "seed", "labels", "scheme", "data_commit"}
+        reads, params = fit.spec.inputs, self.params
+        inputs = columns(params.corpora[fit.corpus].content, reads=reads)
+        images = params.images if "image" in inputs else None
         return Described(
+            **{name: getattr(fit, name) for name in shared},
             name=self.name,
-            corpus=corpus,
-            kind=spec.kind,
-            task=task.key,
-            model=self.chosen.model,
-            base=public(base),
-            labels=task.labels,
+            base=public(fit.base),
             definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
-            scheme=scheme.name,
+            item=scheme.item,
             scheme_digest=scheme.digest,
-            split_digest=split_digest(corpus, root=self.root),
-            spec=spec.model_copy(update={"base": public(base)}),
-            scrub=self.params.collect.scrub,
-            **values,
+            split_digest=split_digest(fit.corpus, root=self.root),
+            votes_digest=self._silver(),
+            train=Learnt(**fit.train.model_dump()),
+            weights=weights,
+            spec=_public(fit.spec),
+            inputs=inputs,
+            words="text" in reads,
+            pictures="image" in reads,
+            scrub=params.collect.scrub,
+            batch=params.predict.batch,
+            decode=images and images.decode,
+            # a consumer's images must not be sent to a provider just because the corpus's were
+            ocr=images.ocr if images and images.ocr.engine != GOOGLE_VISION else None,
         )
 
+    def _refuse_relabelled(self, fit: Card, *, folder: Path) -> None:
+        """Reject a model if other items have gold in the split on which it was selected than at its fit."""
+        selected = {
+            (row["record_id"], row["image"])
+            for row in tables.read(folder / training_records.FILE, name="splits").to_pylist()
+            if row["split"] != TRAIN
+        }
+        snapshot = self.root / "snapshot" / fit.corpus
+        placed, shown = tables.splits(snapshot), tables.examples(snapshot)
+        names = {placed[item][0] for item in selected & placed.keys()}
+        gold = tables.gold(snapshot, within=placed).get(fit.task, {})
+        present = {item for item in gold.keys() - shown if placed[item][0] in names}
+        gone = self.vault.tombstoned({record_id for record_id, _ in selected | present})
+        if any(item[0] not in gone for item in selected ^ present):
+            raise self.unfit("split or gold labels have changed since the training; train it again")
 
-def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``.
-
-    Raises:
-        UnknownModel: models cannot be registered under this name.
-        NotPackable: the model is of an unsupported kind, or of another task.
-        NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that the model was trained or selected on was taken down.
-        WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see ``train.predictors.finetuned``.
-    """
-    source = Source(name, chosen, params, settings, vault, root)
-    to.mkdir(parents=True, exist_ok=True)
-    of_posts = params.corpora[source.subject[0]].content == "texts"
-    described, records = (_posts if of_posts else _memes)(source, to=to)
-    refuse_degenerate(to, name=name)
-    described.write(to)
-    shutil.copy(path_of(described.scheme, root=root), to / SCHEME)
-    pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
-    card.write(to, described=described, measured=measured(described, root=root))
-    (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
-    return to
+    def _silver(self) -> str | None:
+        """Return the SHA-256 of the silver labels that the model was trained on; ``None`` for gold."""
+        row = self.row
+        if row.subset == GOLD:
+            return None
+        path = self.root / row.labels / "silver.parquet"
+        if not path.is_file():
+            raise self.missing(f"{row.labels}, the silver labels on which it was trained, is missing")
+        return sha256(path)
 
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
@@ -131,196 +218,64 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
         raise ConfigError("NothingToPack", name=described.name, detail=f"{stage} has not run")
     metrics = json.loads(path.read_bytes())
     task = metrics["tasks"].get(described.task, {})
-    if described.measured_as not in task.get("models", {}):
-        detail = f"{stage} has no metrics of '{described.measured_as}'"
+    if described.shown not in task.get("models", {}):
+        detail = f"{stage} has no metrics of '{described.shown}'"
         raise ConfigError("NothingToPack", name=described.name, detail=detail)
     return {**task, "sampling": metrics["sampling"], "split": metrics["split"]}
 
 
-def _posts(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
-    """Copy a post model into ``to``; return its description and the ids that it was trained or selected on."""
-    chosen, params, root, (corpus, category) = source.chosen, source.params, source.root, source.subject
-    if chosen.subset is None:
-        raise source.unfit("registry in params.yaml names no subset of training labels for it")
-    folder = finetuned.folder_of(corpus, subset=chosen.subset, model=chosen.model, root=root)
-    model = finetuned.read(folder)
-    if isinstance(model.spec, KnnModel):
-        raise source.unfit("its neighbours are posts, sealed under keys that consumers do not have")
-    if model.task != category:
-        raise source.unfit(f"it predicts '{model.task}', not '{category}'")
-    task = finetuned.task_asked(model, folder=folder, root=root)
-    records = finetuned.lineage(folder)
-    where = f"metrics/{corpus}/finetune-{model.subset}-{model.model}.json"
-    if not (root / where).is_file():
-        raise source.missing(f"{where} is missing")
-    metrics = json.loads((root / where).read_bytes())
-    weights = source.weights(metrics, records=records, model=model.name, where=where)
-    # the digests of the copies: the originals could be exchanged between the check and the copy
-    copied = {part: _copied(path, to / part) for part, path in finetuned.parts(folder).items()}
-    refuse_exchanged(copied, weights=weights, name=source.name, where=where)
-    encoder = isinstance(model.spec, EncoderModel)
-    described = source.described(
-        scheme=scheme_of(model.scheme, root=root),
-        task=task,
-        spec=model.spec,
-        base=model.base,
-        subset=model.subset,
-        seed=model.seed,
-        data_commit=model.data_commit,
-        votes_digest=None if model.subset == GOLD else _silver(source),
-        train=model.train.model_dump(),
-        weights=weights,
-        # for an encoder the batch of the stage ``predict_finetuned``
-        batch=AT_ONCE * model.spec.batch if encoder else params.predict_finetuned.batch,
-        max_new_tokens=None if encoder else params.finetune.max_new_tokens,
-    )
-    return described, records.keys()
+def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
+    """Return the training run and the digests of weights that a training stage committed with its metrics."""
+    if "weights" not in metrics:
+        raise ConfigError("NothingToPack", name=name, detail=f"{where} names no weights")
+    return TrainedWeights.model_validate(metrics["weights"])
 
 
-def _copied(path: Path, to: Path) -> str:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    return sha256(Path(shutil.copy(path, to)))
+def refuse_exchanged(files: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
+    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded."""
+    if wrong := different(files, weights.files):
+        raise DataError("WeightsChanged", name=name, metrics=where, detail=", ".join(wrong))
 
 
-def _silver(source: Source) -> str:
-    """Return the SHA-256 of the silver labels that the model was trained on."""
-    ensemble = source.params.finetune.ensemble
-    path = source.root / "snapshot" / source.subject[0] / "silver" / ensemble / "silver.parquet"
-    if not path.is_file():
-        raise source.missing(f"the silver labels of ensemble '{ensemble}', which it was trained on, are missing")
-    return sha256(path)
+def refuse_degenerate(folder: Path, *, name: str) -> None:
+    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite."""
+    from safetensors import safe_open
+
+    for path in sorted(folder.rglob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            checks = [(bool(t.any()), bool(t.isfinite().all())) for t in map(file.get_tensor, file.keys())]
+        if not any(nonzero for nonzero, _ in checks) or not all(finite for _, finite in checks):
+            raise DataError("WeightsDegenerate", name=name, file=path.name)
 
 
-def _memes(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
-    """Write a meme model into ``to``; return its description and the ids that it was trained or selected on."""
-    params, (corpus, category) = source.params, source.subject
-    spec = _spec(source)
-    scheme = scheme_of(params.corpora[corpus].scheme, root=source.root)
-    task = task_of(scheme, category)
-    seed, metrics = _best(source, task=task)
-    where = f"metrics/{corpus}/train-{task.key}-{source.chosen.model}-{seed}.json"
-    learnt, weights = _learnt(source, task=task, seed=seed, metrics=metrics, where=where)
-    with TemporaryDirectory(dir=to.parent) as scratch:
-        data_commit, file = _downloaded(source, weights=weights, to=Path(scratch))
-        refuse_exchanged({file.name: sha256(file)}, weights=weights, name=source.name, where=where)
-        write(spec, weights=file, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
-    train = training_records.trained_on([record_id for record_id, split in learnt.items() if split == TRAIN])
-    described = source.described(
-        scheme=scheme,
-        task=task,
-        spec=spec,
-        base=spec.base,
-        seed=seed,
-        data_commit=data_commit,
-        train=train.model_dump(),
-        weights=weights,
-        batch=AT_ONCE * params.train.batch,
-        max_tokens=params.train.max_tokens,
-        thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
-        decode=params.images.decode,
-        # a consumer's images must not be sent to Google just because the corpus's were
-        ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
-    )
-    return described, learnt.keys()
+def refuse_deleted(
+    records: Collection[str], *, metrics: Mapping[str, Any], name: str, model: str, where: str, vault: Vault
+) -> None:
+    """Reject a model that was trained or selected on records that were taken down.
 
+    ``records`` is the model's list of ids, from which takedowns remove deleted records; ``metrics["selected"]`` has its
+    digest from before.
 
-def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained meme model to ``to``: the encoder in the format of ``transformers``, its head beside it."""
-    from safetensors.torch import load_model, save_file
-    from transformers import AutoImageProcessor, AutoTokenizer
-
-    from pipelines.models import build
-    from pipelines.models.pretrained.backbones import had, opened
-
-    built = build(spec, task=task, seed=seed, folder=to.parent, max_tokens=max_tokens)
-    load_model(built.module, str(weights))
-    with opened(spec.base, revision=spec.revision, seed=seed, folder=to.parent) as place:
-        _whole(built.module, place=place, base=spec.base).save_pretrained(to)
-        if not isinstance(spec, ImageModel):
-            had(AutoTokenizer, place, base=spec.base).save_pretrained(to)
-        if not isinstance(spec, TextModel):
-            had(AutoImageProcessor, place, base=spec.base, backend="pil").save_pretrained(to)
-    head = {key: value.contiguous() for key, value in built.module.state_dict().items() if key.startswith(HEAD)}
-    if head:
-        save_file(head, to / REST)
-
-
-def _whole(module: Any, *, place: str, base: str) -> Any:
-    """Return the library's model inside a module."""
-    from transformers import Blip2ForImageTextRetrieval
-
-    from pipelines.models.fusion import QFormer
-    from pipelines.models.pretrained.backbones import weights
-
-    if not isinstance(module, QFormer):
-        return module.model
-    whole = weights(Blip2ForImageTextRetrieval, place, base=base)
-    whole.vision_model, whole.qformer, whole.embeddings = module.vision, module.qformer, module.embeddings
-    whole.query_tokens = module.queries
-    return whole
-
-
-def _spec(source: Source) -> Spec:
-    spec = source.params.models.get(source.chosen.model)
-    if isinstance(spec, TextModel | ImageModel | FusionModel):
-        return spec
-    reasons = {
-        "infused": "it needs a labeller's rationales for every meme, which consumers do not have",
-        "m3h": "it needs a labeller's rationales and memes of train, which consumers do not have",
-        "yadav": "it has two base models, and a package can hold only one",
-    }
-    kind = spec.kind if spec else "unknown"
-    raise source.unfit(reasons.get(kind, f"its kind is {kind}; only text, image and fusion can be packaged"))
-
-
-def _best(source: Source, *, task: Task) -> tuple[int, Mapping[str, Any]]:
-    """Return the seed with the best validation macro-F1 (the smallest on ties), and the metrics of its run."""
-    corpus, model = source.subject[0], source.chosen.model
-    folder, seeds = source.root / "metrics" / corpus, source.params.train.seeds
-    runs = {seed: read_metrics(folder / f"train-{task.key}-{model}-{seed}.json") for seed in seeds}
-    known = {seed: metrics for seed, metrics in runs.items() if SCORE in metrics}
-    if not known:
-        raise source.missing(f"the stage train@{corpus} has no metrics of '{model}' for '{task.key}'")
-    best = min(known, key=lambda seed: (-known[seed][SCORE], seed))
-    return best, known[best]
-
-
-def _learnt(
-    source: Source, *, task: Task, seed: int, metrics: Mapping[str, Any], where: str
-) -> tuple[dict[str, str], TrainedWeights]:
-    """Return the splits of a run's records and its weights, if the gold labels that selected it are unchanged."""
-    folder, model = source.root / "snapshot" / source.subject[0], source.chosen.model
-    predictions = folder / "predictions" / "train" / task.key / model / str(seed)
-    folders = {"splits": folder / "split", "gold": folder / "gold", "predictions": predictions}
-    paths = {kind: place / f"{kind}.parquet" for kind, place in folders.items()}
-    if absent := [p.name for p in (*paths.values(), predictions / training_records.FILE) if not p.is_file()]:
-        raise source.missing(f"{', '.join(absent)} of '{model}' is missing")
-    learnt = training_records.read(predictions) or {}
-    weights = source.weights(metrics, records=learnt, model=model, where=where)
-    wanted = {"splits": ("split", VALIDATION), "gold": ("category", task.key), "predictions": ("split", VALIDATION)}
-    placed, answered, judged = (
-        set(items_of(tables.read(path, name=kind).filter(pc.field(wanted[kind][0]) == wanted[kind][1])))
-        for kind, path in paths.items()
-    )
-    validation = placed & answered
-    gone = source.vault.tombstoned({record_id for record_id, _ in validation})
-    if judged != {item for item in validation if item[0] not in gone}:
-        raise source.unfit("split or gold labels have changed since the training; train it again")
-    return learnt, weights
-
-
-def _downloaded(source: Source, *, weights: TrainedWeights, to: Path) -> tuple[str, Path]:
-    """Return the commit of the run that the metrics name, after checking that it is finished, and its weights.
-
-    A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run's commit is not HEAD.
+    Raises:
+        LearntFromDeleted: at least one record was taken down; the error states how many.
+        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
+        NothingToPack: the metrics have no digest of the list.
     """
-    client, run_id = Registry.open(source.settings).client, weights.run or ""
-    with suppress(UnknownVersion), missing(name=source.name, version=None):
-        run = client.get_run(run_id)
-        if run.info.status == "FINISHED":
-            paths = [file.path for file in client.list_artifacts(run_id, "model") if file.path.endswith(".safetensors")]
-            if len(paths) != 1:
-                raise source.missing(f"run {run_id} has {len(paths)} files of weights, expected one")
-            commit = str(run.data.tags.get("data_commit", "none"))
-            return commit, Path(client.download_artifacts(run_id, paths[0], str(to)))
-    raise source.missing(f"MLflow has no finished run '{run_id}' of '{source.chosen.model}'")
+    if not metrics.get("selected"):
+        raise ConfigError("NothingToPack", name=name, detail=f"{where} names no records")
+    wanted, present = TrainingRecords.model_validate(metrics["selected"]), trained_on(records)
+    lost = removals.removed(vault, before=wanted.digest, after=present.digest)
+    if lost is None:
+        raise DataError("LineageAltered", model=model, found=present.records, wanted=wanted.records, metrics=where)
+    if gone := lost + len(vault.tombstoned(set(records))):
+        raise DataError("LearntFromDeleted", count=gone, model=model)
+
+
+def _public(spec: Kind) -> dict[str, Any]:
+    values = spec.model_dump(exclude_unset=True)
+    return {key: public(value) if key in ("base", "text", "image") else value for key, value in values.items()}
+
+
+def public(base: str) -> str:
+    """Return a base model's name for publication; for a folder only its last part, which reveals no local path."""
+    return Path(base).name if Path(base).is_absolute() or Path(base).is_dir() else base

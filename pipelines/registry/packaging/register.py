@@ -18,11 +18,11 @@ from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
 from pipelines.core.progress import silent
+from pipelines.models.fitting import tracking
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed
 from pipelines.registry.packaging import card
 from pipelines.registry.versions import entry
-from pipelines.train import tracking
 
 if TYPE_CHECKING:
     from pipelines.core.config.models import Chosen
@@ -46,9 +46,9 @@ def register(name: str, *, chosen: Chosen, context: Context, who: str, why: str)
     from pipelines.registry.packaging.pack import pack
 
     signed(who, why)
-    sources: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
+    sources: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
     with scratch(context.settings) as folder:
-        made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **sources)
+        made = pack(name, chosen=chosen, to=folder / "pack", check_out=context.check_out, **sources)
         saved = save(made, to=folder / "model")
         return put(name, saved, context=context, who=who, why=why)
 

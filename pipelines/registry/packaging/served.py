@@ -21,8 +21,9 @@ from crisis_corpus.model_opening import opening
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
+from pipelines.models.kind import Serving, parsed
+from pipelines.models.prediction import VOTE, Prediction, Predictor
 from pipelines.registry.packaging.described import Described
-from pipelines.train.predictors.prediction import VOTE, Prediction
 
 PICTURES = "pipelines.registry.packaging.pictures"
 # An abstention: neither labels nor probabilities.
@@ -47,6 +48,13 @@ class Malformed(MlflowException):  # type: ignore[misc]
         self.__dict__.setdefault("said", text)
 
 
+def _opened(pack: Path, *, described: Described) -> Predictor:
+    scheme, task = asked(pack, described=described)
+    spec = parsed(described.spec, allowed={}, where=f"models.{described.model}")
+    serving = Serving(task=task, scheme=scheme, folder=pack, seed=described.seed, batch=described.batch)
+    return spec.open(pack, serving)
+
+
 class Served(PythonModel):  # type: ignore[misc]
     """A registered model for MLflow."""
 
@@ -60,7 +68,7 @@ class Served(PythonModel):  # type: ignore[misc]
         described = Described.read(pack)
         self._labels, self._reader = described.labels, reader(described)
         with opening():
-            self._model = opened(pack, described=described)
+            self._model = _opened(pack, described=described)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
         """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input."""
@@ -80,6 +88,7 @@ class Served(PythonModel):  # type: ignore[misc]
     def _answers(self, examples: list[Example | None]) -> list[Prediction]:
         readable = [example for example in examples if example is not None]
         answers = iter(self._model.predict(readable) if readable else ())
+        self._model.forget()
         return [SILENT if example is None else next(answers) for example in examples]
 
     def _sorted(self, labels: LabelSet) -> list[str]:

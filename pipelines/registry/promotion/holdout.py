@@ -33,10 +33,10 @@ from pipelines.datasets.items import digest_of, load, split_digest
 from pipelines.evaluate.inputs import COLUMNS as PREDICTED
 from pipelines.evaluate.inputs import EvaluationGold, runs_of
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, Sampling, counted, figures
+from pipelines.models.kinds.registered.version import BadAnswer, read_answers
 from pipelines.registry import drift
 from pipelines.registry.candidate import Pack
 from pipelines.registry.packaging.inputs import cells
-from pipelines.registry.registered import BadAnswer, read_answers
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 

@@ -13,9 +13,9 @@ from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import TextModel, YadavModel
 from pipelines.core.config.params import load
+from pipelines.models.fitting import adapter
 from pipelines.models.pretrained.backbones import opened
 from pipelines.models.pretrained.base_files import files_of, identified, located, quiet
-from pipelines.train.predictors import adapter
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 

@@ -21,7 +21,7 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
 from pipelines.models import build, m3h
-from pipelines.models.m3h import Similar
+from pipelines.models.kinds.m3h.network import Similar
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import fitted, logits, right

@@ -12,9 +12,9 @@ from pipelines.core.config.models import YadavModel
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
+from pipelines.models.kinds.yadav.network import Orthogonal, build, orthogonal
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.models.yadav import Orthogonal, build, orthogonal
 from tests.refusals import refused
 from tests.train.small_memes import picture
 
