@@ -23,7 +23,7 @@ from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
 from pipelines.models.kind import Serving, parsed
 from pipelines.models.prediction import VOTE, Prediction, Predictor
-from pipelines.registry.packaging.described import Described
+from pipelines.registry.packaging.described import Described, asked
 
 PICTURES = "pipelines.registry.packaging.pictures"
 # An abstention: neither labels nor probabilities.
