@@ -43,8 +43,8 @@ VALIDATIONS = ("dev", VALIDATION)
 def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path) -> Iterator[tuple[str, str, str]]:
     """Yield record id, decrypted title and body of those of a corpus's posts in ``ids`` that were not taken down."""
     wanted = tables.strings(sorted(ids))
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        table = tables.read(path, name="posts", columns=["record_id", "title", "body"])
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        table = tables.read(path, name="records", columns=["record_id", "title", "body"])
         yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
 
 
@@ -91,7 +91,7 @@ class _Content:
 
 
 CONTENTS = {
-    "texts": _Content(("text",), "posts", _texts, lambda post: post.text),
+    "texts": _Content(("text",), "records", _texts, lambda post: post.text),
     "images": _Content(("text", "image"), "images", _images, lambda post: post.body),
 }
 
@@ -216,6 +216,8 @@ def load(
         validation_name=name,
         examples=sum(item[0] not in gone for item in shown),
     )
+    # as in the table of splits, with the corpus's own names
+    loaded = replace(loaded, placed=placed)
     return replace(loaded, train=_weighted(loaded, posterior=posterior)) if weighted and posterior else loaded
 
 
