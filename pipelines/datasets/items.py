@@ -216,6 +216,8 @@ def load(
         validation_name=name,
         examples=sum(item[0] not in gone for item in shown),
     )
+    # as in the table of splits, with the corpus's own names
+    loaded = replace(loaded, placed=placed)
     return replace(loaded, train=_weighted(loaded, posterior=posterior)) if weighted and posterior else loaded
 
 

@@ -7,7 +7,6 @@ answer has no row; evaluation counts it as missing.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,8 @@ from pipelines.datasets.example import TEST, TRAIN, Material
 from pipelines.llm.asking import PlannedRequests
 from pipelines.models import kind
 from pipelines.models.fitting import card
-from pipelines.models.fitting.card import PREDICTIONS, SPENT
 from pipelines.models.kind import Desk, Serving
-from pipelines.models.predictions_file import counted, write_predictions
+from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
@@ -88,12 +86,7 @@ def _fitted(fit: Fit, *, params: Params, settings: Settings, vault: Vault, root:
     made = card.read(folder, allowed=params.distributions)
     about = {"kind": made.kind, "data_commit": made.data_commit}
     if not made.kept:
-        to.mkdir(parents=True, exist_ok=True)
-        for name in (PREDICTIONS, SPENT):
-            # may be a link into DVC's cache
-            (to / name).unlink(missing_ok=True)
-            shutil.copyfile(folder / name, to / name)
-        return about | counted(to)
+        return about | copied(folder, to=to, vault=vault)
     card.task_asked(made, folder=folder, root=root)
     material = material_of(fit, spec=made.spec, params=params, vault=vault, root=root, learning=False)
     seen = card.lineage(folder)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
 from pipelines.models.fitting.card import PREDICTIONS, SPENT
 from pipelines.models.prediction import Prediction, Spent
 from pipelines.store import tables
 from pipelines.store.metrics_file import read_metrics, write_metrics
+from pipelines.store.vault.vault import Vault
 
 
 def write_predictions(
@@ -48,25 +50,33 @@ def write_predictions(
                     rows.append(prediction.row(example.item, split=split, seed=seed, **about))
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
     tables.write(table, folder / PREDICTIONS, name="predictions")
-    # of an earlier attempt
-    (folder / SPENT).unlink(missing_ok=True)
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
-        "spent": None if spent is None else write_metrics(asdict(spent), folder / SPENT),
+        "spent": _write_spent(None if spent is None else asdict(spent), to=folder),
     }
 
 
-def counted(folder: Path) -> dict[str, Any]:
-    """Return the counts of :func:`write_predictions` that the files in ``folder`` say."""
-    rows = tables.read(folder / PREDICTIONS, name="predictions", columns=["split", "outcome"]).to_pylist()
+def copied(folder: Path, *, to: Path, vault: Vault) -> dict[str, Any]:
+    """Copy predictions and their cost, without those of records that were taken down since; return their counts."""
+    table = tables.read(folder / PREDICTIONS, name="predictions")
+    gone = vault.tombstoned(set(table["record_id"].to_pylist()))
+    live = pc.invert(pc.is_in(table["record_id"], value_set=tables.strings(sorted(gone))))
+    table = table.filter(live)
+    tables.write(table, to / PREDICTIONS, name="predictions")
     outcomes: dict[str, Counter[str]] = {}
-    for row in rows:
+    for row in table.select(["split", "outcome"]).to_pylist():
         outcomes.setdefault(row["split"], Counter())[row["outcome"]] += 1
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
-        "spent": read_metrics(folder / SPENT) or None,
+        "spent": _write_spent(read_metrics(folder / SPENT), to=to),
     }
+
+
+def _write_spent(spent: dict[str, Any] | None, *, to: Path) -> dict[str, Any] | None:
+    # of an earlier attempt, and perhaps a link into DVC's cache
+    (to / SPENT).unlink(missing_ok=True)
+    return None if spent is None else write_metrics(spent, to / SPENT)

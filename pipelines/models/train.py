@@ -59,8 +59,8 @@ def run(
         labels) and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's
         ``files``), ``score`` on validation (the macro-F1 of a classifier, else the share of exact label sets), ``fit``:
         the metrics of the model's kind; of some kinds ``prompt``
-        (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales); of a row that is not kept ``predictions``, as the stage
-        ``predict`` reports them.
+        (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales);
+        of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
     """
     fit = rows.read(root).fit(corpus, row)
     metrics = TrainRun(fit, params, settings, vault, root).fit()
@@ -87,7 +87,7 @@ def material_of(row: Fit, *, spec: Kind, params: Params, vault: Vault, root: Pat
     """Return the examples of a row: if they are learnt from, those of train with the labels of its subset."""
     task = task_of(scheme_of(params.corpora[row.corpus].scheme, root=root), row.task)
     subset = row.subset if learning or spec.compares else None
-    labels: dict[str, Any] = {"subset": subset, "ensemble": params.train.rows[row.corpus].ensemble}
+    labels: dict[str, Any] = {"subset": subset, "ensemble": params.ensemble(row.corpus)}
     places: dict[str, Any] = {"params": params, "vault": vault, "root": root}
     return items.load(row.corpus, task=task, weighted=spec.weighted, **labels, **places)
 
@@ -214,7 +214,7 @@ class TrainRun:
 
     @property
     def _ensemble(self) -> str | None:
-        return None if self.row.subset == GOLD else self.params.train.rows[self.row.corpus].ensemble
+        return None if self.row.subset == GOLD else self.params.ensemble(self.row.corpus)
 
     def _tracked(
         self, job: Job[Any], *, trained: TrainingRecords, selected: TrainingRecords

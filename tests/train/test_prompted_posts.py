@@ -106,7 +106,11 @@ def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: S
 
 def test_the_papers_models_are_asked_as_the_paper_asks() -> None:
     params = load_params(REPO, profile="cradle")
-    assert (params.votes.max_output_tokens, params.votes.context_tokens, params.few_shot.examples["posts"]) == (1024, 4096, 5)
+    assert (params.votes.max_output_tokens, params.votes.context_tokens, params.few_shot.examples["posts"]) == (
+        1024,
+        4096,
+        5,
+    )
     kinds: dict[str, list[str]] = {}
     for name in params.baselines.models:
         spec = params.models[name]

@@ -101,6 +101,8 @@ def read(folder: Path, *, allowed: Allowed | None = None) -> Card:
         return Card.model_validate_json((folder / CARD).read_bytes(), context={"allowed": allowed or {}})
     except OSError:
         raise ConfigError("NoModel", folder=folder.name, detail=f"{CARD} is missing") from None
+    except ConfigError:
+        raise ConfigError("NoModel", folder=folder.name, detail=f"{CARD} has an unknown kind of model") from None
     except ValidationError as error:
         raise ConfigError(
             "NoModel", folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are missing or unknown"

@@ -24,7 +24,8 @@ from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
 from pipelines.models.fitting import checkpoint
 from pipelines.models.fitting.inference import Diverged, predict
-from pipelines.models.fitting.loss_and_optimizer import Loop, TrainingSettings, Weights, reproducible
+from pipelines.models.fitting.loss_and_optimizer import Loop, Weights, reproducible
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.pretrained.backbones import Built
 
 Floats = npt.NDArray[np.float64]

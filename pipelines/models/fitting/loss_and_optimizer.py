@@ -15,16 +15,16 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.core.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
 from pipelines.models.fitting.inference import Recordings, autocast, cut, machine, on, prepared
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.pretrained.backbones import Batch, Built
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
@@ -35,30 +35,6 @@ BYTES_PER_PARAMETER = 16
 SHORT_OF_MEMORY = 0.25
 # A step's inputs beside the model's: targets and weights of a process's rows, and targets of the whole batch.
 TRUTH, SHARES, WHOLE = "truth of rows", "shares of rows", "truth of batch"
-
-
-class TrainingSettings(OwnRecipe):
-    """How a classifier is trained: a recipe, and what section ``train`` says of scores and checkpoints."""
-
-    mode: Literal["paper", "improved"]
-    min_positives: int
-    checkpoint_steps: int
-
-
-class EncoderRecipe(TrainingSettings):
-    """Settings for fitting an encoder: its entry in ``params.models``, completed to the fields of section ``train``."""
-
-    base: str
-    max_tokens: int
-    schedule: Literal["linear", "constant"] = "linear"
-    reweighted: bool = True
-
-
-def settings_of(spec: Model | None, *, train: Train) -> TrainingSettings:
-    """Return how a model is trained: by its own recipe if its entry has one, otherwise by section ``train``."""
-    own = spec.recipe if isinstance(spec, M3hModel) else None
-    recipe = own.model_dump() if own else {"schedule": "linear", "reweighted": True}
-    return TrainingSettings(**train.model_dump(include=set(TrainingSettings.model_fields)) | recipe)
 
 
 @dataclass(frozen=True)

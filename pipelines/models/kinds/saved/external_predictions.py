@@ -2,8 +2,8 @@
 
 Columns: ``record_id``; ``labels`` (a list, or in a CSV names joined by ``|`` or a JSON list); optionally ``image`` (the
 number of the image; 0), ``outcome`` (``vote``, ``refused``, ``malformed``, ``failed``, ``abstained``) and ``scores``
-(probabilities in the scheme's order of labels, in the same notation as ``labels``). A blank cell of labels means no answer, never the empty set, unless
-``outcome`` is ``vote``: a refusal must not become "none of these labels".
+(probabilities in the scheme's order of labels, in the same notation as ``labels``). A blank cell of labels means no
+answer, never the empty set, unless ``outcome`` is ``vote``: a refusal must not become "none of these labels".
 """
 
 from __future__ import annotations
