@@ -123,6 +123,7 @@ def add(
     version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
     if journal:
         given = {"event": "registered", "who": "corpus register", "why": "a test"}
+        given["metrics"] = {"inputs": ["image", "text"]}
         context.journal.append(NAME, to_version=version.version, files=found, **given)
     if after:
         after(folder)

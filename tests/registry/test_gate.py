@@ -315,7 +315,7 @@ def test_posts_of_the_test_are_sent_as_title_and_body(tmp_path: Path) -> None:
     with small_posts.copied(made, to=tmp_path / "copy") as corpus:
         test = frozen(corpus)
         assert [item[0] for item in test.board.items] == corpus.of("test")
-        frames = list(test.frames())
+        frames = list(test.frames(("title", "body")))
         assert [*frames[0].columns] == ["title", "body"]
         titles = [title for frame in frames for title in frame["title"]]
         assert titles == [corpus.posts[record].title for record in corpus.of("test")]

@@ -16,11 +16,11 @@ from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
 from pipelines.operate import status
-from pipelines.registry import batch_predict, drift_notice, pins
+from pipelines.registry import batch_predict, pins
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import put
 from pipelines.registry.promotion.promote import promote, withdraw
-from pipelines.registry.webhook import Watch
+from pipelines.registry.webhook import Watch, notify_drift
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
@@ -39,7 +39,8 @@ MONTH = "2022-12"
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     small_registry.champion(context, version, before=before, name=name)
-    pins.pin(name, root=context.root, registry=context.registry, journal=context.journal)
+    corpus = context.params.registry[name].corpus
+    pins.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
@@ -270,9 +271,9 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
     begin(context.settings, code=code_of(work, {}))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
-    told = drift_notice.run("memes", settings=context.settings)
+    told = notify_drift("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
-    assert drift_notice.run("memes", settings=context.settings)["queued"] == 0
+    assert notify_drift("memes", settings=context.settings)["queued"] == 0
     [(_, body)] = receiver.came
     sent = json.loads(body)
     assert sent["type"] == "model.drift"

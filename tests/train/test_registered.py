@@ -17,7 +17,7 @@ from crisis_corpus.trusted import FilesChanged, NotOnRecord
 from crisis_corpus.versions import DIGEST, NoRegistry
 from pipelines.core.config.models import RegisteredModel
 from pipelines.core.config.settings import Settings
-from pipelines.registry import registered as predictor
+from pipelines.predict import registered as predictor
 from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
 from tests import mlflow_database
