@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pipelines.registry.packaging.pack import refuse_deleted
 
 from crisis_corpus import client
 from crisis_corpus.state import standing
@@ -21,6 +20,7 @@ from pipelines.core.config.operate import Takedown
 from pipelines.models.fitting import card as finetuned
 from pipelines.models.fitting import training_records
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.pack import refuse_deleted
 from pipelines.registry.promotion import promote
 from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals

@@ -15,8 +15,9 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
+from pipelines.core.config.models import Registered
 from pipelines.operate import status
-from pipelines.registry import batch_predict, pins
+from pipelines.registry import batch_predict, lineage, pins, show
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import put
 from pipelines.registry.promotion.promote import promote, withdraw
@@ -29,7 +30,7 @@ from pipelines.takedown.stores.folders import Copies
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
-from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, take_down, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
 from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
@@ -284,3 +285,34 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]
+
+
+def test_a_model_of_an_added_corpus_goes_the_whole_way(small: Path, tmp_path: Path) -> None:
+    """From its registration to its withdrawal; only the parameters know the name."""
+    with opened(small) as memes:
+        for part in ("data", "snapshot"):
+            shutil.copytree(small / part / "memes", small / part / "signs")
+        changed = {
+            "corpora": {**memes.params.corpora, "signs": memes.params.corpora["memes"]},
+            "split": {**memes.params.split, "signs": memes.params.split["memes"]},
+            "registry": {"sign-tone": Registered(corpus="signs", task="severity", candidates=())},
+            "batch_predict": {"signs": ("sign-tone",)},
+        }
+        context = replace(memes, params=memes.params.model_copy(update=changed))
+        put("sign-tone", saved(context, to=tmp_path / "model", knows=6), context=context, **WHO)
+        moved = promote("sign-tone", 1, **WHO, context=context)
+        assert moved.champion == 1 and moved.verdict is None
+        loaded = client.load("sign-tone@champion")
+        assert (loaded.version, loaded.inputs) == (1, ("image", "text"))
+        given = {"registry": context.registry, "journal": context.journal}
+        [pin] = pins.champions("signs", params=context.params, root=context.root, **given)
+        assert pin.model == "sign-tone/1"
+        metrics = run(context, "signs")["sign-tone"]
+        assert metrics["items"] == 108 and metrics["drift"]["months"] == 2
+        assert [model["name"] for model in show.gather(None, **given)] == ["sign-tone"]
+        learnt = lineage.versions_of(trained(small)[:1], registry=context.registry, settings=context.settings)
+        assert [v.name for versions in learnt.versions.values() for v in versions] == ["sign-tone"]
+        withdraw("sign-tone", 1, **WHO, context=context)
+        assert show.summary(context.journal)[0]["champion"] is None
+        with pytest.raises(Withdrawn):
+            client.load("sign-tone/1")

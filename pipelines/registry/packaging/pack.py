@@ -38,7 +38,7 @@ from pipelines.models.fitting import card as fits
 from pipelines.models.fitting import training_records
 from pipelines.models.fitting.card import Card
 from pipelines.models.fitting.training_records import TrainingRecords, trained_on
-from pipelines.models.kind import Kind, Serving
+from pipelines.models.kind import Serving
 from pipelines.registry.candidate import present
 from pipelines.registry.packaging import card
 from pipelines.registry.packaging.described import SCHEME, Described
@@ -93,9 +93,8 @@ class _Source:
     def unfit(self, detail: str) -> ConfigError:
         return ConfigError("NotPackable", name=self.name, model=self.chosen.model, detail=detail)
 
-    @cached_property
-    def spec(self) -> Kind:
-        """The model's entry, of a kind that a package can hold."""
+    def _refuse_kind(self) -> None:
+        """Reject a model of a kind that no package can hold."""
         if self.chosen.model not in self.params.models:
             raise self.unfit("section models has no such entry")
         spec = kind.spec(self.params, self.chosen.model)
@@ -103,7 +102,6 @@ class _Source:
             raise self.unfit(spec.packable)
         if not type(spec).__module__.startswith(kind.KINDS.package):
             raise self.unfit("its kind is of another distribution, whose code no package can hold")
-        return spec
 
     @cached_property
     def row(self) -> Fit:
@@ -129,7 +127,8 @@ class _Source:
         return f"metrics/{row.corpus}/train-{row.name}.json"
 
     def pack(self, to: Path) -> Path:
-        row, corpus, spec = self.row, self.of.corpus, self.spec
+        self._refuse_kind()
+        row, corpus = self.row, self.of.corpus
         folder = fits.folder_of(corpus, row.name, root=self.root)
         stages = [f"snapshot/{corpus}/{stage}" for stage in ("split", "gold", "few_shot")]
         self.check_out(f"snapshot/{corpus}/fits/{row.name}", row.labels, *stages)
@@ -147,7 +146,7 @@ class _Source:
             fits.copy_parts(folder, to=copies)
             refuse_exchanged(listing(copies), weights=weights, name=self.name, where=where)
             serving = Serving(task=task, scheme=scheme, seed=fit.seed, folder=Path(scratch))
-            spec.pack(copies, to=to, serving=serving)
+            fit.spec.pack(copies, to=to, serving=serving)
         refuse_degenerate(to, name=self.name)
         described = self._described(fit, task=task, scheme=scheme, weights=weights)
         described.write(to)
@@ -173,7 +172,10 @@ class _Source:
             votes_digest=self._silver(),
             train=Learnt(**fit.train.model_dump()),
             weights=weights,
-            spec=_public(fit.spec),
+            spec={
+                key: public(value) if isinstance(value, str) else value
+                for key, value in fit.spec.model_dump(exclude_unset=True).items()
+            },
             inputs=inputs,
             words="text" in reads,
             pictures="image" in reads,
@@ -269,11 +271,6 @@ def refuse_deleted(
         raise DataError("LineageAltered", model=model, found=present.records, wanted=wanted.records, metrics=where)
     if gone := lost + len(vault.tombstoned(set(records))):
         raise DataError("LearntFromDeleted", count=gone, model=model)
-
-
-def _public(spec: Kind) -> dict[str, Any]:
-    values = spec.model_dump(exclude_unset=True)
-    return {key: public(value) if key in ("base", "text", "image") else value for key, value in values.items()}
 
 
 def public(base: str) -> str:
