@@ -1,4 +1,4 @@
-"""Run ``corpus predict``: read inputs as lines of JSON, and write a registered model's predictions as lines.
+"""Run ``corpus classify``: read inputs as lines of JSON, and write a registered model's predictions as lines.
 
 An input line has the columns that the model reads: ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text":
 ...}``. ``body`` and ``text`` are optional; an ``id`` is copied to the output line; other keys are ignored. Errors never
