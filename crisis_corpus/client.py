@@ -103,18 +103,10 @@ def load(
     loadable, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
     pack = integrity.place(folder)
     manifest = integrity.read_manifest(pack / integrity.MODEL)
-    version = loadable.version
-    return Model(
-        name=version.name,
-        version=version.version,
-        files=loadable.files,
-        token=loadable.token,
-        labels=manifest.labels,
-        inputs=manifest.inputs,
-        card=json.loads((pack / integrity.CARD).read_bytes()),
-        _model=_loaded(version, folder),
-        stale=loadable.stale,
-    )
+    card = json.loads((pack / integrity.CARD).read_bytes())
+    version, loaded = loadable.version, _loaded(loadable.version, folder)
+    described = (loadable.files, loadable.token, manifest.labels, manifest.inputs, card)
+    return Model(version.name, version.version, *described, loaded, loadable.stale)
 
 
 def download(
