@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.core.config.models import PromptedModel
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent
+from pipelines.models.kinds.prompted import Prompted
 from pipelines.predict import prompted
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
@@ -94,7 +94,7 @@ class Lab:
     seer: Seer
 
     def run(self, name: str = "asked", *, mode: str = "paper", usd: float = 100.0, **changed: Any) -> dict[str, Any]:
-        asked = PromptedModel(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
+        asked = Prompted(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
         sections = {
             "models": {**self.params.models, "asked": asked},
             "votes": self.params.votes.model_copy(update={"budget_usd": usd}),
