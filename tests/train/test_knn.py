@@ -52,7 +52,6 @@ def a_vault(place: Path) -> Vault:
 def a_fit(out: Path, *, vault: Vault, spec: Knn = SPEC, floor: float = FLOOR, **changed: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"train": SEEN, "validation": DEV, "scheme": None, "seed": 1, "folder": out}
     given["task"] = floored(TASK, **{HARM: floor})
-    out.mkdir(parents=True, exist_ok=True)
     return fit(Job(spec=spec, out=out, vault=vault, **given | changed))
 
 

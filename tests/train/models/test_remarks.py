@@ -19,6 +19,7 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
+from pipelines.models import kind
 from pipelines.models.kinds.m3h import M3h
 from pipelines.models.kinds.m3h import network as m3h
 from pipelines.models.kinds.m3h.network import Similar
@@ -193,7 +194,7 @@ def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_pat
 
 
 def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> None:
-    spec = load_params(REPO).models["m3h"]
+    spec = kind.spec(load_params(REPO), "m3h")
     assert isinstance(spec, M3h)
     # facebook/bart-large, on which MentalBART was tuned
     with torch.device("meta"):

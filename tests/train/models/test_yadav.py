@@ -12,10 +12,11 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
 from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.kinds.yadav.network import Orthogonal, build, orthogonal
+from pipelines.models.kinds.yadav.network import Orthogonal, orthogonal
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
+from tests.train.models.fitting import build
 from tests.train.small_memes import picture
 
 TASK = task_of(load("figsim"), "severity")
