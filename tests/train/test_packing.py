@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines.train import finetune
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipelines.core.config.settings import Settings
@@ -186,10 +185,10 @@ def test_weights_are_the_posteriors_with_mean_one_and_only_if_asked_for(posts: S
 
 
 def fitted(posts: SmallPosts, settings: Settings, *, model: str, weights: str) -> dict[str, Any]:
-    params = small_tuned.params()
-    spec = params.models[model].model_copy(update={"weights": weights})
-    given = {"subset": "consensus", "model": model, "settings": settings, "vault": posts.vault, "root": posts.root}
-    return finetune.run("posts", params=params.model_copy(update={"models": {**params.models, model: spec}}), **given)
+    with pytest.MonkeyPatch.context() as patch:
+        spec = small_tuned.MODELS[model].model_copy(update={"weights": weights})
+        patch.setitem(small_tuned.MODELS, model, spec)
+        return small_tuned.tuned(posts, settings, model=model)
 
 
 @pytest.mark.parametrize("model", ["encoder", pytest.param("sft", marks=pytest.mark.faults)])

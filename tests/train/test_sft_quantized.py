@@ -59,7 +59,7 @@ for name, changes in json.loads(sys.argv[2]).items():
     generator = Generator(
         folder / name / "out", task=TASK, scheme=SCHEME, max_length=768, max_new_tokens=32, batch=8, folder=folder
     )
-    said = generator.posteriors([post.text for post in posts(4, split="test")])
+    said = generator.posteriors(posts(4, split="test"))
     losses = [line["validation_loss"] for line in fitted.history]
     found[name] = facts | {
         "losses": losses, "parameters": fitted.parameters, "sums": said.sum(1).tolist(),
