@@ -103,7 +103,7 @@ def vote_row(record_id: str, labeller: str, *, labels: Iterable[str], **values: 
         "output_tokens": 10,
         "cost": 0.001,
     }
-    return full("votes", record_id=record_id, labeller=labeller, labels=sorted(labels), **usual | values)
+    return full("votes", record_id=record_id, image=0, labeller=labeller, labels=sorted(labels), **usual | values)
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, object]], *, name: str) -> None:

@@ -8,7 +8,7 @@ use. This module needs neither vault nor tables, so that a model can be served w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.taxonomy.task import Task
+from pipelines.datasets.post import Post
 
 Item = tuple[str, int]
 """A record id and the number of an image."""
@@ -54,8 +55,13 @@ class Example:
 class Material:
     """The examples of one task in train, validation and test, sorted by item.
 
-    ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
-    Neither are among the examples.
+    Args:
+        without: by split, the number of items without labels of this task, which are not among the examples.
+        taken_down: by split, the number of items whose record was taken down; neither are these.
+        examples: how many items of validation are left out because the prompt shows their answers.
+        validation_name: the corpus's name of the split called ``validation`` here.
+        placed: the corpus's own split and the group of every item, as in the table ``splits``.
+        posts: the decrypted posts of the examples by item, for models that need title, body or pictures separately.
     """
 
     task: Task
@@ -64,7 +70,24 @@ class Material:
     test: tuple[Example, ...] = field(repr=False)
     without: Mapping[str, int]
     taken_down: Mapping[str, int]
+    examples: int
+    validation_name: str
+    placed: Mapping[Item, tuple[str, str]] = field(repr=False)
+    posts: Mapping[Item, Post] = field(repr=False)
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
+
+    def split_of(self, example: Example) -> str:
+        """Return the name that the corpus gives to an example's split."""
+        return self.named(example.split)
+
+    def named(self, split: str) -> str:
+        """Return the name that the corpus gives to a split."""
+        return self.validation_name if split == VALIDATION else split
+
+    @property
+    def asked(self) -> tuple[Example, ...]:
+        """The examples that models predict: those of validation and test."""
+        return (*self.validation, *self.test)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
         """Return the true labels of a split's examples by item, even of test; only evaluation may use them."""
@@ -95,30 +118,38 @@ def material(
     *,
     placed: Mapping[Item, tuple[str, str]],
     gold: Mapping[Item, LabelSet],
-    opened: Mapping[Item, tuple[str, bytes | None]],
+    posts: Mapping[Item, Post],
+    text: Callable[[Post], str],
     gone: Collection[str],
+    validation_name: str = VALIDATION,
+    examples: int = 0,
 ) -> Material:
     """Return decrypted items as examples by split; the labels of test are hidden.
 
     Args:
         placed: split, one of :data:`SPLITS`, and group of every item.
-        opened: decrypted text and picture by item, for all items with labels.
+        gold: the labels; ``examples`` counts the items of validation without any that the prompt shows.
+        posts: the decrypted posts of all items with labels.
+        text: what a model of text reads of a post.
         gone: records that were taken down; their items are left out and counted.
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
-    examples = {
-        split: tuple(
-            Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
-            for item, labels in known.items()
-        )
-        for split, known in truth.items()
-    }
+
+    def example(item: Item, *, split: str) -> Example:
+        post, labels = posts[item], None if split == TEST else gold[item]
+        return Example(item, split, text(post), next(iter(post.images), None), labels=labels, group=placed[item][1])
+
+    without = _counts([split for item, split in live.items() if item not in gold])
     return Material(
         task=task,
-        **examples,
-        without=_counts([split for item, split in live.items() if item not in gold]),
+        **{split: tuple(example(item, split=split) for item in known) for split, known in truth.items()},
+        without={**without, VALIDATION: without[VALIDATION] - examples},
         taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
+        examples=examples,
+        validation_name=validation_name,
+        placed=placed,
+        posts=posts,
         _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),
     )
 

@@ -2,7 +2,7 @@
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
 mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests them
-(:mod:`pipelines.label.memes.rationales`), once for all runs of a model; here they are decrypted, in memory only. They
+(:mod:`pipelines.label.rationales`), once for all runs of a model; here they are decrypted, in memory only. They
 retell the meme and so are content: no log, error, metric or file may contain them.
 """
 
@@ -53,7 +53,7 @@ def by_labeller(cues: Cues | None, *, labeller: str) -> Cues:
 
 def place(corpus: str, *, model: str, root: Path) -> Path:
     """Return the path of the table of remarks on memes that a model reads; each model has its own table."""
-    return root / "snapshot" / corpus / "remarks" / model / "remarks.parquet"
+    return root / "snapshot" / corpus / "rationales" / model / "rationales.parquet"
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
@@ -61,11 +61,11 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
     path = place(corpus, model=model, root=root)
     if not path.is_file():
         raise ConfigError("NoCues", detail=f"the stage `rationales` wrote none for model '{model}'")
-    table = tables.read(path, name="remarks")
+    table = tables.read(path, name="rationales")
     rows = table.select(["record_id", "image", "labeller", "outcome"]).to_pylist()
     if {row["labeller"] for row in rows} != {labeller}:
         raise ConfigError("NoCues", detail=f"the stored ones of model '{model}' are not from labeller '{labeller}'")
-    opened = open_column(table, name="remarks", column="remarks", vault=vault)
+    opened = open_column(table, name="rationales", column="remarks", vault=vault)
     return Cues(
         of={
             (row["record_id"], row["image"]): None if said is None else unpacked(said)

@@ -1,8 +1,9 @@
-"""Run the stage ``injection_test``: measure how an instruction hidden in a post changes its labels, by attack family.
+"""Run the stage ``injection_test``: measure how an instruction hidden in an item changes its labels, by attack family.
 
-The copies exist in memory only. They are labelled and aggregated like any post. The stage counts how many labels flip
-and whether a record loses severity without being queued for review. The attacks are written without the detector
-(:mod:`pipelines.label.attacks.families`), so that its misses count; the numbers say nothing about other attacks.
+The copies exist in memory only. They are labelled and aggregated like any item; of a picture, the words read from it
+are attacked. The stage counts how many labels flip and whether an item loses severity without being queued for review.
+The attacks are written without the detector (:mod:`pipelines.label.attacks.families`), so that its misses count; the
+numbers say nothing about other attacks.
 """
 
 from __future__ import annotations
@@ -16,85 +17,81 @@ import pyarrow as pa
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
+from pipelines.datasets.items import Item
 from pipelines.datasets.post import Post
-from pipelines.datasets.posts import SplitPosts
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Panel
 from pipelines.label.silver.silver import refused_of
-from pipelines.label.votes import open_labeller, remote_labellers
+from pipelines.label.votes import Desk, remote_labellers
 from pipelines.llm.asking import PlannedRequests
-from pipelines.llm.outcome import Answer
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
 
-Labels = Mapping[str, frozenset[str] | None]
+Labels = Mapping[Item, frozenset[str] | None]
 
 
 def run(
     corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Label copies of ``injection_test.size`` records with an inserted attack, and count the labels that change.
+    """Label copies of ``injection_test.size`` items with an inserted attack, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
     Returns:
-        The counts of :func:`flips` for the ensemble, ``members`` (the same for each member, with no record queued),
-        ``detected`` (copies that the injection patterns caught), ``queued`` (copies queued for review) and
-        ``families`` (see :func:`by_family`).
+        ``detected`` (copies that the injection patterns caught), and by category (``categories``) the counts of
+        :func:`flips` for the ensemble, ``members`` (the same for each member, with no item queued), ``queued`` (copies
+        queued for review) and ``families`` (see :func:`by_family`).
     """
     described = params.ensembles[ensemble]
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    drawn, copies = _drawn(material, params=params)
-    folder, category = root / "snapshot" / corpus / "votes", material.scheme.category()
+    folder = root / "snapshot" / corpus / "votes"
     offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    with ExitStack() as stack:
+        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        copies = _copies(desk)
 
-    def ask(members: Sequence[str]) -> pa.Table:
-        asked: list[Answer] = []
-        with ExitStack() as stack:
-            for member in members:
-                labeller = open_labeller(
-                    member, material=material, params=params, settings=settings, vault=vault, stack=stack
-                )
-                asked += labeller.label(copies, progress=reporter(f"{member} (copies)", total=len(copies)))
-        return pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.SCHEMAS["votes"])
+        def ask(members: Sequence[str]) -> pa.Table:
+            told = [desk.label(desk.open(name), copies, progress=f"{name} (copies)") for name in members]
+            rows = [answer.row() for answers in told for answer in answers]
+            return pa.Table.from_pylist(rows, schema=tables.SCHEMAS["votes"])
 
+        again, others = ask(described.members), ask(offline)
     told = tables.concat([folder / m / "votes.parquet" for m in described.members], name="votes")
-    again = ask(described.members)
-    given: dict[str, Any] = {
-        "ensemble": described,
-        "k": params.silver.k,
-        "records": drawn,
-        "category": category,
-        "gold": {r: s for r, s in material.gold.items() if r not in material.examples and r in drawn},
-        "groups": material.group,
-    }
-    panel, copied = Panel.of(told, **given), Panel.of(again, **given)
-    before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
-    detected = {copy.record_id for copy in copies if marks(copy.text)}
-    queued = review_queue.reasons(
-        after,
-        panel=copied,
-        refused=refused_of(again),
-        injected=detected,
-        offline=review_queue.offline_labels(ask(offline), members=offline, category=category) if offline else {},
-    )
-    first, second = ({r: d.labels for r, d in decided.items()} for decided in (before, after))
-    numbers = flips(first, second, category=category, queued=queued)
-    numbers |= {
-        "detected": len(detected),
-        "queued": len(queued),
-        "families": by_family(drawn, first, second, category=category, detected=detected, queued=queued),
-        "members": {
-            member: flips(panel.votes_of(member), copied.votes_of(member), category=category, queued=())
-            for member in described.members
-        },
-    }
+    detected = {item for item, copy in copies.items() if marks(copy.text)}
+    found: dict[str, Any] = {}
+    for key, task in desk.tasks.items():
+        known, category = desk.material.gold.get(key, {}), task.category
+        given: dict[str, Any] = {
+            "ensemble": described,
+            "k": params.silver.k,
+            "items": list(copies),
+            "category": category,
+            "gold": {i: task.seen(s) for i, s in known.items() if i not in desk.material.examples and i in copies},
+            "groups": desk.material.group,
+        }
+        panel, copied = Panel.of(told, **given), Panel.of(again, **given)
+        before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
+        queued = review_queue.reasons(
+            after,
+            panel=copied,
+            refused=refused_of(again, category=key),
+            injected=detected,
+            offline=review_queue.offline_labels(others, members=offline, category=category) if offline else {},
+        )
+        first, second = ({item: d.labels for item, d in decided.items()} for decided in (before, after))
+        found[key] = flips(first, second, category=category, queued=queued) | {
+            "queued": len(queued),
+            "families": by_family(list(copies), first, second, category=category, detected=detected, queued=queued),
+            "members": {
+                member: flips(panel.votes_of(member), copied.votes_of(member), category=category, queued=())
+                for member in described.members
+            },
+        }
+    numbers = {"detected": len(detected), "categories": found}
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
 
@@ -105,36 +102,38 @@ def planned(
 
     A member of several ensembles is counted once, because it answers a copy once.
     """
-    members = dict.fromkeys(name for one in params.silver.ensembles for name in params.ensembles[one].members)
+    ensembles = params.silver.ensembles.get(corpus, ())
+    members = dict.fromkeys(name for one in ensembles for name in params.ensembles[one].members)
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    for asked, material in remote_labellers(corpus, names=members, **places):
-        yield asked.planned("injection_test", _drawn(material, params=params)[1])
+    for asked, desk in remote_labellers(corpus, names=members, **places):
+        yield asked.planned("injection_test", desk.sent(_copies(desk)))
 
 
-def _drawn(material: SplitPosts, *, params: Params) -> tuple[list[str], list[Post]]:
-    candidates = [(record, 0) for record in material.posts if record not in material.examples]
-    drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
-    return drawn, [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
+def _copies(desk: Desk) -> dict[Item, Post]:
+    section = desk.params.injection_test
+    candidates = [item for item in desk.posts if item not in desk.material.examples]
+    drawn = draw(candidates, size=section.size, seed=section.seed)
+    return {item: inject(desk.posts[item], which=i) for i, item in enumerate(drawn)}
 
 
 def by_family(
-    drawn: Sequence[str],
+    drawn: Sequence[Item],
     before: Labels,
     after: Labels,
     *,
     category: Category,
-    detected: Collection[str],
-    queued: Collection[str],
+    detected: Collection[Item],
+    queued: Collection[Item],
 ) -> dict[str, dict[str, Any]]:
     """Return for each family of attacks how many labels its attacks changed (the counts of :func:`flips`).
 
     Args:
-        drawn: the ids of the records in the order in which attacks were inserted.
-        before: the labels of each original record.
-        after: the labels of each record's injected copy.
+        drawn: the items in the order in which attacks were inserted.
+        before: the labels of each original item.
+        after: the labels of each item's injected copy.
         category: the category, which orders label sets by severity.
-        detected: the ids of the records in whose copies the patterns found an attack.
-        queued: the ids of records queued for review.
+        detected: the items in whose copies the patterns found an attack.
+        queued: the items queued for review.
 
     Returns:
         By family the counts of :func:`flips`; also ``detected`` and ``queued`` copies, and of all ``attacks`` of the
@@ -142,8 +141,8 @@ def by_family(
     """
     found: dict[str, dict[str, Any]] = {}
     for family, texts in attacks().items():
-        own = {record for which, record in enumerate(drawn) if pick(which)[0].family == family}
-        here, copied = ({r: labels for r, labels in side.items() if r in own} for side in (before, after))
+        own = {item for which, item in enumerate(drawn) if pick(which)[0].family == family}
+        here, copied = ({item: labels for item, labels in side.items() if item in own} for side in (before, after))
         found[family] = flips(here, copied, category=category, queued=queued) | {
             "detected": len(own & set(detected)),
             "queued": len(own & set(queued)),
@@ -153,21 +152,20 @@ def by_family(
     return found
 
 
-def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:
-    """Count the records whose labels the injected instruction changed.
+def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[Item]) -> dict[str, Any]:
+    """Count the items whose labels the injected instruction changed.
 
     Args:
-        before: the labels of each original record; ``None`` if none were decided.
-        after: the labels of each record's injected copy, under the same id; records without an entry were not labelled
-            again.
+        before: the labels of each original item; ``None`` if none were decided.
+        after: the labels of each item's injected copy; items without an entry were not labelled again.
         category: the category, which orders label sets by severity.
-        queued: the ids of records queued for review.
+        queued: the items queued for review.
 
     Returns:
-        ``asked``: records in both mappings. ``n``: records with labels in both. Of these ``n`` records, ``flipped``
+        ``asked``: items in both mappings. ``n``: items with labels in both. Of these ``n`` items, ``flipped``
         have other labels in the copy, ``lost_severity`` have less severe labels, and ``lost_severity_not_queued`` have
         less severe labels and are not queued (must be 0). ``flip_rate`` is ``flipped`` divided by ``n``, ``None`` if
-        ``n`` is 0. Records with labels in only one mapping are counted separately: ``lost_labels`` only in the
+        ``n`` is 0. Items with labels in only one mapping are counted separately: ``lost_labels`` only in the
         original, ``lost_labels_not_queued`` of them not queued, ``gained_labels`` only in the copy.
     """
     waiting = frozenset(queued)

@@ -1,4 +1,4 @@
-"""Label posts with a language model over HTTP; every answer is paid for once and stored (``pipelines.llm.asking``).
+"""Label items with a language model over HTTP; every answer is paid for once and stored (``pipelines.llm.asking``).
 
 The key of a request is made of the prompt, the model and the content.
 """
@@ -6,14 +6,17 @@ The key of a request is made of the prompt, the model and the content.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.core.config.label import RemoteLabeller, VotesParams
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
@@ -21,6 +24,7 @@ from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
+from pipelines.llm.pictures import Picture
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.retirements import require_served
@@ -33,6 +37,46 @@ if TYPE_CHECKING:
 
 # Ours: the post gets at least this share of the context, however long the prompt and its examples are.
 LEAST_SHARE = 0.25
+NO_PICTURE, TAKEN_DOWN = "no_picture", "taken_down"
+
+
+def described(name: str, *, params: Params, pictures: bool) -> RemoteLabeller:
+    """Return the parameters of a remote labeller after a check that its model accepts ``pictures``, if these are sent.
+
+    Raises:
+        NotAsked: there is no such labeller, or it is offline.
+        CannotSee: the model accepts no pictures.
+    """
+    labeller = params.labellers.get(name)
+    if not isinstance(labeller, RemoteLabeller):
+        detail = "it is offline" if labeller else "section labellers of catalogue.yaml has no such entry"
+        raise ConfigError("NotAsked", labeller=name, detail=detail)
+    if pictures and not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
+        raise ConfigError("CannotSee", model=labeller.model, detail="the model accepts no images")
+    return labeller
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How an answer is written, where that differs from section ``votes``, and whether it is one of several.
+
+    Args:
+        max_output_tokens: the limit on visible tokens; ``None`` is ``votes.max_output_tokens``.
+        stop: the string at which an answer ends, where the model takes one; the parser restores a closing brace.
+        run: the number of a repetition, from 1. Each has its own stored answers, because repeating a request is a new
+            measurement, not a lookup; ``None`` shares the answers of the stage ``votes``.
+        batch: whether requests may be sent as batches (``votes.batch``).
+    """
+
+    max_output_tokens: int | None = None
+    stop: str | None = None
+    run: int | None = None
+    batch: bool = True
+
+    def of(self, votes: VotesParams) -> VotesParams:
+        """Return section ``votes`` with these settings."""
+        most = votes.max_output_tokens if self.max_output_tokens is None else self.max_output_tokens
+        return votes.model_copy(update={"max_output_tokens": most, "batch": votes.batch and self.batch})
 
 
 class Remote(Asking):
@@ -40,6 +84,9 @@ class Remote(Asking):
 
     ``options`` are those of :class:`Asking`.
     """
+
+    words_suffice = False
+    """Whether an item of a corpus of images without a picture is sent with its words alone."""
 
     def __init__(
         self,
@@ -50,42 +97,43 @@ class Remote(Asking):
         prompt: Prompt,
         scheme: Scheme,
         secret: bytes,
+        decoding: Decoding | None = None,
         **options: Any,
     ) -> None:
         """``secret`` keys the digests of content and the delimiters around posts."""
         super().__init__(name, receiver=labeller.provider, budget_usd=votes.budget_usd, **options)
-        self._labeller, self._votes, self._scheme, self._secret = labeller, votes, scheme, secret
+        decoding = decoding or Decoding()
+        self._labeller, self._votes, self._scheme, self._secret = labeller, decoding.of(votes), scheme, secret
         self.prompt = prompt
         self.schema = prompt.schema
         api = self._provider.api
         self._can = capabilities(labeller.model, api=api)
         self.price = price(labeller.model, api=api, given=labeller.price, name=name)
-        self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
+        self._sampling = self._can.sampling(max_output_tokens=self._votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
-        self.batches = votes.batch and self._can.batch
-        self._decoding: dict[str, Any] = {}  # further settings to send
+        self.batches = self._votes.batch and self._can.batch
+        # OpenAI's batches use an endpoint without stop strings
+        stops = decoding.stop is not None and self._can.stop and not (self.batches and api == "openai")
+        self._decoding = {"stop_sequences": [decoding.stop]} if stops else {}
+        self._run = decoding.run
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        *,
-        labeller: RemoteLabeller,
-        params: Params,
-        settings: Settings,
-        votes: VotesParams | None = None,
-        **given: Any,
-    ) -> Self:
-        """Create a remote labeller from parameters and settings; ``votes`` replaces their section ``votes``.
+    def of(cls, name: str, *, params: Params, settings: Settings, pictures: bool = False, **given: Any) -> Self:
+        """Create a remote labeller of ``params.labellers`` from parameters and settings.
 
-        ``given`` are the other arguments of the class: ``prompt``, ``scheme``, ``answers`` and ``vault``.
+        ``pictures``: as for :func:`described`. ``given`` are the other arguments of the class: ``prompt``, ``scheme``,
+        ``answers``, ``vault`` and ``decoding``.
+
+        Raises:
+            PriceUnknown: the price of the model is unknown.
         """
+        labeller = described(name, params=params, pictures=pictures)
         made = cls(
             name,
             labeller=labeller,
             provider=params.providers[labeller.provider],
             endpoint=settings.endpoint(labeller.provider),
-            votes=votes or params.votes,
+            votes=params.votes,
             secret=settings.secret(),
             consent=params.consents.get(labeller.provider),
             **given,
@@ -99,8 +147,9 @@ class Remote(Asking):
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer for each post and category of the prompt, in the order of ``posts``.
 
-        A post whose record was taken down is not sent: its outcome is ``abstained``, with the reason ``taken_down``.
-        An answer that fails after all retries is not kept, so that the next run requests it again; refused and
+        A post whose record was taken down is not sent: its outcome is ``abstained``, with the reason ``taken_down``;
+        nor is an item of a corpus of images without a picture (``no_picture``). An answer that fails after all retries
+        is not kept, so that the next run requests it again; refused and
         malformed answers are kept.
 
         Args:
@@ -112,12 +161,20 @@ class Remote(Asking):
             LabellerRefused: the provider rejects the key, the model or the account; every answer so far is kept.
             ProviderNotConsented: no consent for the provider is on record, and a post would have to be sent.
         """
-        found = self.gather(posts, progress=progress)
+        found = self.gather(self._seen(posts), progress=progress)
+        gathered = zip(found.answers, found.failed, strict=True)
+        nothing = (None, None)
         return [
             answer
-            for post, stored, failed in zip(posts, found.answers, found.failed, strict=True)
-            for answer in self._answered(post, stored=stored, failed=failed)
+            for post in posts
+            for answer in self._answered(post, *(next(gathered) if self._seen([post]) else nothing))
         ]
+
+    def _seen(self, posts: Sequence[Post]) -> list[Post]:
+        return [post for post in posts if post.images or self.words_suffice or not isinstance(post, Picture)]
+
+    def _missing(self, posts: Sequence[Post]) -> list[Post]:
+        return super()._missing(self._seen(posts))
 
     def _sizes(self, missing: Sequence[Post]) -> list[Size]:
         if missing:
@@ -170,7 +227,7 @@ class Remote(Asking):
         return (self._shortened(post).text, *post.images)
 
     def _key(self, post: Post) -> str:
-        return cache_key(
+        key = cache_key(
             api=self._provider.api,
             model=self._labeller.model,
             prompt=self.prompt.digest,
@@ -178,6 +235,9 @@ class Remote(Asking):
             content=post.content_digest(secret=self._secret),
             sampling={**self._sampling, "context_tokens": self._votes.context_tokens},
         )
+        if self._run is None:
+            return key
+        return hashlib.sha256(json.dumps([key, self._decoding, self._run], sort_keys=True).encode()).hexdigest()
 
     def _request(self, key: str, post: Post) -> LabelRequest:
         short = self._shortened(post)
@@ -204,7 +264,7 @@ class Remote(Asking):
             return post
         return replace(post, body=without_middle(post.body, kept=max(len(post.body) - surplus - len(CUT), 0)))
 
-    def _answered(self, post: Post, *, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
+    def _answered(self, post: Post, stored: StoredAnswer | None, failed: str | None) -> list[Answer]:
         if stored is not None:
             # equal content of two records was paid for once; count the cost on one of them
             cost = stored.cost / NANO if stored.record_id == post.record_id else 0.0
@@ -224,7 +284,7 @@ class Remote(Asking):
                 category=category,
                 prompt=self.prompt.digest,
                 outcome=Outcome.FAILED if failed else Outcome.ABSTAINED,
-                reason=failed or "taken_down",
+                reason=failed or (TAKEN_DOWN if self._seen([post]) else NO_PICTURE),
             )
             for category in self.prompt.schema["properties"]
         ]

@@ -1,15 +1,16 @@
-"""Run the stage ``votes``: collect one labeller's answer for every record of the split, paying for each answer once.
+"""Run the stage ``votes``: collect one labeller's answer about every item of the split, paying for each answer once.
 
-A remote labeller's answers are first looked up in the encrypted store of answers. Airflow's mapped tasks (:func:`ask`,
-one per shard) may fill the store in advance; the stage requests only missing answers. Offline labellers are fitted on
-the gold of dev. Refused, malformed and failed answers become rows too, but only the outcome ``vote`` counts.
+A remote labeller is asked for all predicted categories of the scheme in one request. Its answers are first looked up in
+the encrypted store of answers. Airflow's mapped tasks (:func:`ask`, one per shard) may fill the store in advance; the
+stage requests only missing answers. Offline labellers are fitted on the gold of validation, each category apart.
+Refused, malformed and failed answers become rows too, but only the outcome ``vote`` counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
-from pipelines.datasets.posts import SplitPosts
-from pipelines.label.remote import Remote
+from pipelines.core.taxonomy.task import Task, tasks_of
+from pipelines.datasets.items import VALIDATIONS, Item, SplitItems
+from pipelines.datasets.post import Post
+from pipelines.label.remote import Remote, described
 from pipelines.llm.asking import PlannedRequests
-from pipelines.llm.outcome import check_failures, counted, spent
-from pipelines.llm.prompting.post_prompt import prompt_for
-from pipelines.llm.prompting.prompts import DEV, register
+from pipelines.llm.outcome import Answer, check_failures, counted, spent
+from pipelines.llm.pictures import Picture, picture
+from pipelines.llm.prompting import examples, own_prompts
+from pipelines.llm.prompting.prompts import build, register
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
@@ -34,43 +38,115 @@ if TYPE_CHECKING:
     from pipelines.label.offline.fit import Offline
 
 
-def open_labeller(
-    name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
-) -> Remote | Offline:
-    """Create the labeller ``name`` of params.yaml: connect a remote one, or fit an offline one; ``stack`` closes it."""
-    described = params.labellers[name]
-    if isinstance(described, OfflineLabeller):
+@dataclass(frozen=True)
+class Desk:
+    """The items of a corpus as labellers read them, and what opening a labeller needs; ``stack`` closes it."""
+
+    material: SplitItems
+    posts: Mapping[Item, Post]
+    pictures: bool
+    params: Params
+    settings: Settings
+    vault: Vault
+    stack: ExitStack
+
+    @classmethod
+    def of(
+        cls, corpus: str, *, stack: ExitStack, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+    ) -> Desk:
+        """Read the items of all splits of a corpus."""
+        material = SplitItems.read(corpus, params=params, vault=vault, root=root)
+        pictures = params.corpora[corpus].content == "images"
+        posts = {i: picture(post, words=True) for i, post in material.posts.items()} if pictures else material.posts
+        return cls(material, posts, pictures, params, settings, vault, stack)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The categories that labellers are asked for, in one request."""
+        return tasks_of(self.material.scheme)
+
+    @property
+    def shards(self) -> list[dict[Item, Post]]:
+        """The items in shards of ``votes.shard_size``, in their order."""
+        shards = self.material.shards(size=self.params.votes.shard_size)
+        return [{item: self.posts[item] for item in shard} for shard in shards]
+
+    def sent(self, posts: Mapping[Item, Post]) -> list[Post]:
+        """Return items as remote labellers receive them: in mode ``paper``, a picture without the words read from it."""
+        if self.params.votes.mode == "improved":
+            return list(posts.values())
+        return [replace(post, body="") if isinstance(post, Picture) else post for post in posts.values()]
+
+    def open(self, name: str) -> list[Remote | Offline]:
+        """Connect a remote labeller of ``params.labellers``, or fit an offline one for each category."""
+        labeller = self.params.labellers[name]
+        if not isinstance(labeller, OfflineLabeller):
+            return [self.remote(name)]
+        return [self._fit(name, labeller=labeller, task=task) for task in self.tasks.values()]
+
+    def remote(self, name: str) -> Remote:
+        """Connect a remote labeller; its prompt shows the examples that the stage ``few_shot`` chose."""
+        material, params = self.material, self.params
+        shown = {item: self.posts[item] for item in material.examples if item in self.posts}
+        chosen = examples.chosen(material, keys=[*self.tasks], posts=dict(zip(shown, self.sent(shown), strict=True)))
+        prompt = build(
+            material.scheme,
+            keys=[*self.tasks],
+            system=described(name, params=params, pictures=self.pictures).system,
+            examples=chosen,
+            secret=self.settings.secret(),
+            mode=params.votes.mode,
+            own=own_prompts.read(params.prompts, root=material.root),
+        )
+        register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
+        answers = self.stack.enter_context(AnswerStore.open(self.settings.answers_url))
+        given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": self.vault}
+        return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
+
+    def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:
         from pipelines.label.offline.fit import fit
 
-        dev = [r for r in material.gold if material.split[r] == DEV and r in material.posts]
+        gold = {
+            item: task.seen(labels)
+            for item, labels in self.material.gold.get(task.key, {}).items()
+            if self.material.split[item] in VALIDATIONS and item in self.posts
+        }
         return fit(
             name,
-            labeller=described,
-            gold=[(material.posts[r], material.gold[r]) for r in dev],
-            category=material.scheme.category(),
-            votes=params.votes,
-            groups=[material.group[r] for r in dev],
+            labeller=labeller,
+            gold=[(self.posts[item], labels) for item, labels in gold.items()],
+            category=task.category,
+            votes=self.params.votes,
+            groups=[self.material.group[item] for item in gold],
         )
-    prompt = prompt_for(material, system=described.system, secret=settings.secret())
-    register(prompt, tracking_uri=settings.mlflow_tracking_uri)
-    answers = stack.enter_context(AnswerStore.open(settings.answers_url))
-    given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": vault}
-    return Remote.of(name, labeller=described, params=params, settings=settings, **given)
+
+    def label(self, asked: Sequence[Remote | Offline], posts: Mapping[Item, Post], *, progress: str) -> list[Answer]:
+        """Return an answer for each item and category; offline labellers read the words of a picture."""
+        tell, found = reporter(progress, total=len(posts) * len(asked)), list[Answer]()
+
+        def after(before: int) -> Callable[[int], None]:
+            return lambda done: tell(before + done)
+
+        for turn, labeller in enumerate(asked):
+            sent = self.sent(posts) if isinstance(labeller, Remote) else list(posts.values())
+            answers = labeller.label(sent, progress=after(turn * len(posts)))
+            each = len(answers) // max(1, len(posts))
+            numbers = (image for _, image in posts for _ in range(each))
+            found += [replace(answer, image=image) for answer, image in zip(answers, numbers, strict=True)]
+        return found
 
 
-def remote_labellers(
-    corpus: str, *, names: Iterable[str], params: Params, settings: Settings, vault: Vault, root: Path
-) -> Iterator[tuple[Remote, SplitPosts]]:
-    """Yield each remote labeller of ``names`` with the corpus's posts, which are not read if there is none."""
-    remote = [name for name in names if isinstance(params.labellers[name], RemoteLabeller)]
-    if not remote:
-        return
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    with ExitStack() as stack:
-        for name in remote:
-            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
-            if isinstance(asked, Remote):
-                yield asked, material
+def remote_labellers(corpus: str, *, names: Iterable[str], **places: Any) -> Iterator[tuple[Remote, Desk]]:
+    """Yield each remote labeller of ``names`` with the corpus's items, which are not read if there is none.
+
+    ``places`` are the other arguments of :meth:`Desk.of`.
+    """
+    remote = [name for name in names if isinstance(places["params"].labellers[name], RemoteLabeller)]
+    if remote:
+        with ExitStack() as stack:
+            desk = Desk.of(corpus, stack=stack, **places)
+            for name in remote:
+                yield desk.remote(name), desk
 
 
 def ask(
@@ -84,20 +160,20 @@ def ask(
     wait: bool = True,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Request one labeller's answers for one shard of posts, and store them for the stage ``votes``.
+    """Request one labeller's answers for one shard of items, and store them for the stage ``votes``.
 
     Returns:
         Counts of the answers by outcome; without ``wait``, ``batches``: the digests of the ids of the batch jobs
         submitted to a batch endpoint and recorded in the store of answers.
     """
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    posts = material.shards(size=params.votes.shard_size)[shard]
+    done: dict[str, Any] = {"labeller": labeller, "shard": shard}
     with ExitStack() as stack:
-        asked = open_labeller(labeller, material=material, params=params, settings=settings, vault=vault, stack=stack)
-        done: dict[str, Any] = {"labeller": labeller, "shard": shard}
+        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        asked, items = desk.open(labeller), desk.shards[shard]
         if not wait:
-            return done | {"batches": asked.hand_over(posts) if isinstance(asked, Remote) and asked.batches else []}
-        answers = asked.label(posts, progress=reporter(labeller, total=len(posts)))
+            batching = [one for one in asked if isinstance(one, Remote) and one.batches]
+            return done | {"batches": [job for one in batching for job in one.hand_over(desk.sent(items))]}
+        answers = desk.label(asked, items, progress=labeller)
     return done | {"outcomes": counted(answer.outcome for answer in answers)}
 
 
@@ -106,15 +182,14 @@ def planned(
 ) -> Iterator[PlannedRequests]:
     """Yield what each remote labeller of ``votes.labellers`` would be sent, and at what cost; nothing is sent.
 
-    ``jobs`` of a cost are the shards with unanswered records: one {labeller, provider, shard, batch} each (``batch``:
+    ``jobs`` of a cost are the shards with unanswered items: one {labeller, provider, shard, batch} each (``batch``:
     whether a batch endpoint is used).
     """
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    for asked, material in remote_labellers(corpus, names=params.votes.labellers, **places):
-        planned = asked.planned("votes", list(material.posts.values()))
+    for asked, desk in remote_labellers(corpus, names=params.votes.labellers.get(corpus, ()), **places):
+        planned = asked.planned("votes", desk.sent(desk.posts))
         job = {"labeller": asked.name, "provider": asked.receiver, "batch": asked.batches}
-        shards = enumerate(material.shards(size=params.votes.shard_size))
-        jobs = [job | {"shard": i} for i, shard in shards if asked.unanswered(shard)]
+        jobs = [job | {"shard": i} for i, shard in enumerate(desk.shards) if asked.unanswered(desk.sent(shard))]
         yield replace(planned, cost={**planned.cost, "jobs": jobs})
 
 
@@ -124,28 +199,27 @@ def run(
     """Label a corpus; write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and metrics.
 
     Returns:
-        ``records``, ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes``, ``reasons`` (of outcomes
-        other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars; of a remote labeller,
-        ``prompt``: see :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
+        ``records`` (items), ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes`` and ``reasons`` (of
+        outcomes other than a vote, and of repairs; of each item and category), ``repaired``, tokens and ``cost`` in US
+        dollars; of a remote labeller, ``prompt``: see :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
 
     Raises:
         BudgetSpent: the budget is used up; every answer so far is kept.
     """
-    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    posts = list(material.posts.values())
     with ExitStack() as stack:
-        asked = open_labeller(labeller, material=material, params=params, settings=settings, vault=vault, stack=stack)
-        found = asked.label(posts, progress=reporter(labeller, total=len(posts)))
-        prompt = {"prompt": asked.prompt.origin} if isinstance(asked, Remote) else {}
+        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        posts, asked = desk.posts, desk.open(labeller)
+        prompts = [one.prompt for one in asked if isinstance(one, Remote)]
+        found = desk.label(asked, posts, progress=labeller)
     outcomes = [answer.outcome for answer in found]
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {
         "records": len(posts),
-        "stripped": sum(post.strips for post in posts),
+        "stripped": sum(post.strips for post in posts.values()),
         "outcomes": counted(outcomes),
         **spent(found),
-        **prompt,
+        **({"prompt": prompts[0].origin} if prompts else {}),
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")

@@ -35,7 +35,7 @@ class Passing(LabellingError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A labeller's answer about a record, a row of the table ``votes``; it has no text, so it is not encrypted.
+    """A labeller's answer about an item, a row of the table ``votes``; it has no text, so it is not encrypted.
 
     ``reason`` is one machine word, or the names of the repairs joined by ``+`` if the outcome is a repaired vote.
     ``labels`` are sorted, and empty unless the outcome is a vote; ``scores`` follow the order of the category's names.
@@ -53,6 +53,7 @@ class Answer:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+    image: int = 0
 
     def row(self) -> dict[str, Any]:
         """Return this answer as a row of the table ``votes``."""

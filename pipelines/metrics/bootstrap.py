@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.metrics.label_sets import NAMES, Floats, LabelSet, Tally, figures, tally
+from pipelines.metrics.label_sets import NAMES, Floats, Key, LabelSet, Tally, figures, tally
 
 CONFIDENCE = 0.95  # SPEC 2.5
 # the kind of each interval of evaluate.json; all draw whole groups of near-duplicates
@@ -113,11 +113,11 @@ def bca(value: float, *, resampled: Floats, without: Sequence[Floats]) -> tuple[
 
 
 def draw(
-    gold: Mapping[str, LabelSet],
+    gold: Mapping[Key, LabelSet],
     *,
-    predicted: Mapping[str, LabelSet | None],
+    predicted: Mapping[Key, LabelSet | None],
     labels: Sequence[str],
-    groups: Mapping[str, str],
+    groups: Mapping[Key, str],
     resamples: int,
     seed: int,
 ) -> Draws | None:
@@ -130,7 +130,7 @@ def draw(
     if not records:
         return None
     counts = tally([gold[r] for r in records], predicted=[predicted.get(r) for r in records], labels=labels)
-    clusters = cluster_sums(counts.flat(), groups=[groups.get(r, r) for r in records])
+    clusters = cluster_sums(counts.flat(), groups=[groups.get(r, str(r)) for r in records])
     drawn = weights(len(clusters), resamples=resamples, rng=np.random.default_rng(seed))
     parts = [figures(Tally.of_flat(block.astype(np.float64) @ clusters)) for block in drawn]
     whole = figures(counts.total())

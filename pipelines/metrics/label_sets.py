@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from pipelines.core.taxonomy.scheme import TIERS
 
 Floats = npt.NDArray[np.float64]
 LabelSet = frozenset[str]
+Key = TypeVar("Key", str, tuple[str, int])
+"""What is scored: a record, or an item."""
 NAMES = (
     "exact",
     "jaccard",
@@ -144,7 +146,7 @@ def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) 
 
 
 def score(
-    gold: Mapping[str, LabelSet], *, predicted: Mapping[str, LabelSet | None], labels: Sequence[str]
+    gold: Mapping[Key, LabelSet], *, predicted: Mapping[Key, LabelSet | None], labels: Sequence[str]
 ) -> dict[str, Any]:
     """Score one labeller as in CRADLE Table 12: metrics over ``valid`` answers and over ``all`` records.
 

@@ -191,7 +191,7 @@ def _labelling(
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
-        read = size.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
+        read = size.read + params.few_shot.examples.get(corpus, 0) * costs.tokens(POST_CHARACTERS)
         try:
             known = price(labeller.model, api=api, given=labeller.price, name=name)
             share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0

@@ -119,7 +119,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "round", "guideline", "adjudicator"),
         LABELS,
         ("sides", pa.int16()),
-        _sealed("rationale"),
+        _sealed("remarks"),
     ),
     # What an item of a pilot shows, and the note on its discussion (FigSIM A).
     "descriptions": _schema(
@@ -133,8 +133,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     # The items whose gold labels the prompts show; no model is scored on them.
     "examples": _schema("record_id,image", RECORD, IMAGE),
     "votes": _schema(
-        "record_id,labeller,category",
+        "record_id,image,labeller,category",
         RECORD,
+        IMAGE,
         *_all(pa.string(), "labeller", "category", "prompt", "outcome", "reason"),
         ("repaired", pa.bool_()),
         LABELS,
@@ -143,8 +144,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("cost", pa.float64()),
     ),
     "silver": _schema(
-        "record_id,category",
+        "record_id,image,category",
         RECORD,
+        IMAGE,
         *_all(pa.string(), "category", "ensemble"),
         LABELS,
         *_all(pa.string(), "agreement", "how"),
@@ -152,7 +154,13 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
     ),
-    "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
+    "queue": _schema(
+        "record_id,image,category",
+        RECORD,
+        IMAGE,
+        *_all(pa.string(), "category", "ensemble"),
+        ("reasons", pa.list_(pa.string())),
+    ),
     # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
     "predictions": _schema(
         "record_id,image,task,model,seed",
@@ -171,12 +179,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         *(RECORD, IMAGE, *_all(pa.string(), "system", "outcome", "reason"), ("categories", LABELS[1])),
         *(*_all(pa.bool_(), "partial", "self_harm", "overall"), ("score", pa.float32())),
     ),
-    # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
-    "remarks": _schema(
+    # A labeller's remarks on an item, as JSON; null if the outcome is not a vote.
+    "rationales": _schema(
         "record_id,image,labeller", RECORD, IMAGE, *_all(pa.string(), "labeller", "outcome"), _sealed("remarks")
     ),
-    # The training posts of a tuned model of kind knn; an embedding is content.
-    "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
+    # The training items of a model of kind knn; an embedding is content.
+    "neighbours": _schema("record_id,image", RECORD, IMAGE, LABELS, _sealed("vector")),
 }
 
 # Rows of a row group on average, at most (ours: some MB, which a takedown rewrites).
@@ -190,7 +198,7 @@ VERSION = {
     "annotations": ("round", "answered"),
     "adjudications": ("round",),
     "descriptions": ("round", "described"),
-    "remarks": ("outcome",),
+    "rationales": ("outcome",),
 }
 
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipelines.label.memes import rationales
+from pipelines.label.memes.rationales import RationaleQuery, ask
+from pipelines.train.classifiers import train
 
-from pipelines.core.config.models import InfusedModel, Model, TextModel
+from pipelines.core.config.models import Model
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
@@ -23,20 +26,19 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import features
 from pipelines.datasets.example import Example
 from pipelines.datasets.features import HEADS, Cues
-from pipelines.label.memes import rationales
-from pipelines.label.memes.rationales import RationaleQuery, ask
 from pipelines.llm.outcome import Outcome, Raw
+from pipelines.models.kinds.infused import Infused
+from pipelines.models.kinds.text import Text
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
-from pipelines.train.classifiers import train
 from tests.json_server import Request, completion, json_server
 from tests.label.conftest import VendorHost
 from tests.refusals import refused
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
 
 SECRET = bytes(range(32))
-BERT = TextModel(kind="text", base="tiny:bert")
-INFUSED = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")
+BERT = Text(kind="text", base="tiny:bert")
+INFUSED = Infused(kind="infused", base="tiny:clip", rationales="gpt")
 OTHER = INFUSED.model_copy(update={"labeller": "gpt-5-mini"})
 SIZES = {"train": 6, "validation": 6, "test": 6}
 REMARK = "the empty chair stands for a day off"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image, ImageDraw
 
@@ -18,8 +18,8 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
+from pipelines.datasets import items
 from pipelines.datasets.example import Item, Material
-from pipelines.datasets.memes import load as load_material
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, NOW, write_table
@@ -75,8 +75,9 @@ class SmallMemes:
     def task(self, key: str) -> Task:
         return task_of(load_scheme("figsim"), key)
 
-    def load(self, key: str = "figurative") -> Material:
-        return load_material("memes", task=self.task(key), params=self.params, vault=self.vault, root=self.root)
+    def load(self, key: str = "figurative", subset: str | None = "gold", **changed: Any) -> Material:
+        given = {"params": self.params, "vault": self.vault, "root": self.root}
+        return items.load("memes", task=self.task(key), subset=subset, ensemble="cradle", **given | changed)
 
 
 def write(

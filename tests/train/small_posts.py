@@ -16,7 +16,8 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets import posts
+from pipelines.datasets import items
+from pipelines.datasets.example import Material
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.built_once import built_once
@@ -62,9 +63,9 @@ class SmallPosts:
     def of(self, split: str) -> list[str]:
         return sorted(r for r, post in self.posts.items() if post.split == split)
 
-    def load(self, subset: str | None = "consensus", **changed: Any) -> posts.Posts:
+    def load(self, subset: str | None = "consensus", **changed: Any) -> Material:
         given = {"task": TASK, "ensemble": "cradle", "params": self.params, "vault": self.vault, "root": self.root}
-        return posts.load("posts", subset=subset, **given | changed)
+        return items.load("posts", subset=subset, **given | changed)
 
     @property
     def snapshot(self) -> Path:
@@ -142,7 +143,7 @@ def write_silver(corpus: SmallPosts, agreement: Mapping[str, str]) -> None:
     """Write the result of the stage ``silver`` with the agreement of each record."""
     rows = [
         {
-            "record_id": r, "category": "labels", "ensemble": "cradle", "agreement": agreed,
+            "record_id": r, "image": 0, "category": "labels", "ensemble": "cradle", "agreement": agreed,
             "labels": None if agreed == "none" else sorted(corpus.posts[r].labels),
             "how": "discarded" if agreed == "none" else "majority",
         }

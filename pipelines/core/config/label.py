@@ -142,9 +142,15 @@ class Prompts(Section):
 
 
 class FewShot(Section):
-    """The examples in prompts; ``among``: all of dev's gold, or only posts on which annotators disagreed (CRADLE B)."""
+    """The examples in prompts.
 
-    examples: Annotated[int, Field(ge=0)]
+    Args:
+        examples: corpus -> how many of its items of validation the prompts show (by default none).
+        among: all gold of validation, or only items on which annotators disagreed (CRADLE B).
+        seed: of the choice.
+    """
+
+    examples: dict[str, Annotated[int, Field(ge=0)]]
     among: Literal["all", "disagreement"] = "all"
     seed: int
 

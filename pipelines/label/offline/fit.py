@@ -1,7 +1,7 @@
-"""Fit an offline labeller on the dev gold, in seconds; it labels posts without a key or network (SPEC 2.3).
+"""Fit an offline labeller on the gold of validation, in seconds; it labels posts without a key or network (SPEC 2.3).
 
 A post with gold is labelled by a model of a fold that excludes the post, its author and its near-duplicates, so that a
-comparison on dev is fair. The name of the labeller marks these votes as offline.
+comparison on validation is fair. The name of the labeller marks these votes as offline.
 """
 
 from __future__ import annotations
@@ -113,15 +113,21 @@ class WordFeatures(_Ngrams):
         return lambda some: np.asarray(some[:, columns] @ weights + intercepts)
 
 
+@cache
+def _embedder() -> Callable[[str], npt.NDArray[np.float32]]:
+    """Return the embedding model, which computes each text once, whichever categories are learned from it."""
+    from pipelines.collect.read.embedding import MiniLM
+
+    return cache(MiniLM().embed)
+
+
 class Embedding:
     """MiniLM's sentence embedding, with weights from an installed package, so that nothing is downloaded."""
 
     C = 10.0  # ours: unit-length rows, as above
 
     def __init__(self) -> None:
-        from pipelines.collect.read.embedding import MiniLM
-
-        self._embed = cache(MiniLM().embed)
+        self._embed = _embedder()
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
         """Return the mean sentence vector of each text, shape (texts, 384); the vectors are cached by text.
@@ -200,7 +206,7 @@ OfflineModel = tuple[Head, Values]
 
 @dataclass(frozen=True)
 class Offline:
-    """A labeller that needs no key or network, fitted on the dev gold by :func:`fit`.
+    """A labeller that needs no key or network, fitted on the gold of one category by :func:`fit`.
 
     Args:
         name: the labeller's name in ``params.yaml``.
@@ -296,12 +302,12 @@ def fit(
     votes: VotesParams,
     groups: Sequence[str],
 ) -> Offline:
-    """Fit an offline labeller on the gold of dev; the order of ``gold`` does not matter.
+    """Fit an offline labeller on the gold of validation; the order of ``gold`` does not matter.
 
     Args:
         name: the labeller's name.
         labeller: the labeller's section of ``params.yaml``, which names the features.
-        gold: posts of the dev split with their gold labels; labels outside ``category.names`` are not learned.
+        gold: posts of validation with their gold labels; labels outside ``category.names`` are not learned.
         category: the labels to learn and the hard rules of every answer.
         votes: ``min_positives`` (SPEC 2.3: five) and ``seed``.
         groups: author or near-duplicate group of each gold post; a group is never both learned from and labelled.

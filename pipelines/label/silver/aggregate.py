@@ -1,12 +1,12 @@
-"""Aggregate an ensemble's votes into one decision per record, whatever the order of rows; a tie stays a tie.
+"""Aggregate an ensemble's votes in a category to a decision per item, whatever the order of rows; a tie stays a tie.
 
-Every aggregator returns a :class:`Decision` per record; ``agreement`` says how many members of the ensemble gave
+Every aggregator returns a :class:`Decision` per item; ``agreement`` says how many members of the ensemble gave
 exactly the label set that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3,
 Table 5) counts how far members agree on *any* set. Both are the same for the paper's vote; a label model may decide
 against the majority, and its label is then no consensus. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a
 named member).
 
-An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
+An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses an item's labels from
 its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
 members that remain after refusals must not speak for the whole ensemble).
 """
@@ -24,16 +24,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid
+from pipelines.store.tables import Item
 
 if TYPE_CHECKING:
     from pipelines.core.config.label import Ensemble
     from pipelines.core.taxonomy import Category
     from pipelines.label.silver.label_models import LabelModel
 
-Ballots = Mapping[str, Mapping[str, LabelSet]]
-Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
-Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
-"""Takes a record and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
+Ballots = Mapping[Item, Mapping[str, LabelSet]]
+Scores = Mapping[Item, Mapping[str, tuple[float, ...]]]
+Choice = Callable[[Item, Mapping[str, LabelSet]], LabelSet | None]
+"""Takes an item and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
 
 # ours: closer than this, two sums of weights are a tie
 TIE = 1e-9
@@ -44,7 +45,7 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 @dataclass(frozen=True)
 class Decision:
-    """An ensemble's decision on a record: its labels (``None``: undecided), the members' agreement, and the method."""
+    """An ensemble's decision on an item: its labels (``None``: undecided), the members' agreement, and the method."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -53,31 +54,31 @@ class Decision:
 
 @dataclass(frozen=True)
 class Panel:
-    """An ensemble's votes on records, with all that the aggregators need to decide the records' labels.
+    """An ensemble's votes on items in a category, with all that the aggregators need to decide the items' labels.
 
     Args:
-        ballots: the valid votes: record -> labeller -> label set.
+        ballots: the valid votes: item -> labeller -> label set.
         members: the ensemble's labellers; votes of others are ignored.
-        records: the records to decide.
+        items: the items to decide.
         category: the category of the labels.
-        fallback: the member whose valid vote decides a record that the aggregator leaves undecided; ``None``: it stays
+        fallback: the member whose valid vote decides an item that the aggregator leaves undecided; ``None``: it stays
             undecided.
         k: how many members must give a label (``k_of_n``).
         scores: probabilities, from :func:`valid` (``mean_logit``).
-        gold: gold of dev without the prompt's examples; ``weighted`` learns the weights from it.
-        groups: clusters of records that are not independent.
+        gold: gold of validation without the prompt's examples; ``weighted`` learns the weights from it.
+        groups: clusters of items that are not independent.
         weights: each member's weight (``weighted``).
     """
 
     ballots: Ballots
     members: Sequence[str]
-    records: Sequence[str]
+    items: Sequence[Item]
     category: Category
     fallback: str | None = None
     k: int = 2
     scores: Scores = field(default_factory=dict)
-    gold: Mapping[str, LabelSet] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
+    gold: Mapping[Item, LabelSet] = field(default_factory=dict)
+    groups: Mapping[Item, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     _models: dict[str, LabelModel] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -88,38 +89,38 @@ class Panel:
         given |= {"members": ensemble.members, "fallback": ensemble.fallback}
         return cls(ballots=ballots, scores=scores, category=category, **given)
 
-    def decide(self, aggregate: str) -> dict[str, Decision]:
-        """Decide all records by an aggregator, a name in :data:`AGGREGATORS`; ``weighted`` learns weights from gold.
+    def decide(self, aggregate: str) -> dict[Item, Decision]:
+        """Decide all items by an aggregator, a name in :data:`AGGREGATORS`; ``weighted`` learns weights from gold.
 
-        Records with gold are decided by weights fitted on other folds, so that weights are not scored on their own
-        training records.
+        Items with gold are decided by weights fitted on other folds, so that weights are not scored on their own
+        training items.
         """
         if aggregate != "weighted":
             return self.apply(aggregate)
-        decisions = self._weigh(sorted(set(self.records) - set(self.gold)), gold=self.gold)
-        folds = {record: fold_of(self.groups.get(record, record)) for record in self.gold}
+        decisions = self._weigh(sorted(set(self.items) - set(self.gold)), gold=self.gold)
+        folds = {item: fold_of(self.groups.get(item, str(item))) for item in self.gold}
         for fold in range(FOLDS):
-            inside = sorted(record for record in set(self.records) & set(folds) if folds[record] == fold)
-            outside = {record: labels for record, labels in self.gold.items() if folds[record] != fold}
+            inside = sorted(item for item in set(self.items) & set(folds) if folds[item] == fold)
+            outside = {item: labels for item, labels in self.gold.items() if folds[item] != fold}
             decisions |= self._weigh(inside, gold=outside)
         return dict(sorted(decisions.items()))
 
-    def apply(self, aggregate: str) -> dict[str, Decision]:
-        """Decide each record by an aggregator, or if it decides none, by the fallback member; others stay undecided."""
+    def apply(self, aggregate: str) -> dict[Item, Decision]:
+        """Decide each item by an aggregator, or if it decides none, by the fallback member; others stay undecided."""
         choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
-        for record in sorted(set(self.records)):
-            cast = self.ballots.get(record, {})
+        for item in sorted(set(self.items)):
+            cast = self.ballots.get(item, {})
             votes = {member: cast[member] for member in names if member in cast}
-            labels, by = choose(record, votes), "majority" if aggregate == "label_set_majority" else aggregate
+            labels, by = choose(item, votes), "majority" if aggregate == "label_set_majority" else aggregate
             if labels is None:
                 labels = votes.get(self.fallback) if self.fallback is not None else None
                 by = "discarded" if labels is None else "fallback"
             agreement = "none" if labels is None else backing(labels, votes=votes, members=self.members)
-            decisions[record] = Decision(labels, agreement, by)
+            decisions[item] = Decision(labels, agreement, by)
         return decisions
 
-    def _weigh(self, records: Sequence[str], *, gold: Mapping[str, LabelSet]) -> dict[str, Decision]:
-        part = replace(self, records=records, gold=gold)
+    def _weigh(self, items: Sequence[Item], *, gold: Mapping[Item, LabelSet]) -> dict[Item, Decision]:
+        part = replace(self, items=items, gold=gold)
         return replace(part, weights=weights_of(part)).apply("weighted")
 
     @property
@@ -134,7 +135,7 @@ class Panel:
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
 
     def model_of(self, aggregate: str) -> LabelModel:
-        """Return the model of an aggregator's probabilities, fitted on all records with a majority's votes or scores.
+        """Return the model of an aggregator's probabilities, fitted on all items with a majority's votes or scores.
 
         For ``mean_logit`` it is the members' pooled scores, else the model of Dawid and Skene.
         """
@@ -142,21 +143,21 @@ class Panel:
 
         name = "pool" if aggregate == "mean_logit" else "crowd"
         if name not in self._models:
-            cast: Mapping[str, Mapping[str, Any]] = self.scores if name == "pool" else self.ballots
+            cast: Mapping[Item, Mapping[str, Any]] = self.scores if name == "pool" else self.ballots
             self._models[name] = getattr(label_models, name)(self._quorate(cast), category=self.category)
         return self._models[name]
 
-    def _quorate(self, cast: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        given = {r: {m: cast[r][m] for m in self.names if m in cast.get(r, {})} for r in sorted(set(self.records))}
-        return {record: found for record, found in given.items() if len(found) >= quorum(self.members)}
+    def _quorate(self, cast: Mapping[Item, Mapping[str, Any]]) -> dict[Item, dict[str, Any]]:
+        given = {i: {m: cast[i][m] for m in self.names if m in cast.get(i, {})} for i in sorted(set(self.items))}
+        return {item: found for item, found in given.items() if len(found) >= quorum(self.members)}
 
-    def votes_of(self, member: str) -> dict[str, LabelSet | None]:
-        """Return the valid votes of one member, with ``None`` for records without one."""
-        return {record: self.ballots.get(record, {}).get(member) for record in self.records}
+    def votes_of(self, member: str) -> dict[Item, LabelSet | None]:
+        """Return the valid votes of one member, with ``None`` for items without one."""
+        return {item: self.ballots.get(item, {}).get(member) for item in self.items}
 
 
 def fold_of(group: str) -> int:
-    """Return the cross-validation fold of a group of records, which does not depend on the other groups."""
+    """Return the cross-validation fold of a group of items, which does not depend on the other groups."""
     return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
 
 
@@ -172,10 +173,10 @@ def k_of_n(panel: Panel) -> Choice:
     """Choose each label that at least ``k`` members of the ensemble gave; the empty set is treated as a label, too.
 
     Chosen labels that the scheme's hard rules do not allow together are repaired by these rules, which define the label
-    to remove. If the rules cannot repair them (two labels of a category that allows one), the record is undecided.
+    to remove. If the rules cannot repair them (two labels of a category that allows one), the item is undecided.
     """
 
-    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
+    def choose(_: Item, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         backers = Counter(label for labels in votes.values() for label in labels)
         chosen = [label for label, count in sorted(backers.items()) if count >= panel.k]
         if not chosen:
@@ -196,7 +197,7 @@ def weights_of(panel: Panel) -> dict[str, float]:
     """
     weights, others = {}, max(len(panel.category.names) - 1, 1)
     for member in panel.names:
-        cast = [(panel.ballots.get(record, {}).get(member), labels) for record, labels in panel.gold.items()]
+        cast = [(panel.ballots.get(item, {}).get(member), labels) for item, labels in panel.gold.items()]
         hits = [vote == labels for vote, labels in cast if vote is not None]
         p = (sum(hits) + 1) / (len(hits) + 2)
         weights[member] = max(0.0, math.log(p * others / (1 - p)))
@@ -204,9 +205,9 @@ def weights_of(panel: Panel) -> dict[str, float]:
 
 
 def weighted(panel: Panel) -> Choice:
-    """Choose the label set whose voters have the largest total weight; equal totals leave a record undecided."""
+    """Choose the label set whose voters have the largest total weight; equal totals leave an item undecided."""
 
-    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
+    def choose(_: Item, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         if len(votes) < quorum(panel.members):
             return None
         # fsum rounds once, so the order of labellers does not change the last bit
@@ -221,7 +222,7 @@ def weighted(panel: Panel) -> Choice:
 def by_model(aggregate: str, panel: Panel) -> Choice:
     """Choose the most probable valid label set under a model of the votes or scores; a tie is undecided."""
     found = panel.model_of(aggregate).best()
-    return lambda record, _: found.get(record)
+    return lambda item, _: found.get(item)
 
 
 # the names of params.Ensemble.aggregate

@@ -1,4 +1,4 @@
-"""Read the valid votes (label sets that labellers gave to records) of a table, and compute their agreement.
+"""Read the valid votes (label sets that labellers gave to items) of a table, and compute their agreement.
 
 :func:`valid` is the only source of votes: rows whose outcome is not ``vote`` never pass it, and a missing answer equals
 nothing, not even another missing one.
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from pipelines.core.errors import DataError
+from pipelines.store.tables import Item
 
 LabelSet = frozenset[str]
 Agreement = Literal["unanimous", "consensus", "none"]
@@ -19,24 +20,24 @@ Agreement = Literal["unanimous", "consensus", "none"]
 
 def valid(
     votes: pa.Table, *, category: str
-) -> tuple[dict[str, dict[str, LabelSet]], dict[str, dict[str, tuple[float, ...]]]]:
+) -> tuple[dict[Item, dict[str, LabelSet]], dict[Item, dict[str, tuple[float, ...]]]]:
     """Return the label sets of valid votes (outcome ``vote``), and the probabilities of those that have scores.
 
-    Both are by record and labeller; probabilities are ordered as in the category.
+    Both are by item and labeller; probabilities are ordered as in the category.
     """
-    columns = ["record_id", "labeller", "category", "outcome", "labels", "scores"]
-    cast: dict[tuple[str, str], list[Any]] = {}
+    columns = ["record_id", "image", "labeller", "category", "outcome", "labels", "scores"]
+    cast: dict[tuple[Item, str], list[Any]] = {}
     for row in votes.select(columns).to_pylist():
         if row["outcome"] == "vote" and row["category"] == category:
-            cast.setdefault((row["record_id"], row["labeller"]), []).append(row)
-    ballots: dict[str, dict[str, LabelSet]] = {}
-    scores: dict[str, dict[str, tuple[float, ...]]] = {}
-    for (record, labeller), rows in sorted(cast.items()):
+            cast.setdefault(((row["record_id"], row["image"]), row["labeller"]), []).append(row)
+    ballots: dict[Item, dict[str, LabelSet]] = {}
+    scores: dict[Item, dict[str, tuple[float, ...]]] = {}
+    for (item, labeller), rows in sorted(cast.items()):
         if len(rows) > 1:
-            raise DataError("TwoVotes", labeller=labeller, votes=len(rows), record_id=record)
-        ballots.setdefault(record, {})[labeller] = frozenset(rows[0]["labels"] or ())
+            raise DataError("TwoVotes", labeller=labeller, votes=len(rows), record_id=item[0])
+        ballots.setdefault(item, {})[labeller] = frozenset(rows[0]["labels"] or ())
         if rows[0]["scores"]:
-            scores.setdefault(record, {})[labeller] = tuple(rows[0]["scores"])
+            scores.setdefault(item, {})[labeller] = tuple(rows[0]["scores"])
     return ballots, scores
 
 
@@ -46,7 +47,7 @@ def quorum(members: Sequence[str]) -> int:
 
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Return how far an ensemble's valid votes on a record agree, and the agreed label set (``None`` without majority).
+    """Return how far an ensemble's valid votes on an item agree, and the agreed label set (``None`` without majority).
 
     Unanimity requires every member's vote.
     """

@@ -1,4 +1,4 @@
-"""Select the records that people should review: labellers disagree, or the text may have influenced them.
+"""Select the items that people should review: labellers disagree, or the text may have influenced them.
 
 Reasons: ``no_majority`` (no label set has a majority), ``severity_dissent`` (a valid vote is more severe than the
 silver labels, by the scheme's severities), ``refused_by_most`` (a majority of members refused), ``injection`` (the text
@@ -18,37 +18,39 @@ from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
 from pipelines.core.taxonomy import Category
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet, quorum
+from pipelines.store import tables
+from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
 REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
 
 
 def reasons(
-    decisions: Mapping[str, Decision],
+    decisions: Mapping[Item, Decision],
     *,
     panel: Panel,
-    refused: Mapping[str, Collection[str]],
-    injected: Collection[str],
-    offline: Mapping[str, LabelSet] = MappingProxyType({}),
-) -> dict[str, tuple[str, ...]]:
-    """Return the records that people should review, each with its reasons in the order of :data:`REASONS`.
+    refused: Mapping[Item, Collection[str]],
+    injected: Collection[Item],
+    offline: Mapping[Item, LabelSet] = MappingProxyType({}),
+) -> dict[Item, tuple[str, ...]]:
+    """Return the items that people should review in a category, each with its reasons in the order of :data:`REASONS`.
 
-    ``refused`` names the labellers that refused a record; ``injected`` are the records whose text addresses a model;
-    ``offline`` has the labels that the offline labellers together give to a record.
+    ``refused`` names the labellers that refused an item; ``injected`` are the items whose text addresses a model;
+    ``offline`` has the labels that the offline labellers together give to an item.
     """
     queue, members, category = {}, set(panel.members), panel.category
-    for record, decision in sorted(decisions.items()):
+    for item, decision in sorted(decisions.items()):
         severity = category.severity(decision.labels or frozenset())
-        votes = [labels for member, labels in panel.ballots.get(record, {}).items() if member in members]
+        votes = [labels for member, labels in panel.ballots.get(item, {}).items() if member in members]
         found = {
             "no_majority": decision.agreement == "none",
             "severity_dissent": any(category.severity(labels) > severity for labels in votes),
-            "refused_by_most": len(set(refused.get(record, ())) & members) >= quorum(panel.members),
-            "injection": record in injected,
-            "offline_dissent": category.severity(offline.get(record, frozenset())) > severity,
+            "refused_by_most": len(set(refused.get(item, ())) & members) >= quorum(panel.members),
+            "injection": item in injected,
+            "offline_dissent": category.severity(offline.get(item, frozenset())) > severity,
         }
         if any(found.values()):
-            queue[record] = tuple(reason for reason in REASONS if found[reason])
+            queue[item] = tuple(reason for reason in REASONS if found[reason])
     return queue
 
 
@@ -58,20 +60,21 @@ def offline_members(described: Ensemble, *, labellers: Mapping[str, Labeller], f
     return tuple(sorted(n for n in offline - {*described.members} if (folder / n / "votes.parquet").exists()))
 
 
-def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[str, LabelSet]:
-    """Return for each record the labels that the offline labellers give to it together, by their mean logit."""
+def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[Item, LabelSet]:
+    """Return for each item the labels that the offline labellers give to it together, by their mean logit."""
     ensemble = Ensemble(members=tuple(members), aggregate="mean_logit", fallback=None)
-    panel = Panel.of(votes, ensemble=ensemble, category=category, records=sorted(set(votes["record_id"].to_pylist())))
+    panel = Panel.of(votes, ensemble=ensemble, category=category, items=sorted(set(tables.items_of(votes))))
     if "mean_logit" not in panel.possible:
         return {}
-    return {r: decision.labels for r, decision in panel.decide("mean_logit").items() if decision.labels is not None}
+    return {i: decision.labels for i, decision in panel.decide("mean_logit").items() if decision.labels is not None}
 
 
-def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
-    """Return the records whose text matches an injection pattern, and all records whose text could be decrypted."""
-    from pipelines.datasets.post import Post
-    from pipelines.datasets.posts import opened_posts
+def injected_of(
+    corpus: str, *, content: str, items: Collection[Item], vault: Vault, root: Path
+) -> tuple[set[Item], set[Item]]:
+    """Return the items whose text matches an injection pattern, and all items that could be decrypted."""
+    from pipelines.datasets.items import opened
     from pipelines.label.injection import marks
 
-    posts = [Post(*post) for post in opened_posts(corpus, ids=records, vault=vault, root=root)]
-    return {post.record_id for post in posts if marks(post.text)}, {post.record_id for post in posts}
+    posts, _ = opened(corpus, content=content, items=items, vault=vault, root=root)
+    return {item for item, post in posts.items() if marks(post.text)}, set(posts)

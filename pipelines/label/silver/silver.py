@@ -1,13 +1,15 @@
-"""Run the stage ``silver``: aggregate an ensemble's votes into labels, score these on gold, queue records for review.
+"""Run the stage ``silver``: aggregate an ensemble's votes into labels, score these on gold, queue items for review.
 
-A record of train whose decided set no majority gave keeps its row without labels (CRADLE 5.1 discards it; agreement
-statistics count it); in other splits the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
-offline members that is not better than its best member on dev is refused (SPEC 2.3).
+Each category that models predict is decided apart. An item of train whose decided set no majority gave keeps its row
+without labels (CRADLE 5.1 discards it; agreement statistics count it); in other splits the ensemble's fallback decides,
+if it has one (CRADLE 4.3). An ensemble of offline members that is not better than its best member on validation is
+refused (SPEC 2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ import pyarrow as pa
 from pipelines.core.config.label import Ensemble, OfflineLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, LabellingError
-from pipelines.core.taxonomy import Category, load
+from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.task import Task, tasks_of
+from pipelines.datasets.items import VALIDATIONS
 from pipelines.label.silver import review_queue, statistics
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet
@@ -26,11 +30,12 @@ from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
 
 def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Score every member of an ensemble and every aggregator of their votes on the records with gold.
+    """Score every member of an ensemble and every aggregator of their votes on the items with gold.
 
     Returns:
         name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
@@ -40,9 +45,9 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
     if not panel.gold:
         return {}
     labels = panel.category.names
-    answers: dict[str, dict[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
+    answers: dict[str, dict[Item, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
     for aggregate in panel.possible:
-        answers[aggregate] = {record: decision.labels for record, decision in panel.decide(aggregate).items()}
+        answers[aggregate] = {item: decision.labels for item, decision in panel.decide(aggregate).items()}
     drawing: dict[str, Any] = {"labels": labels, "groups": panel.groups, "resamples": resamples, "seed": seed}
     draws = {
         name: drawn
@@ -63,49 +68,50 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
     return rows
 
 
-TRAIN, DEV, TEST = "train", "dev", "test"
+TRAIN, TEST = "train", "test"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An ensemble's votes, and split and gold labels, of all records that were not taken down."""
+    """An ensemble's votes, and split and gold labels by category, of all items that were not taken down."""
 
     votes: pa.Table
-    split: Mapping[str, str]
-    group: Mapping[str, str]
-    gold: Mapping[str, LabelSet]
-    examples: Collection[str]
+    split: Mapping[Item, str]
+    group: Mapping[Item, str]
+    gold: Mapping[str, Mapping[Item, LabelSet]]
+    examples: Collection[Item]
 
     @classmethod
-    def read(cls, corpus: str, *, members: tuple[str, ...], category: Category, vault: Vault, root: Path) -> Snapshot:
+    def read(cls, corpus: str, *, members: tuple[str, ...], vault: Vault, root: Path) -> Snapshot:
         """Read the results of the stages ``votes``, ``split`` and ``gold``, without records that were taken down."""
         folder = root / "snapshot" / corpus
-        splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
-        gone = vault.tombstoned(sorted({row["record_id"] for row in splits}))
-        splits = [row for row in splits if row["record_id"] not in gone]
-        alive = {row["record_id"] for row in splits}
+        placed = tables.splits(folder)
+        gone = vault.tombstoned(sorted({record_id for record_id, _ in placed}))
+        placed = {item: where for item, where in placed.items() if item[0] not in gone}
         files = {member: folder / "votes" / member / "votes.parquet" for member in sorted(set(members))}
         if missing := [member for member, file in files.items() if not file.exists()]:
             raise BadParams(where="votes.labellers", detail=f"there are no votes of {', '.join(missing)}")
         votes = tables.concat(list(files.values()), name="votes")
-        here = [r in alive and c == category.key for r, c in columns(votes, "record_id", "category")]
-        gold = tables.gold(folder).get(category.key, {})
         return cls(
-            votes=votes.filter(pa.array(here, pa.bool_())),
-            split={row["record_id"]: row["split"] for row in splits},
-            group={row["record_id"]: row["group"] for row in splits},
-            gold={record: labels for (record, _), labels in gold.items() if record in alive},
-            examples=frozenset(record_id for record_id, _ in tables.examples(folder)),
+            votes=votes.filter(pa.array([item in placed for item in tables.items_of(votes)], pa.bool_())),
+            split={item: split for item, (split, _) in placed.items()},
+            group={item: group for item, (_, group) in placed.items()},
+            gold=tables.gold(folder, within=placed),
+            examples=tables.examples(folder),
         )
 
-    def gold_of(self, split: str) -> dict[str, LabelSet]:
-        """Return the gold labels by record on which a split is scored; prompt examples are left out."""
-        return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
+    @property
+    def validation(self) -> str:
+        """The corpus's name of the split ``validation``."""
+        return next((name for name in VALIDATIONS if name in self.split.values()), VALIDATIONS[0])
 
-
-def columns(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a table as tuples of the named columns."""
-    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
+    def gold_of(self, split: str, *, task: Task) -> dict[Item, LabelSet]:
+        """Return the gold labels of one split in the task's labels, without the items that the prompt shows."""
+        return {
+            item: task.seen(labels)
+            for item, labels in self.gold.get(task.key, {}).items()
+            if self.split[item] == split and item not in self.examples
+        }
 
 
 def run(
@@ -115,59 +121,64 @@ def run(
     params: Params,
     vault: Vault,
     root: Path = Path(),
-    injected: Collection[str] | None = None,
+    injected: Collection[Item] | None = None,
 ) -> dict[str, Any]:
     """Aggregate an ensemble's votes; write labels and review queue under ``snapshot/<corpus>/silver/<ensemble>``.
 
-    ``injected`` are the records whose text addresses a model; if ``None``, the posts are decrypted and checked.
+    ``injected`` are the items whose text addresses a model; if ``None``, the items are decrypted and checked.
 
     Returns:
-        The metrics: ``agreement`` and ``how`` (the deciding method) by split, ``agreement_paper`` (agreement as CRADLE
-        defines it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers``
-        (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
-        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
-        :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and
-        ``posterior`` (the mean probability of the labels beside the share that gold confirms).
+        The metrics: ``records`` (items), ``labellers`` (outcomes, reasons, repaired, tokens, cost), ``cost`` (US
+        dollars), ``queue``, ``agreement`` by split, summed over categories, and by category (``categories``):
+        ``agreement`` and ``how`` (the deciding method) by split, ``agreement_paper`` (agreement as CRADLE defines it,
+        and the items where it ``differs``), ``distributions`` (for CRADLE's tables), ``violations`` of the scheme's
+        rules, ``refusals`` by gold label, ``comparison`` on validation (see
+        :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean
+        probability of the labels beside the share that gold confirms).
     """
     if ensemble not in params.ensembles:
         raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
     described = params.ensembles[ensemble]
     scheme = load(params.corpora[corpus].scheme, root=root)
-    category = scheme.category()
-    found = Snapshot.read(corpus, members=described.members, category=category, vault=vault, root=root)
-    panel = Panel.of(
-        found.votes,
-        ensemble=described,
-        k=params.silver.k,
-        records=sorted(found.split),
-        category=category,
-        gold=found.gold_of(DEV),
-        groups=found.group,
-    )
-    if described.aggregate not in panel.possible and found.votes.num_rows:
-        raise BadParams(
-            where=f"ensembles.{ensemble}.aggregate", detail=f"its members give no scores for {described.aggregate}"
-        )
-    comparison = table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
+    found = Snapshot.read(corpus, members=described.members, vault=vault, root=root)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
-    if offline:
-        check_strength(comparison, ensemble=ensemble, described=described, least=params.silver.min_probability)
-    decided = panel.decide(described.aggregate)
-    decisions = settle(decided, split=found.split)
-    model = panel.model_of(described.aggregate)
-    read = set(found.split)
+    voted = {
+        key: Voted.of(found, task=task, name=ensemble, params=params, offline=offline)
+        for key, task in tasks_of(scheme).items()
+    }
+    items = found.split.keys()
+    read = set(items)
     if injected is None:
-        injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
-    refused = refused_of(found.votes)
+        content = params.corpora[corpus].content
+        injected, read = review_queue.injected_of(corpus, content=content, items=items, vault=vault, root=root)
     folder = root / "snapshot" / corpus / "votes"
-    others: dict[str, LabelSet] = {}
-    if names := review_queue.offline_members(described, labellers=params.labellers, folder=folder):
-        votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
-        others = review_queue.offline_labels(votes, members=names, category=category)
-    queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected, offline=others)
-    place = root / "snapshot" / corpus / "silver" / ensemble
-    _write(decisions, model=model, queued=queued, ensemble=ensemble, category=category, folder=place)
-    test = found.gold_of(TEST)
+    names = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    others = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
+    queued = {
+        key: review_queue.reasons(
+            one.decisions,
+            panel=one.panel,
+            refused=one.refused,
+            injected=injected,
+            offline=review_queue.offline_labels(others, members=names, category=one.task.category) if names else {},
+        )
+        for key, one in voted.items()
+    }
+    rows = {
+        "silver": [row for one in voted.values() for row in one.rows(ensemble)],
+        "queue": [
+            {"record_id": item[0], "image": item[1], "category": key, "ensemble": ensemble, "reasons": list(given)}
+            for key, waiting in queued.items()
+            for item, given in waiting.items()
+        ],
+    }
+    for name, made in rows.items():
+        place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
+        tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
+    reasons = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
+    counts = Counter(reason for _, reason in reasons)
+    labellers = statistics.labellers(found.votes)
+    categories = {key: one.report(found, members=described.members) for key, one in voted.items()}
     report: dict[str, Any] = {
         "ensemble": ensemble,
         "aggregate": described.aggregate,
@@ -175,36 +186,115 @@ def run(
         "fallback": described.fallback,
         "offline": offline,
         "scheme": scheme.name,
-        "records": len(decisions),
-        "agreement": statistics.agreement(decisions, split=found.split),
-        "agreement_paper": statistics.agreement_of_members(decided, panel=panel, split=found.split),
-        "how": statistics.counted((found.split[record], decision.how) for record, decision in decisions.items()),
-        "distributions": {name: d.plain() for name, d in _distributions(decisions, found=found).items()},
-        "labellers": statistics.labellers(found.votes),
-        "violations": statistics.violations(panel, decisions=decisions, gold=found.gold),
-        "refusals": statistics.refusals(found.gold, refused=refused, members=described.members),
+        "records": len(items),
+        "agreement": statistics.summed(one["agreement"] for one in categories.values()),
+        "labellers": labellers,
         "queue": {
-            "records": len(queued),
-            "unread": len(found.split.keys() - read),
-            "reasons": {reason: sum(reason in given for given in queued.values()) for reason in review_queue.REASONS},
+            "records": len({item for item, _ in reasons}),
+            "unread": len(items - read),
+            "reasons": {reason: counts[reason] for reason in review_queue.REASONS},
         },
-        "comparison": comparison,
-        "test": statistics.scores(panel, decisions=decisions, gold=test) if test else {},
-        "posterior": {s: statistics.posterior(decisions, model=model, gold=found.gold_of(s)) for s in (DEV, TEST)},
-        "by_agreement": {split: statistics.by_agreement(decisions, gold=found.gold_of(split)) for split in (DEV, TEST)},
+        "categories": categories,
+        "cost": sum(labeller["cost"] for labeller in labellers.values()),
     }
-    report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
     return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
 
 
-def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
+@dataclass(frozen=True)
+class Voted:
+    """What an ensemble decided in one category, with its scores on validation (``comparison``).
+
+    ``decided`` are the decisions before those on train that lack a majority are discarded (``decisions``).
+    """
+
+    task: Task
+    panel: Panel
+    comparison: Mapping[str, Mapping[str, Any]]
+    decided: Mapping[Item, Decision]
+    decisions: Mapping[Item, Decision]
+    model: LabelModel
+    refused: Mapping[Item, Collection[str]]
+
+    @classmethod
+    def of(cls, found: Snapshot, *, task: Task, name: str, params: Params, offline: bool) -> Voted:
+        """Aggregate the votes of the ensemble ``name`` in the task's category."""
+        described, section = params.ensembles[name], params.silver
+        panel = Panel.of(
+            found.votes,
+            ensemble=described,
+            k=section.k,
+            items=sorted(found.split),
+            category=task.category,
+            gold=found.gold_of(found.validation, task=task),
+            groups=found.group,
+        )
+        if described.aggregate not in panel.possible and found.votes.num_rows:
+            raise BadParams(
+                where=f"ensembles.{name}.aggregate", detail=f"its members give no scores for {described.aggregate}"
+            )
+        comparison = table(panel, resamples=section.resamples, seed=section.seed)
+        if offline:
+            check_strength(comparison, ensemble=name, described=described, least=section.min_probability)
+        decided = panel.decide(described.aggregate)
+        return cls(
+            task=task,
+            panel=panel,
+            comparison=comparison,
+            decided=decided,
+            decisions=settle(decided, split=found.split),
+            model=panel.model_of(described.aggregate),
+            refused=refused_of(found.votes, category=task.key),
+        )
+
+    def rows(self, ensemble: str) -> Iterator[dict[str, Any]]:
+        """Yield the decisions as rows of the table ``silver``."""
+        for item, decision in self.decisions.items():
+            yield {
+                "record_id": item[0],
+                "image": item[1],
+                "category": self.task.key,
+                "ensemble": ensemble,
+                "labels": None if decision.labels is None else sorted(decision.labels),
+                "agreement": decision.agreement,
+                "how": decision.how,
+                "posterior": None if decision.labels is None else self.model.posterior(item, labels=decision.labels),
+                "scores": self.model.scores(item),
+            }
+
+    def report(self, found: Snapshot, *, members: tuple[str, ...]) -> dict[str, Any]:
+        """Return the metrics of the category; see :func:`run`."""
+        decisions, gold = self.decisions, found.gold.get(self.task.key, {})
+        scored = {split: found.gold_of(split, task=self.task) for split in (found.validation, TEST)}
+        # the distributions of the training subsets, and of all gold, including examples
+        train = {item for item, split in found.split.items() if split == TRAIN}
+        distributions = statistics.training_subsets(decisions, train=train) | {
+            split: Distribution.of(labels for item, labels in gold.items() if found.split[item] == split)
+            for split in scored
+        }
+        return {
+            "agreement": statistics.agreement(decisions, split=found.split),
+            "agreement_paper": statistics.agreement_of_members(self.decided, panel=self.panel, split=found.split),
+            "how": statistics.counted((found.split[item], decision.how) for item, decision in decisions.items()),
+            "distributions": {name: each.plain() for name, each in distributions.items()},
+            "violations": statistics.violations(self.panel, decisions=decisions, gold=gold),
+            "refusals": statistics.refusals(gold, refused=self.refused, members=members),
+            "comparison": self.comparison,
+            "test": statistics.scores(self.panel, decisions=decisions, gold=scored[TEST]) if scored[TEST] else {},
+            "posterior": {
+                split: statistics.posterior(decisions, model=self.model, gold=each) for split, each in scored.items()
+            },
+            "by_agreement": {split: statistics.by_agreement(decisions, gold=each) for split, each in scored.items()},
+        }
+
+
+def settle(decisions: Mapping[Item, Decision], *, split: Mapping[Item, str]) -> dict[Item, Decision]:
     """Return the decisions, with those on train discarded that lack a majority or used the fallback (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
     return {
-        record: discarded
-        if split[record] == TRAIN and (decision.agreement == "none" or decision.how == "fallback")
+        item: discarded
+        if split[item] == TRAIN and (decision.agreement == "none" or decision.how == "fallback")
         else decision
-        for record, decision in decisions.items()
+        for item, decision in decisions.items()
     }
 
 
@@ -218,48 +308,10 @@ def check_strength(
         raise LabellingError("EnsembleTooWeak", ensemble=ensemble, member=own["best_member"], probability=probability)
 
 
-def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dict[str, Distribution]:
-    """Return the distributions of the training subsets, and of all gold of dev and test, including examples."""
-    train = {record for record, split in found.split.items() if split == TRAIN}
-    people = {
-        split: Distribution.of(labels for record, labels in found.gold.items() if found.split[record] == split)
-        for split in (DEV, TEST)
-    }
-    return {**statistics.training_subsets(decisions, train=train), **people}
-
-
-def _write(
-    decisions: Mapping[str, Decision],
-    *,
-    model: LabelModel,
-    queued: Mapping[str, tuple[str, ...]],
-    ensemble: str,
-    category: Category,
-    folder: Path,
-) -> None:
-    rows = [
-        {
-            "record_id": record,
-            "category": category.key,
-            "ensemble": ensemble,
-            "labels": None if decision.labels is None else sorted(decision.labels),
-            "agreement": decision.agreement,
-            "how": decision.how,
-            "posterior": None if decision.labels is None else model.posterior(record, labels=decision.labels),
-            "scores": model.scores(record),
-        }
-        for record, decision in decisions.items()
-    ]
-    waiting = [{"record_id": r, "ensemble": ensemble, "reasons": list(given)} for r, given in queued.items()]
-    for name, table in (("silver", rows), ("queue", waiting)):
-        made = pa.Table.from_pylist(table, schema=tables.SCHEMAS[name])
-        tables.write(made, folder / f"{name}.parquet", name=name)
-
-
-def refused_of(votes: pa.Table) -> dict[str, set[str]]:
-    """Return for each record the labellers that refused to label it."""
-    refused: dict[str, set[str]] = {}
-    for record, labeller, outcome in columns(votes, "record_id", "labeller", "outcome"):
-        if outcome == "refused":
-            refused.setdefault(record, set()).add(labeller)
+def refused_of(votes: pa.Table, *, category: str) -> dict[Item, set[str]]:
+    """Return for each item the labellers that refused to label it."""
+    refused: dict[Item, set[str]] = {}
+    for row in votes.select(["record_id", "image", "labeller", "category", "outcome"]).to_pylist():
+        if row["outcome"] == "refused" and row["category"] == category:
+            refused.setdefault((row["record_id"], row["image"]), set()).add(row["labeller"])
     return refused

@@ -1,4 +1,4 @@
-"""Compute an ensemble's metrics: agreement, outcomes, refusals by gold label, scores; never with record ids."""
+"""Compute an ensemble's metrics in a category: agreement, refusals by gold label, scores; never with record ids."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pipelines.label.silver.ballots import LabelSet, agree
 from pipelines.label.silver.label_models import LabelModel
 from pipelines.metrics import label_sets
 from pipelines.metrics.label_tables import Distribution
+from pipelines.store.tables import Item
 
 AGREEMENTS = ("unanimous", "consensus", "none")
 
@@ -25,20 +26,30 @@ def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return dict(counts)
 
 
-def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Count records by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
-    found = counted((split[record], decision.agreement) for record, decision in decisions.items())
+def agreement(decisions: Mapping[Item, Decision], *, split: Mapping[Item, str]) -> dict[str, dict[str, int]]:
+    """Count items by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
+    found = counted((split[item], decision.agreement) for item, decision in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
 
 
-def agreement_of_members(
-    decisions: Mapping[str, Decision], *, panel: Panel, split: Mapping[str, str]
-) -> dict[str, dict[str, int]]:
-    """Count records by split and by how far an ensemble's members agree on any label set (CRADLE Table 5).
+def summed(agreements: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return the sum of the counts of :func:`agreement` of several categories."""
+    total: dict[str, dict[str, int]] = {}
+    for each in agreements:
+        for part, counts in each.items():
+            own = total.setdefault(part, dict.fromkeys(AGREEMENTS, 0))
+            total[part] = {name: own[name] + counts[name] for name in AGREEMENTS}
+    return total
 
-    ``differs`` counts the records where this is not the agreement on the decided labels.
+
+def agreement_of_members(
+    decisions: Mapping[Item, Decision], *, panel: Panel, split: Mapping[Item, str]
+) -> dict[str, dict[str, int]]:
+    """Count items by split and by how far an ensemble's members agree on any label set (CRADLE Table 5).
+
+    ``differs`` counts the items where this is not the agreement on the decided labels.
     """
-    agreed: dict[str, str] = {r: agree(panel.ballots.get(r, {}), members=panel.members)[0] for r in decisions}
+    agreed: dict[Item, str] = {r: agree(panel.ballots.get(r, {}), members=panel.members)[0] for r in decisions}
     pairs = [(split[r], agreed[r]) for r in decisions]
     pairs += [(split[r], "differs") for r, decision in decisions.items() if agreed[r] != decision.agreement]
     names = (*AGREEMENTS, "differs")
@@ -46,14 +57,14 @@ def agreement_of_members(
 
 
 def posterior(
-    decisions: Mapping[str, Decision], *, model: LabelModel, gold: Mapping[str, LabelSet]
+    decisions: Mapping[Item, Decision], *, model: LabelModel, gold: Mapping[Item, LabelSet]
 ) -> dict[str, float | int | None]:
     """Compare the probabilities of an ensemble's labels with gold: their ``mean``, and the share of ``exact`` sets."""
     pairs = [
-        (p, decision.labels == gold[record])
-        for record, decision in decisions.items()
-        if record in gold and decision.labels is not None
-        for p in [model.posterior(record, labels=decision.labels)]
+        (p, decision.labels == gold[item])
+        for item, decision in decisions.items()
+        if item in gold and decision.labels is not None
+        for p in [model.posterior(item, labels=decision.labels)]
         if p is not None
     ]
     n = len(pairs)
@@ -61,7 +72,7 @@ def posterior(
     return {"n": n, "mean": mean, "exact": exact}
 
 
-def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
+def training_subsets(decisions: Mapping[Item, Decision], *, train: Collection[Item]) -> dict[str, Distribution]:
     """Return the label counts of the two training subsets of CRADLE 5.1: consensus, and unanimous (a part of it)."""
     kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
     return {
@@ -89,9 +100,9 @@ def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
 
 
 def refusals(
-    gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
+    gold: Mapping[Item, LabelSet], *, refused: Mapping[Item, Collection[str]], members: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Count by gold label the records that have it (``gold``), and how many of these each ensemble member refused.
+    """Count by gold label the items that have it (``gold``), and how many of these each ensemble member refused.
 
     Providers' filters refuse some labels more than others (SPEC 1.5: sexual violence, not suicide), which a score over
     valid answers only would hide.
@@ -99,7 +110,7 @@ def refusals(
     carrying = {"gold": Counter(label for labels in gold.values() for label in labels)}
     for member in members:
         carrying[member] = Counter(
-            label for record, labels in gold.items() if member in refused.get(record, ()) for label in labels
+            label for item, labels in gold.items() if member in refused.get(item, ()) for label in labels
         )
     return {
         label: {name: counts[label] for name, counts in carrying.items()}
@@ -108,7 +119,7 @@ def refusals(
 
 
 def violations(
-    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+    panel: Panel, *, decisions: Mapping[Item, Decision], gold: Mapping[Item, LabelSet]
 ) -> dict[str, dict[str, int]]:
     """Count the violations of each scheme rule, including soft ones, in gold, votes and ensemble labels.
 
@@ -122,17 +133,17 @@ def violations(
 
 
 def scores(
-    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+    panel: Panel, *, decisions: Mapping[Item, Decision], gold: Mapping[Item, LabelSet]
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of an ensemble and its members on valid answers and on all records (CRADLE Tables 4, 12)."""
-    answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
-    answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
+    """Return the scores of an ensemble and its members on valid answers and on all items (CRADLE Tables 4, 12)."""
+    answers: dict[str, Mapping[Item, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
+    answers["ensemble"] = {item: decision.labels for item, decision in decisions.items()}
     labels = panel.category.names
     return {name: label_sets.score(gold, predicted=given, labels=labels) for name, given in answers.items()}
 
 
-def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Count, by the members' agreement, the records with gold (``n``) and those labelled as in gold (``exact``)."""
+def by_agreement(decisions: Mapping[Item, Decision], *, gold: Mapping[Item, LabelSet]) -> dict[str, dict[str, int]]:
+    """Count, by the members' agreement, the items with gold (``n``) and those labelled as in gold (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

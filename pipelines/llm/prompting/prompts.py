@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pipelines.core.errors import ConfigError, DataError, LabellingError
 from pipelines.core.taxonomy import Category, Scheme, tiers_of
@@ -26,6 +26,7 @@ from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts
 System = Literal["open", "commercial", "training"]
 Mode = Literal["paper", "improved"]
 Parts = list[str | bytes]
+Key = TypeVar("Key", str, tuple[str, int])
 
 # Tokens that chat templates and vision models reserve. None contains a blank, and each is replaced by a blank, so that
 # the remaining text cannot join into another reserved token.
@@ -39,8 +40,6 @@ RESERVED = re.compile(
 UNSEEN = re.compile("[\U000e0000-\U000e007f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
 # Ours: one to register, one to find it, two more for tasks that register at the same time.
 TRIES = 4
-# CRADLE B: the examples of the prompt are records of dev.
-DEV = "dev"
 PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
 
 
@@ -130,25 +129,27 @@ def delimiter(post: Post, *, secret: bytes) -> str:
     return hmac.new(secret, b"delimiter/" + post.record_id.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, category: Category) -> list[str]:
-    """Return the ids of ``count`` records with gold as prompt examples, with as many different labels as possible.
+def choose(gold: Mapping[Key, Mapping[str, frozenset[str]]], *, count: int, seed: int) -> list[Key]:
+    """Return ``count`` items with gold as prompt examples, with as many different labels as possible.
 
-    Each step picks the record with the labels shown least so far (SPEC 11 and 24). The seed decides ties, so the order
-    of ``gold`` does not matter. The empty set counts as a label of its own.
+    Each step picks the item with the labels shown least so far (SPEC 11 and 24). The seed decides ties, so the order of
+    ``gold`` does not matter. ``gold`` has the label sets of each item by category, in the labels that models may give;
+    the empty set of a category counts as a label of its own.
     """
     order = sorted(gold)
     Random(seed).shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
-    shown: Counter[str] = Counter()
-    chosen: list[str] = []
+    shows = {i: [(key, label) for key, labels in sets.items() for label in labels or {""}] for i, sets in gold.items()}
+    shown: Counter[tuple[str, str]] = Counter()
+    chosen: list[Key] = []
 
-    def gain(record_id: str) -> float:
+    def gain(item: Key) -> float:
         # ours: a label not shown yet outweighs all labels shown already; fsum, because sets have no order
-        return math.fsum(0.01 ** shown[label] for label in gold[record_id] & set(category.names) or {""})
+        return math.fsum(0.01 ** shown[label] for label in shows[item])
 
     while len(chosen) < min(count, len(order)):
-        best = max((r for r in order if r not in chosen), key=gain)
+        best = max((item for item in order if item not in chosen), key=gain)
         chosen.append(best)
-        shown.update(gold[best] & set(category.names) or {""})
+        shown.update(shows[best])
     return chosen
 
 
@@ -169,7 +170,7 @@ def build(
         keys: the categories of one answer, in this order.
         system: the kind of model: ``open`` models, whose system message describes the answer's form; ``commercial``
             models, which do not need that; or ``training``, for fine-tuning (short and without examples).
-        examples: labelled posts to show, from dev or train, never from test.
+        examples: labelled items to show, from validation or train, never from test.
         secret: the project's secret. With it the digest depends on the examples' text; without it only on their ids
             and labels, because a digest without a key would confirm a guess.
         mode: ``paper`` leaves out rules that were learnt from printed test errors.

@@ -139,7 +139,9 @@ class Planning:
             return self._prompted(row, spec)
         if isinstance(spec, VotesModel):
             posts = self.params.sample[self.corpus].size
-            asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
+            asked = self._typical(
+                spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples.get(self.corpus, 0)
+            )
             listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
             runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
             return self._row(row, runs, listed, asked, labeller=spec.labeller)

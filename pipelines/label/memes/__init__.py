@@ -1,1 +1,0 @@
-"""Request labels of memes and remarks on them."""
