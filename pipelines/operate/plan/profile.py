@@ -1,8 +1,7 @@
 """Plan a paper's profile before anything starts: what each row runs, asks and takes, and what is missing here.
 
-A row is one line of FigSIM's Table 3 or CRADLE's Table 4; ``besides`` are what the papers' other tables need: CRADLE's
-ensemble and tuned models (Tables 4 and 8), and FigSIM's moderation systems (Table 2). Nothing is sent, downloaded or
-computed on a GPU.
+The paper's file (``papers/<name>.yaml``, ``plan``) names the table of its rows; ``besides`` are what its other tables
+need: ensembles, tuned models, and moderation systems. Nothing is sent, downloaded or computed on a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pipelines.models import SOURCE_NOTES
 from pipelines.operate.plan import needs
 from pipelines.operate.plan.cost import RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
-from pipelines.report.papers import printed, stands_for
+from pipelines.report.papers import Paper, available, number
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
@@ -33,20 +32,6 @@ from pipelines.workspace.profile import texts_at
 
 Json = Mapping[str, Any]
 
-# The corpus that a paper's profile is about.
-CORPORA = {"figsim": "memes", "cradle": "posts"}
-# Who gives access to a paper's dataset (FigSIM, Ethics; CRADLE, 7), and the mapping that imports it.
-DATASETS = {
-    "figsim": (
-        "FigSIM's annotations and splits, for approved researchers, academic and not commercial: "
-        "github.com/LiuliuChen/FigSIM",
-        "corpus import memes FILE --mapping figsim",
-    ),
-    "cradle": (
-        "CRADLE Bench's posts, labels and splits: huggingface.co/datasets/SungJoo/Cradle-Bench",
-        "corpus import posts FILES --mapping cradle",
-    ),
-}
 ASSUMED = (
     "memory and disk of fine-tuning are those of `corpus plan finetune`; other rows: parameters times bytes, and 6 GB",
     "hours are of one run after another, on GPUs of about an A100's speed; a server's are its own use",
@@ -80,31 +65,28 @@ class RowPlan:
     notes: tuple[str, ...] = ()
 
 
-def paper_of(profile: str) -> str:
-    """Return the paper that a profile reproduces: the first word of its name, such as ``cradle`` of ``cradle-2027``."""
-    paper = profile.partition("-")[0]
-    if paper not in CORPORA:
-        raise ConfigError("UnknownName", kind="paper", name=paper, known=", ".join(CORPORA))
-    return paper
+def paper_of(profile: str, *, root: Path) -> Paper:
+    """Return the paper that a profile reproduces, whose file has the first word of its name, as of ``NAME-2027``."""
+    papers = {name: paper for name, paper in available(root=root).items() if paper.plan.rows}
+    if (name := profile.partition("-")[0]) not in papers:
+        raise ConfigError("UnknownName", kind="paper", name=name, known=", ".join(papers))
+    return papers[name]
 
 
-def paper_rows(paper: str) -> list[PaperRow]:
-    """Return the rows of FigSIM's Table 3 (22) or the models of CRADLE's Table 4 (15), in the paper's order."""
-    if paper == "cradle":
-        rows = [row for row in printed(paper)["table_4"]["rows"] if row[2] != "Ensemble"]
-        return [PaperRow(key, name, ("labels",)) for key, name, *_ in rows]
-    tasks = ("figurative", "severity", "related")
-    return [
-        PaperRow(key, name, tuple(task for i, task in enumerate(tasks) if numbers[4 * i] is not None))
-        for key, name, _, *numbers in printed(paper)["table_3"]["rows"]
-    ]
+def paper_rows(paper: Paper) -> list[PaperRow]:
+    """Return the rows of the table that a paper's plan names, in the paper's order, without its ensembles."""
+    tasks: dict[str, dict[str, None]] = {}
+    for key, binding, cell in paper.tables[paper.plan.rows].printed():
+        if number(cell) is not None and key not in paper.plan.ensembles:
+            tasks.setdefault(key, {})[binding["task"]] = None
+    return [PaperRow(key, paper.names.get(key, key), tuple(found)) for key, found in tasks.items()]
 
 
 @dataclass(frozen=True)
 class Planning:
     """A paper's profile on this machine: its parameters, the environment, the day and the GPUs of this host."""
 
-    paper: str
+    paper: Paper
     params: Params
     settings: Settings
     scheme: Scheme
@@ -113,8 +95,19 @@ class Planning:
 
     @property
     def corpus(self) -> str:
-        """The corpus that the paper is about."""
-        return CORPORA[self.paper]
+        """The corpus that the paper is about: the first with its label scheme."""
+        corpora = {name: corpus.scheme for name, corpus in self.params.corpora.items()}
+        found = next((name for name, scheme in corpora.items() if scheme == self.paper.scheme), None)
+        if found is None:
+            raise ConfigError(
+                "UnknownName", kind="corpus with scheme", name=self.paper.scheme, known=", ".join(corpora)
+            )
+        return found
+
+    @property
+    def images(self) -> bool:
+        """Whether the corpus's items are images."""
+        return self.params.corpora[self.corpus].content == "images"
 
     @property
     def of_gb(self) -> float:
@@ -151,15 +144,14 @@ class Planning:
         return self._trained(row, spec)
 
     def besides(self) -> Iterator[RowPlan]:
-        """Yield what the paper's other tables need: tuned models and the ensemble, or moderation systems."""
-        if self.paper == "cradle":
-            yield self._ensemble()
-            yield from self._tuned()
+        """Yield what the paper's other tables need: ensembles, tuned models, and moderation systems."""
+        yield from self._ensembles()
+        yield from self._tuned()
         for name in self.params.moderation.systems.get(self.corpus, ()):
             yield self._moderated(name)
 
     def _prompted(self, row: PaperRow, spec: PromptedModel) -> RowPlan:
-        stage, splits = ("prompted", ("test",)) if self.paper == "figsim" else ("baselines", ("dev", "test"))
+        stage, splits = ("prompted", ("test",)) if self.images else ("baselines", ("dev", "test"))
         items = self.items(*splits)
         asked = self._typical(spec.labeller, row.tasks, items * spec.runs, examples=spec.examples)
         runs = f"{stage}: {len(row.tasks)} × {items:,} items × {spec.runs} runs"
@@ -179,20 +171,23 @@ class Planning:
             runs += f"; rationales by {labeller}"
         return self._row(row, runs, {"train.models": row.key}, asked, labeller=labeller, need=need)
 
-    def _ensemble(self) -> RowPlan:
-        """Return the plan of CRADLE's ensemble, which aggregates the votes of rows above and asks nothing."""
-        [row] = [PaperRow(key, name, ()) for key, name, kind, *_ in printed("cradle")["table_4"]["rows"]
-                 if kind == "Ensemble"]  # fmt: skip
-        spec, listed = self.params.models.get(row.key), {"baselines.models": row.key}
-        if isinstance(spec, EnsembleModel):
-            return self._row(row, "silver; baselines", listed, ensemble=spec.ensemble)
-        gap = Gap(f"entry {row.key} of kind ensemble in section models", "add it to catalogue.yaml")
-        return self._row(row, "silver; baselines", listed, gaps=(gap,))
+    def _ensembles(self) -> Iterator[RowPlan]:
+        """Yield the plans of the paper's ensembles, which aggregate the votes of rows above and ask nothing."""
+        for key in self.paper.plan.ensembles:
+            row = PaperRow(key, self.paper.names.get(key, key), ())
+            spec, listed = self.params.models.get(key), {"baselines.models": key}
+            if isinstance(spec, EnsembleModel):
+                yield self._row(row, "silver; baselines", listed, ensemble=spec.ensemble)
+            else:
+                gap = Gap(f"entry {key} of kind ensemble in section models", "add it to catalogue.yaml")
+                yield self._row(row, "silver; baselines", listed, gaps=(gap,))
 
     def _tuned(self) -> Iterator[RowPlan]:
         section, runs = self.params.finetune, 1 + len(self.params.repeats.seeds)
-        for key, subset, name, base, *_ in printed("cradle")["table_8"]["rows"]:
-            row, spec = PaperRow(key, f"{name}, {subset}", ()), self.params.models.get(key)
+        table = self.paper.tables.get(self.paper.plan.tuned)
+        for name, base in table.given.items() if table else ():
+            key, _, subset = name.rpartition("-")
+            row, spec = PaperRow(key, self.paper.names.get(name, name), ()), self.params.models.get(key)
             if not isinstance(spec, SftModel):
                 gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
                 yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
@@ -213,7 +208,7 @@ class Planning:
         return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=gaps)
 
     def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> RequestPlan:
-        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.paper == "figsim"}
+        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.images}
         return typical(labeller, tasks=tasks, items=items, **options, **prompt)
 
     def _row(
@@ -251,7 +246,7 @@ class Planning:
             if name not in getattr(getattr(params, section), names):
                 lacks.append(Gap(f"{name} in {place}", needs.put(place, f"'[…, {name}]'")))
         spec, weights = params.models.get(row.key), params.weights(row.key)
-        if spec and not stands_for(self.paper, row.key, base=weights):
+        if spec and not self.paper.stands_for(row.key, base=weights):
             own = "members" if isinstance(spec, EnsembleModel) else "model"
             what = f"the row's own {own}: entry {row.key} has {weights}"
             lacks.append(Gap(what, "give other weights another entry's name"))
@@ -273,14 +268,14 @@ def plan(
         published: the files that the corpus branch tracks; ``None`` if there is no corpus repository.
 
     Returns:
-        ``profile``, ``paper``, ``corpus``, ``date``; ``rows`` (22 or 15) and ``besides`` (what the paper's other tables
+        ``profile``, ``paper``, ``corpus``, ``date``; ``rows`` and ``besides`` (what the paper's other tables
         need): :class:`RowPlan` with ``runnable``; ``missing`` of all rows together; ``needs``: ``keys`` and ``servers``
         (variables), ``consents`` (providers), ``datasets``, ``approvals`` (sources), ``gpu_memory_gb`` (the most of one
         row), ``disk_gb``, ``hours``, ``usd_expected``, ``usd_at_most`` and ``budget_usd``; ``runnable`` (number of
         rows), and ``assumed``.
     """
-    paper = paper_of(profile)
-    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme, root=root)
+    paper = paper_of(profile, root=root)
+    scheme = load_scheme(paper.scheme, root=root)
     planning = Planning(paper, params, settings, scheme, today, tuple(needs.available()))
     rows, besides = [planning.plan(row) for row in paper_rows(paper)], list(planning.besides())
     together = _together(planning, rows=[*rows, *besides])
@@ -289,7 +284,7 @@ def plan(
                        for part in (rows, besides))  # fmt: skip
     return {
         "profile": profile,
-        "paper": paper,
+        "paper": profile.partition("-")[0],
         "corpus": planning.corpus,
         "date": today.isoformat(),
         "rows": listed,
@@ -308,8 +303,7 @@ def _shared(planning: Planning, *, profile: str, published: frozenset[str] | Non
         yield Gap("the corpus repository", f"corpus init --profile {profile}")
     gold = params.gold[corpus]
     if not gold.truth and gold.published and f"{gold.published}.dvc" not in (published or ()):
-        dataset, command = DATASETS[planning.paper]
-        yield Gap(f"access to {dataset}", command)
+        yield Gap(f"access to {planning.paper.dataset}", planning.paper.imported_by.format(corpus=corpus))
     yield from needs.of_corpus(corpus, params=params, today=planning.today)
     # the store is not created by looking at it
     stored = not settings.answers_url.startswith("sqlite:///") or Path(settings.answers_url[10:]).exists()
@@ -329,12 +323,12 @@ def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     azure = {name for name in providers if params.providers[name].api == "azure"}
     own = {name for name in providers if needs.own_server(name, params=params)}
     hardware = [row.hardware for row in rows]
-    dataset, command = DATASETS[planning.paper]
+    command = planning.paper.imported_by.format(corpus=planning.corpus)
     return {
         "keys": [f"{provider_variable(name)}_KEY" for name in providers if name not in own],
         "servers": [f"{provider_variable(name)}_URL" for name in providers if name in own | azure],
         "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
-        "datasets": [{"dataset": dataset, "import": command}],
+        "datasets": [{"dataset": planning.paper.dataset, "import": command}],
         "approvals": list(params.corpora[planning.corpus].sources),
         "gpu_memory_gb": max(need.memory_gb or 0.0 for need in hardware),
         "gpus": max(need.gpus or 0 for need in hardware),
