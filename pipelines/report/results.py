@@ -98,8 +98,10 @@ def _composition(composition: Json, *, scheme: Scheme, silver: Json) -> Json:
             key: {label.name: counts.get(label.name, 0) for label in offered(scheme.category(key))}
             for key, counts in scheme.in_order(composition[split]).items()
         }
-    keys = dict.fromkeys(key for by_category in found.values() for key in by_category)
-    total = {key: sum((Counter(found[split].get(key, {})) for split in composition), Counter[str]()) for key in keys}
+    total: dict[str, Counter[str]] = {}
+    for by_category in found.values():
+        for key, counts in by_category.items():
+            total.setdefault(key, Counter()).update(counts)
     for split, distribution in silver.get("distributions", {}).items():
         if split not in found and len(scheme.categories) == 1:
             found[split] = dict.fromkeys(scheme.categories, distribution["labels"])

@@ -46,10 +46,10 @@ Cell = int | float | str | tuple[int | float | None, int | float | None] | None
 
 
 class Form(Section):
-    """How cells are printed: times ``scale``, with ``digits``, and those of the ends of an ``interval`` (``None``: none).
+    """How cells are printed: times ``scale``, with ``digits``, and those of an ``interval`` (``None``: no interval).
 
-    ``own``: the digits of our figures, if others. ``spread``: standard deviations over runs are printed. ``pair``: how a
-    paper's pairs are. ``words``: texts of settings, ``missing`` that of none.
+    ``own``: the digits of our figures, if others. ``spread``: standard deviations over runs are printed. ``pair``: how
+    a paper's pairs are. ``words``: texts of settings.
     """
 
     scale: int = 100
@@ -60,12 +60,11 @@ class Form(Section):
     half_up: bool = False
     pair: str = "{0}±{1}"
     words: dict[str, str] = Field(default_factory=dict)
-    missing: str = UNDEFINED
 
     def number(self, value: float | None, *, digits: int | None = None) -> str:
         """Return a number that is scaled already."""
         if value is None:
-            return self.missing
+            return UNDEFINED
         places = self.digits if digits is None else digits
         return str(half_up(value, digits=places)) if self.half_up else f"{value:.{places}f}"
 
@@ -79,7 +78,7 @@ class Form(Section):
                 share = 100 * (first or 0) / second if second else 0
                 return self.pair.format(*texts, change=second, share=share)
             case str():
-                return cell or self.missing
+                return cell or UNDEFINED
             case int():
                 return f"{cell:,}"
         return self.number(cell)
@@ -91,7 +90,7 @@ class Form(Section):
                 ends = "" if value["low"] == value["high"] else self._ends(value, digits=1, scale=100)
                 text = UNDEFINED if rate is None else f"{count:,}/{of:,} ({100 * rate:.1f}%){ends}"
             case {"mean": mean} | {"value": mean}:
-                text = self.missing if mean is None else self._score(mean, value)
+                text = UNDEFINED if mean is None else self._score(mean, value)
             case Mapping():
                 text = f"{value.get('vote', 0):,}/{sum(value.values()):,}"
             case float():
@@ -241,12 +240,10 @@ def _sheet(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | N
     about: dict[str, list[str]] = {}
     for binding, value in expand(data, table.about, each) if table.about else ():
         about.setdefault(binding["row"], []).append(value)
-    missing = [table.forms.get(column[0], table.form).missing for column in columns]
 
     def row(key: str, whose: str, texts: Mapping[tuple[str, ...], str]) -> tuple[str, ...]:
         name = words.get(key, key.replace("_", " ") if table.spoken else key)
-        shown = (texts.get(column, blank) for column, blank in zip(columns, missing, strict=True))
-        return (name, *([whose] if theirs or about else []), *shown)
+        return (name, *([whose] if theirs or about else []), *(texts.get(column, UNDEFINED) for column in columns))
 
     def own(key: str, texts: Mapping[tuple[str, ...], str]) -> tuple[str, ...]:
         whose = f"{OURS}: {key}" if key in about and key in words else OURS if theirs else ""

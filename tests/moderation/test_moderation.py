@@ -25,6 +25,7 @@ from pipelines.moderation.systems import CUT, AuditedItem, System
 from pipelines.moderation.wires import Wire
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
+from pipelines.report.papers import Paper
 from pipelines.store.answers import AnswerStore
 from tests.json_server import Request, json_server
 from tests.label.conftest import VendorHost
@@ -291,7 +292,7 @@ def test_posts_with_gold_are_audited_by_label(
     assert all(len(text) <= 120 for text in texts) and any(CUT in text for text in texts)
     titles = {post.title for post in labelled}
     assert all(any(text.startswith(title[:50]) for title in titles) for text in texts)
-    [section] = moderation_tables.sections(told, scheme="cradle")
+    [section] = moderation_tables.sections(told, paper=Paper())
     assert page.Page("t", (), (section,))
     shown = json.dumps(told) + "".join(capfd.readouterr())
     assert not any(title in shown for title in titles)

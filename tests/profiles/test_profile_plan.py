@@ -21,10 +21,10 @@ from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
-from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
-from pipelines.report.papers import printed
+from pipelines.operate.plan.profile import Planning, RowPlan, paper_rows
 from pipelines.train import preflight
 from tests.commands import answered, output
+from tests.evaluate.printed import paper as paper_of
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -78,13 +78,13 @@ def cradle(monkeypatch: pytest.MonkeyPatch) -> Params:
 
 
 def planning(paper: str, params: Params, *, today: date = DAY, here: tuple[float, ...] = (80.0,) * 8) -> Planning:
-    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme)
-    return Planning(paper, params, Settings.from_env(), scheme, today, here)
+    scheme = load_scheme(paper_of(paper).scheme)
+    return Planning(paper_of(paper), params, Settings.from_env(), scheme, today, here)
 
 
 def rows(paper: str, params: Params, **given: Any) -> dict[str, RowPlan]:
     made = planning(paper, params, **given)
-    return {row.key: made.plan(row) for row in paper_rows(paper)}
+    return {row.key: made.plan(row) for row in paper_rows(paper_of(paper))}
 
 
 def told(row: RowPlan) -> str:
@@ -130,7 +130,7 @@ def test_people_get_a_table_and_the_same_commands() -> None:
 @pytest.mark.parametrize("paper", ROWS)
 def test_with_everything_supplied_only_retired_models_stay_away(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(paper, supplied(paper, monkeypatch))
-    assert [row.name for row in paper_rows(paper)] == [row.row for row in found.values()]
+    assert [row.name for row in paper_rows(paper_of(paper))] == [row.row for row in found.values()]
     gaps = {key: told(row) for key, row in found.items() if row.missing}
     retired = {"figsim": {"gemini-3-pro-zero", "gemini-3-pro-few"}, "cradle": {"claude"}}[paper]
     assert gaps.keys() == retired
@@ -248,9 +248,9 @@ def test_published_gold_in_the_repository_is_not_missing() -> None:
 
 
 def test_only_the_papers_profiles_have_a_plan() -> None:
-    assert profile_plan.paper_of("figsim-2027") == "figsim"
+    assert profile_plan.paper_of("figsim-2027", root=ROOT) == paper_of("figsim")
     with refused("UnknownName"):
-        profile_plan.paper_of("sandbox")
+        profile_plan.paper_of("sandbox", root=ROOT)
 
 
 @pytest.mark.parametrize("paper", ROWS)
@@ -270,10 +270,10 @@ def profile_values(paper: str) -> Iterator[tuple[str, Any]]:
 
 def test_figsims_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("figsim"))
-    trained = [row.key for row in paper_rows("figsim") if row.key in found["train.models"]]
-    prompted = [row.key for row in paper_rows("figsim") if row.key in found["prompted.models"]]
+    trained = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["train.models"]]
+    prompted = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["prompted.models"]]
     assert (len(trained), len(prompted)) == (10, 12)
-    assert sorted(trained + prompted) == sorted(row.key for row in paper_rows("figsim"))
+    assert sorted(trained + prompted) == sorted(row.key for row in paper_rows(paper_of("figsim")))
     params = load(ROOT, profile="figsim")
     assert found.keys() == {
         "corpora.memes.last_month", "images.ocr.engine", "gold.memes.published", "split.memes.published",
@@ -288,7 +288,7 @@ def test_figsims_profile_is_what_the_paper_states() -> None:
 
 def test_cradles_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("cradle"))
-    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows("cradle")), "cradle"])
+    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows(paper_of("cradle"))), "cradle"])
     params = load(ROOT, profile="cradle")
     bases = {params.weights(name) for name in found["finetune.models"]}
-    assert bases == {params.weights(base) for _, _, _, base, *_ in printed("cradle")["table_8"]["rows"]}
+    assert bases == {params.weights(base) for base in paper_of("cradle").tables["table_8"].given.values()}

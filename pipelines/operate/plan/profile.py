@@ -134,13 +134,13 @@ class Planning:
             posts = self.params.sample[self.corpus].size
             asked = self._typical(spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples)
             listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
-            runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
+            runs = f"votes: {posts:,} {self.scheme.items}, train for the ensemble; baselines"
             return self._row(row, runs, listed, asked, labeller=spec.labeller)
         if isinstance(spec, LocalModel):
             posts = self.items("dev", "test")
             tokens = posts * self.params.votes.context_tokens
             need = needs.asked(spec.base, tokens=tokens, of_gb=self.of_gb)
-            return self._row(row, f"baselines: {posts:,} posts", {"baselines.models": row.key}, need=need)
+            return self._row(row, f"baselines: {posts:,} {self.scheme.items}", {"baselines.models": row.key}, need=need)
         return self._trained(row, spec)
 
     def besides(self) -> Iterator[RowPlan]:
