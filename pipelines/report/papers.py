@@ -5,7 +5,7 @@ A paper is about one label scheme; adding one needs no code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +82,9 @@ class Paper(Section):
 
     @field_validator("tables", mode="before")
     @classmethod
-    def _like(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+    def _like(cls, tables: Any) -> Any:
+        if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+            return tables
         return {key: {**general().get(table.get("like", ""), {}), **table} for key, table in tables.items()}
 
     def titled(self, key: str, title: str) -> str:

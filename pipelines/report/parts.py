@@ -130,12 +130,11 @@ def _drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[str, flo
         value, low, high, theirs = (None if x is None else 100 * x for x in ends)
         words = "no result of ours" if value is None else f"{value:.1f}"
         bars.append(Row(name, (Mark(value, low, high, words, paper=theirs),)))
-    keys = [(BLUE, "ours, with its interval"), *([("paper", "the paper's")] if paper.keys() & cells.keys() else [])]
-    rows = tuple(
-        (name, fixed(paper.get(name), 2, scale=100), interval(cell), f"{cell['n']}") for name, cell in cells.items()
-    )
+    theirs = {name: [fixed(paper.get(name), 2, scale=100)] for name in cells if paper.keys() & cells.keys()}
+    keys = [(BLUE, "ours, with its interval"), *([("paper", "the paper's")] if theirs else [])]
+    rows = tuple((name, *theirs.get(name, ()), interval(cell), f"{cell['n']}") for name, cell in cells.items())
     svg = charts.bars(bars, title=caption, most=100, keys=keys)
-    return Sheet(caption, (first, "Paper", "Ours [95 %]", "Runs"), rows, svg=svg)
+    return Sheet(caption, (first, *(["Paper"] if theirs else []), "Ours [95 %]", "Runs"), rows, svg=svg)
 
 
 def misses_drawing(task: Json, *, caption: str = "") -> Sheet | None:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.core.config.base import Section
 from pipelines.evaluate.model_scores import Json
@@ -42,6 +42,7 @@ WORDS = FIGURES | {
     "precision": "Prec",
     "recall": "Rec",
 }
+RuleName = Literal["counts", "means", "changes", "shares", "two_by_two", "label_means", "severity", "refusals"]
 Cell = int | float | str | tuple[int | float | None, int | float | None] | None
 
 
@@ -160,8 +161,20 @@ class Table(Section):
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     ours: dict[str, str] = Field(default_factory=dict)
     others: bool = True
-    recomputed: str | None = None
+    recomputed: RuleName | None = None
     given: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse more cells than columns, and groups of other rows."""
+        columns = len(list(declared(self)))
+        if wrong := [key for key, cells in self.rows.items() if len(cells) > columns]:
+            raise ValueError(
+                f"rows {', '.join(wrong)} have more cells than the {columns} columns of `columns` and `each`"
+            )
+        if self.groups and (lacking := {key for keys in self.groups.values() for key in keys} ^ self.rows.keys()):
+            raise ValueError(f"{', '.join(sorted(lacking))} must be in rows and in one of groups")
+        return self
 
     def printed(self) -> Iterator[tuple[str, dict[str, str], Cell]]:
         """Yield row, values of variables, and cell of all that the paper prints."""
@@ -227,16 +240,21 @@ def render(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | N
             yield Sheet(title, sheet.columns, sheet.rows, "folded" if table.folded else "plain")
 
 
+def _ours(table: Table, data: Json) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield row, column and text of our results."""
+    for title, path in {**table.columns, **table.beside}.items():
+        form, names = table.forms.get(title, table.form), variables(path, table.each)
+        for binding, value in expand(data, path, table.each):
+            yield binding.get("row", table.first), (title, *(binding[name] for name in names)), form.ours(value)
+
+
 def _sheet(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | None) -> Sheet:
     theirs, each = bool(table.rows or rule), table.each
-    columns = {(title, *binding.values()): None for binding, title, _ in declared(table) if theirs}
-    printed, cells = list(columns), dict[str, dict[tuple[str, ...], str]]()
-    for title, path in {**table.columns, **table.beside}.items():
-        form, names = table.forms.get(title, table.form), variables(path, each)
-        for binding, value in expand(data, path, each):
-            column = (title, *(binding[name] for name in names))
-            columns[column] = None
-            cells.setdefault(binding.get("row", table.first), {}).setdefault(column, form.ours(value))
+    printed = [(title, *binding.values()) for binding, title, _ in declared(table) if theirs]
+    cells: dict[str, dict[tuple[str, ...], str]] = {}
+    for key, column, text in _ours(table, data):
+        cells.setdefault(key, {}).setdefault(column, text)
+    columns = dict.fromkeys((*printed, *(column for _, column, _ in _ours(table, data))))
     about: dict[str, list[str]] = {}
     for binding, value in expand(data, table.about, each) if table.about else ():
         about.setdefault(binding["row"], []).append(value)
@@ -256,11 +274,8 @@ def _sheet(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | N
         for key in keys:
             if key in table.rows:
                 rows.append(row(key, PAPER, dict(zip(printed, map(table.form.printed, table.rows[key]), strict=False))))
-            rows += (
-                [row(key, AGAIN + note, dict(zip(printed, made, strict=False))) for note, made in rule(key)]
-                if rule
-                else []
-            )
+            for note, made in rule(key) if rule else ():
+                rows.append(row(key, AGAIN + note, dict(zip(printed, made, strict=False))))
             mine = {printed[0]: table.ours[key]} if key in table.ours else cells.pop(key, None)
             rows += [own(key, mine)] if mine else []
     if table.others:
@@ -274,5 +289,6 @@ def _title(column: tuple[str, ...], *, words: Mapping[str, str], each: Mapping[s
     """Return the title of a column: its own and the values of its variables, without those that all columns share."""
     title, *values = column
     shared = {values[0] for values in each.values() if len(values) == 1}
-    named = [WORDS.get(value, words.get(value, value)) for value in values if value not in shared]
+    varied = [value for value in values if value not in shared] or ([] if title else values[-1:])
+    named = [WORDS.get(value, words.get(value, value)) for value in varied]
     return title.format(*named) if "{" in title else " ".join([title, *named]).strip(" :")

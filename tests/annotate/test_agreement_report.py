@@ -125,7 +125,7 @@ def test_a_corpus_has_the_tables_of_its_own_paper_only(tmp_path: Path) -> None:
     assert any(title.startswith("CRADLE Table 10: round-3") for title in unannotated)
     assert not any("Ours" in title for title in unannotated)
     papers = [sheet.title for sheet in paper_tables()]
-    assert papers[0].startswith("FigSIM Table 1")
+    assert any(title.startswith("FigSIM Table 1") for title in papers)
     assert any(title.startswith("CRADLE Table 10: round-1") for title in papers)
 
 

@@ -308,9 +308,13 @@ def test_a_third_paper_is_one_file(params: Params, tmp_path: Path) -> None:
     assert "| Another | paper | 60.0 | – | – |" in found and "ours: theirs" not in found
     assert rows_of(found, "**Table 2: people by label**")["Attempt"] == ["paper", "45"]
     assert "| Attempt | ours | 10 |" in found
-    (tmp_path / "papers" / "third.yaml").write_text(THIRD.replace("title:", "titel:"))
-    with refused("BadPaper", match=r"tables.table_1.titel"):
-        report.build(metrics, corpus="posts", synthetic=False, root=tmp_path)
+    for right, wrong, told in (
+        ("title:", "titel:", r"tables.table_1.titel"),
+        ("[60.0, null]", "[60.0, 1, 2]", r"theirs have more cells than the 2 columns"),
+    ):
+        (tmp_path / "papers" / "third.yaml").write_text(THIRD.replace(right, wrong))
+        with refused("BadPaper", match=told):
+            report.build(metrics, corpus="posts", synthetic=False, root=tmp_path)
 
 
 def test_reliability_draws_every_bin_at_its_place() -> None:

@@ -117,7 +117,7 @@ def test_a_recipe_that_is_not_the_paper_s_is_named_in_its_row(scored: dict[str, 
     changed = {**scored, "tasks": {"labels": {**scored["tasks"]["labels"], "models": reduced}}}
     told = {row[1] for row in sheet("cradle", "table_4", changed).rows}
     assert told - {row[1] for row in sheet("cradle", "table_4", scored).rows} == {
-        f"ours: {KEYS[0]}; local; not the paper's recipe: base in 4 bits (nf4)"
+        f"ours: {KEYS[0]}; prompted; not the paper's recipe: base in 4 bits (nf4)"
     }
 
 

@@ -89,7 +89,7 @@ def own_rows(table: str, metrics: Any) -> dict[str, tuple[str, ...]]:
 
 def test_cradles_table_4_is_scikit_learns(posts: Any) -> None:
     ours = own_rows("table_4", posts[0])
-    assert ours.keys() == CRADLE.tables["table_4"].rows.keys()
+    assert ours.keys() == CRADLE.tables["table_4"].rows.keys() | CRADLE.tables["table_8"].rows.keys()
     for name, row in ours.items():
         truth, answer = both(name, posts, valid=True)
         assert row[6] == f"{len(truth)}/{N}"

@@ -271,7 +271,7 @@ def test_without_any_model_there_is_still_a_page(settings: Params) -> None:
     page = report.build(empty, corpus="memes", synthetic=False)
     assert Reader(report_page.html(page)).open == []
     assert {"discrepancies", "set-up"} <= {s.key for s in page.sections}
-    assert not {"pairs", "direction", "conditions"} & {s.key for s in page.sections}
+    assert not {"pairs", "direction", "unanswered"} & {s.key for s in page.sections}
 
 
 def test_a_model_that_answers_nothing_is_listed_and_never_best(settings: Params) -> None:
