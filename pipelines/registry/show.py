@@ -37,7 +37,9 @@ def gather(
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
     """
-    names = sorted({*registry.names(), *journal.models()})
+    # an MLflow that is shared has models of others
+    ours = (each for each in registry.names() if any(version.digest for version in registry.versions(each)))
+    names = sorted({*journal.models(), *ours})
     if name is not None and name not in names:
         raise UnknownModel(name=name, known=", ".join(names) or "none")
     known = known or {}

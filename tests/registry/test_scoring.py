@@ -39,7 +39,8 @@ MONTH = "2022-12"
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     small_registry.champion(context, version, before=before, name=name)
-    pins.pin(name, root=context.root, registry=context.registry, journal=context.journal)
+    corpus = context.params.registry[name].corpus
+    pins.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
@@ -170,7 +171,7 @@ def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Cont
 
 
 def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> None:
-    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
+    given = {"corpus": "memes", "registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
         pins.pin(NAME, **given)
@@ -254,7 +255,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
 ) -> None:
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
-    pinned = pins.pin(NAME, registry=context.registry, journal=context.journal, root=context.root)
+    pinned = pins.pin(NAME, corpus="memes", registry=context.registry, journal=context.journal, root=context.root)
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]

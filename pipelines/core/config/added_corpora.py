@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 SEED = 20251001
-# Values of a corpus that the parameters do not state, by its content; all ours but the proposals (SPEC 2.1).
-DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "images": {
-        "sample": {"size": 1000, "seed": SEED},
-        "split": {
-            "version": 1,
-            "ratios": {"train": 60, "validation": 20, "test": 20},
-            "strata": ["month", "kind", "has_text"],
-            "seed": SEED,
-            "proposals": 4_000_000,
-        },
-        "gold": {"splits": None, "truth": False, "published": None},
-    },
-    "texts": {
-        "sample": {"size": 1000, "seed": SEED},
-        "split": {
-            "version": 1,
-            "ratios": {"train": 60, "dev": 20, "test": 20},
-            "strata": ["month", "subreddit"],
-            "seed": SEED,
-            "proposals": 4_000_000,
-        },
-        # an ensemble labels the others
-        "gold": {"splits": ["dev", "test"], "truth": False, "published": None},
-    },
-}
-# Further sections with an entry for each corpus.
-KEYED = ("round.protocol", "moderation.systems", "batch_predict", "release.corpora", "report.titles")
+# By content: the splits, and what those are balanced on whose items have no gold (ours).
+SPLITS: Mapping[str, list[str]] = {"images": ["train", "validation", "test"], "texts": ["train", "dev", "test"]}
+STRATA: Mapping[str, list[str]] = {"images": ["month", "kind", "has_text"], "texts": ["month", "subreddit"]}
+# Sections with an entry for each corpus.
+KEYED = (
+    "sample",
+    "split",
+    "gold",
+    "round.protocol",
+    "moderation.systems",
+    "batch_predict",
+    "release.corpora",
+    "report.titles",
+)
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
@@ -55,12 +40,26 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
             fitting = [name for name, corpus in corpora.items() if matrix in ("corpora", _content(corpus))]
             stages[matrix] = [*filter(fitting.__contains__, listed), *(name for name in fitting if name not in listed)]
     for name, corpus in corpora.items():
-        for section, defaults in DEFAULTS.get(_content(corpus) or "", {}).items():
+        for section, defaults in _defaults(_content(corpus)).items():
             if isinstance(entries := values.get(section), dict) and isinstance(entries.setdefault(name, {}), dict):
-                entries[name] |= copy.deepcopy({key: defaults[key] for key in defaults if key not in entries[name]})
+                entries[name] |= {key: value for key, value in defaults.items() if key not in entries[name]}
         if isinstance(scored := values.get("batch_predict"), dict):
             scored.setdefault(name, [])
     return values
+
+
+def _defaults(content: str | None) -> dict[str, dict[str, Any]]:
+    """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
+    if content not in SPLITS:
+        return {}
+    splits = SPLITS[content]
+    split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
+    return {
+        "sample": {"size": 1000, "seed": SEED},
+        "split": {**split, "seed": SEED, "proposals": 4_000_000},
+        # an ensemble labels the train split of texts
+        "gold": {"splits": splits[1:] if content == "texts" else None, "truth": False, "published": None},
+    }
 
 
 def create_folders(root: Path, corpora: Iterable[str]) -> None:
@@ -81,7 +80,7 @@ def _content(corpus: Any) -> str | None:
 
 
 def _remove(values: dict[str, Any], corpus: str) -> None:
-    for section in _sections(values, "corpora", *DEFAULTS["texts"], *KEYED):
+    for section in _sections(values, "corpora", *KEYED):
         section.pop(corpus, None)
     for registry in _sections(values, "registry"):
         models = [name for name, model in registry.items() if isinstance(model, dict) and model.get("corpus") == corpus]

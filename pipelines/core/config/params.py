@@ -134,9 +134,10 @@ class Params(
     @model_validator(mode="after")
     def _models(self) -> Params:
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
-        if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
+        named = (*self.models, *self.registry)
+        if wrong := ", ".join(repr(name) for name in named if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
-                f"models: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
+                f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
