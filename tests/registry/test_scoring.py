@@ -15,6 +15,7 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
+from pipelines.core.config.params import texts_below
 from pipelines.operate import status
 from pipelines.packaging.register import put
 from pipelines.predict import batch_predict, drift_notice, pins
@@ -269,7 +270,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     work = context.root / "published"
     (work / "metrics").mkdir(parents=True)
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
-    begin(context.settings, code=code_of(work, {}))
+    begin(context.settings, code=code_of(work, texts_below(small_registry.REPO)))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
     told = drift_notice.run("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)

@@ -137,8 +137,8 @@ class Params(
         named = (*self.models, *self.registry)
         if wrong := ", ".join(repr(name) for name in named if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
-                f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and "
-                "go on with these, - and _ (DVC reads a dot as a separator of keys)"
+                f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or "
+                "digit and go on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
             if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
