@@ -56,7 +56,7 @@ def _defaults(content: str | None) -> dict[str, dict[str, Any]]:
     split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
     return {
         "sample": {"size": 1000, "seed": SEED},
-        "split": {**split, "seed": SEED, "proposals": 4_000_000},
+        "split": {**split, "seed": SEED, "proposals": 4_000_000, "sizes": None, "published": None},
         # an ensemble labels the train split of texts
         "gold": {"splits": splits[1:] if content == "texts" else None, "truth": False, "published": None},
     }
