@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import typer
 
 from pipelines.cli.options import option
+from pipelines.cli.parts import check_parts, load
 from pipelines.cli.shared import doing, emit
-from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +89,6 @@ def init(
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
-    from pipelines.core.config.params import load
     from pipelines.workspace.address import local_path
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
@@ -172,14 +172,16 @@ class Beginning:
             for file, content in ((profile, text), (self.env_file, shown(env) if self.env_file else None)):
                 if content is not None:
                     typer.echo(f"--- {file}\n{content}")
-            action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
+            action = repository.plan(
+                self.settings, checkout=checkout, profile=None if text else profile, check=check_parts
+            )
             return {"commit": None, "would": action}
         with ExitStack() as undo:
             if text and profile:
                 if not Path(profile).exists():
                     undo.callback(Path(profile).unlink)
                 new_profile.write_profile(Path(profile), text)
-            commit = repository.init(self.settings, checkout=checkout, profile=profile)
+            commit = repository.init(self.settings, checkout=checkout, profile=profile, check=check_parts)
             undo.pop_all()
         if self.env_file:
             new_profile.write_env(self.env_file, env)
@@ -191,7 +193,7 @@ class Beginning:
         from pipelines.core.config.new_profile import env_text
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
+        keys = {f"{provider_variable(labeller.provider)}_KEY" for labeller in labellers if labeller.kind == "remote"}
         # a source, or several
         if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}

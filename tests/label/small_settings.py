@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pipelines.llm.client import Client
 from pydantic import SecretStr
 
 from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.core.config.settings import Endpoint
-from pipelines.llm.client import Client
 
 
 def provider(**changed: Any) -> Provider:

@@ -7,11 +7,11 @@ import json
 from typing import Any, Literal
 
 import pytest
+from pipelines.llm.client import Client
 
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret

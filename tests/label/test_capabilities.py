@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from pipelines.llm.capabilities import TABLE, PriceUnknown, capabilities, price
 
 from pipelines.core.config.label import Price
-from pipelines.llm.capabilities import TABLE, PriceUnknown, capabilities, price
 
 
 @pytest.mark.parametrize(

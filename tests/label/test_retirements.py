@@ -9,12 +9,12 @@ from datetime import date, datetime, timedelta
 import pytest
 import yaml
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
+from pipelines.llm.addresses import ADDRESSES
+from pipelines.llm.retirements import TABLE, require_served, retirement
 
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import load
 from pipelines.core.errors import LabellingError
-from pipelines.llm.addresses import ADDRESSES
-from pipelines.llm.retirements import TABLE, require_served, retirement
 from tests.label import small_settings
 from tests.refusals import refused
 from tests.small_corpus import ROOT

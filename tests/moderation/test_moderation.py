@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines.moderation.systems import CUT, AuditedItem, System
+from pipelines.moderation.wires import Wire
 
 from pipelines.core.config.label import ProviderNotConsented
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation import moderation
-from pipelines.moderation.systems import CUT, AuditedItem, System
-from pipelines.moderation.wires import Wire
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
 from pipelines.store.answers import AnswerStore

@@ -11,11 +11,11 @@ import openai
 import pytest
 import requests
 from PIL import Image
+from pipelines.moderation.systems import retry_after
+from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire
 
 from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.systems import retry_after
-from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire
 from tests.label.conftest import VendorHost
 
 OPENAI = OpenAIWire(OpenAIModerator(kind="openai", provider="openai", model="omni-moderation-latest", input="both"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipelines.llm.capabilities import price
 
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
@@ -16,7 +17,6 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
 from pipelines.operate.plan import needs

@@ -6,7 +6,7 @@ Steps receive the parameters as frozen pydantic models.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipelines.core.config.annotate import AnnotateSections
 from pipelines.core.config.base import faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
-from pipelines.core.config.label import API, LabelSections, RemoteLabeller
+from pipelines.core.config.label import LabelSections, RemoteLabeller
 from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel, WithRationales
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
@@ -75,7 +75,10 @@ class Params(
         candidates = {chosen.model for several in self.registry.values() for chosen in several}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
-            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
+            "providers": (
+                {entry.provider for entry in remote} | {entry.provider for entry in self.moderators.values()},
+                self.providers,
+            ),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
             "models": (
@@ -95,17 +98,6 @@ class Params(
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
-        return self
-
-    @model_validator(mode="after")
-    def _protocols(self) -> Params:
-        """Refuse a labeller or a moderator whose provider speaks another protocol."""
-        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
-        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
-            raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
-        for name, moderator in self.moderators.items():
-            if self.providers[moderator.provider].api != API[moderator.kind]:
-                raise ValueError(f"moderators.{name}.provider does not have api: {API[moderator.kind]}")
         return self
 
     @model_validator(mode="after")
@@ -141,6 +133,15 @@ class Params(
             if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
                 raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
         return self
+
+
+Check = Callable[[Params], Sequence[str]]
+"""Returns what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values."""
+
+
+def shape(params: Params) -> Sequence[str]:
+    """Return nothing: the shape of the parameters is all that is checked here."""
+    return ()
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def load(root: Path = Path(), *, profile: str | None = None) -> Params:
+def load(root: Path = Path(), *, profile: str | None = None, check: Check = shape) -> Params:
     """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
     where = root / FILES[0]
     try:
@@ -202,7 +203,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
-    return validate(values, where=where.name)
+    return validate(values, where=where.name, check=check)
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
@@ -220,9 +221,12 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
     return values
 
 
-def validate(values: Mapping[str, Any], *, where: str) -> Params:
+def validate(values: Mapping[str, Any], *, where: str, check: Check = shape) -> Params:
     """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
-        return Params.model_validate(values)
+        params = Params.model_validate(values)
     except ValidationError as error:
         raise BadParams(where=where, detail=faults(error)) from None
+    if found := check(params):
+        raise BadParams(where=where, detail="; ".join(found))
+    return params

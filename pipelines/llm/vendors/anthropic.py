@@ -1,0 +1,42 @@
+"""Ask models through Anthropic's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.llm.vendor import Client
+from pipelines.llm.vendors._chat import ChatVendor
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model
+
+
+class Anthropic(ChatVendor):
+    """Anthropic, or a server of its protocol."""
+
+    address = "https://api.anthropic.com"
+    model_page = "/v1/models/{model}"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+
+    def refusal(self, response: ModelResponse, details: Mapping[str, Any]) -> str | None:
+        """Return the reason word: its stop reason ``refusal`` is the model's."""
+        return super().refusal(response, details) and "model_refusal"
+
+    def model(self, client: Client) -> Model[Any]:
+        """Return the model of messages."""
+        from anthropic import AsyncAnthropic
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        own = AsyncAnthropic(
+            api_key=client.provider.key,
+            base_url=client.provider.address,
+            max_retries=0,
+            timeout=self.timeout_seconds,
+            http_client=client.http,
+        )
+        return AnthropicModel(client.model, provider=AnthropicProvider(anthropic_client=own))

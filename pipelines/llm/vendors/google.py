@@ -1,0 +1,42 @@
+"""Ask models through Google's protocol of Gemini."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipelines.llm.vendor import Client
+from pipelines.llm.vendors._chat import ChatVendor
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model
+
+
+class Google(ChatVendor):
+    """Google, or a server of its protocol."""
+
+    address = "https://generativelanguage.googleapis.com"
+    model_page = "/v1beta/models/{model}"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-goog-api-key": key}
+
+    def refusal(self, response: ModelResponse, details: Mapping[str, Any]) -> str | None:
+        """Return the reason word; an answer without a candidate is a refusal, too."""
+        nothing = not response.parts and response.finish_reason is None and "finish_reason" not in details
+        return super().refusal(response, details) or ("empty" if nothing else None)
+
+    def model(self, client: Client) -> Model[Any]:
+        """Return the model of ``generateContent``."""
+        from google.genai.types import HttpRetryOptions
+        from pydantic_ai.models.google import GoogleModel
+        from pydantic_ai.providers.google import GoogleProvider
+
+        own = GoogleProvider(
+            api_key=client.provider.key,
+            base_url=client.provider.address,
+            http_client=client.http,
+            retry_options=HttpRetryOptions(attempts=1),
+        )
+        return GoogleModel(client.model, provider=own)
