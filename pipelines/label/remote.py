@@ -145,7 +145,8 @@ class Remote(Asking):
 
     def _client(self) -> Client:
         sampling = self._sampling | self._decoding
-        return Client(self.name, provider=self.provider, model=self._labeller.model, sampling=sampling)
+        model, vendor = self._labeller.model, self.provider.vendor
+        return vendor.connect(self.name, provider=self.provider, model=model, sampling=sampling)
 
     def _sent(self, post: Post) -> Sequence[str | bytes]:
         return (self._shortened(post).text, *post.images)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -33,17 +34,16 @@ from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused
 from pipelines.datasets.post import media_type
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange, exchanging, parameters
-from pipelines.llm.vendor import Client, Job
+from pipelines.llm.vendor import NO_QUOTA, WORD, Client, Job
+from pipelines.llm.vendors._chat import ChatVendor
 
 BATCH = TypeAdapter(Batch)
-Refusal = Callable[[ModelResponse, Mapping[str, Any]], str | None]
 # how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run
 POLICY = re.compile(
     r"content[_ -]?(?:policy|filter|management)|usage polic|safety system|moderation_blocked|flagged"
     r"|prohibited_content|invalid_prompt|responsibleai"
 )
 POLICY_STATUS = frozenset({400, 403, 422, 451})
-WORD = re.compile(r"\A[a-z0-9_.-]{1,40}\Z")
 LONGEST_MESSAGE = 500
 COUNTS = (
     ("prompt_tokens", "input_tokens", "promptTokenCount"),
@@ -51,125 +51,130 @@ COUNTS = (
 )
 
 
-async def ask(
-    client: Client, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str, refusal: Refusal
-) -> Raw:
-    """Send one prompt and return the answer; see :meth:`pipelines.llm.vendor.Client.send`."""
-    messages = [_message(client, system, parts)]
-    with exchanging(key) as exchange:
-        try:
-            async with asyncio.timeout(client.vendor.timeout_seconds):
-                response = await model_request(
-                    client.shared,
-                    messages,
-                    model_settings=client.sampling,  # type: ignore[arg-type]
-                    model_request_parameters=_native(client, schema),
-                )
-            return read(response, refusal=refusal, effective=exchange.effective)
-        except Exception as error:
-            return understand(error, client=client, exchange=exchange, effective=exchange.effective)
+class ChatClient(Client):
+    """A connection to a provider whose protocol pydantic-ai implements."""
 
+    vendor: ChatVendor
 
-async def submit(client: Client, jobs: Sequence[Job], *, model: Model[Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Submit a batch and return its handle; see :meth:`pipelines.llm.vendor.Client.submit`."""
-    shared = _native(client, schema)
-    try:
-        encoded = [
-            await model.batch_encode(_batched(client, key, [_message(client, system, parts)], shared))
-            for key, system, parts in jobs
-        ]
-        batch = await model.batch_create(encoded)
-    except Exception as error:
-        raise _fault_of_batch(error, client=client) from None
-    sent = parameters(json.loads(encoded[0].body)) | {"batch": True}
-    return {"batch": BATCH.dump_python(batch, mode="json"), "effective": sent}
+    @cached_property
+    def own(self) -> Model[Any]:
+        """Pydantic-ai's model."""
+        at = {"api_key": self.provider.key, "base_url": self.provider.address, "http_client": self.http}
+        return self.vendor.model(self.model, **at)
 
-
-async def collect(
-    client: Client, handle: dict[str, Any], *, model: Model[Any], refusal: Refusal
-) -> Mapping[str, Raw] | None:
-    """Return the answers of a batch; see :meth:`pipelines.llm.vendor.Client.collect`."""
-    try:
-        batch = await model.batch_status(BATCH.validate_python(handle["batch"]))
-        if batch.status != "ended":
-            return None
-        results = await model.batch_results(batch)
-    except Exception as error:
-        raise _fault_of_batch(error, client=client) from None
-    answers: dict[str, Raw] = {}
-    rejected: LabellerRefused | None = None
-    for result in results:
-        # the text of an answer does not depend on its schema
-        request = _batched(client, result.custom_id, [], ModelRequestParameters())
-        try:
+    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
+        """Send one prompt and return the answer; see :meth:`Client.send`."""
+        messages = [self._message(system, parts)]
+        with exchanging(key) as exchange:
             try:
-                answer = read(model.batch_decode(result, request), refusal=refusal, effective=handle["effective"])
+                async with asyncio.timeout(self.vendor.timeout_seconds):
+                    response = await model_request(
+                        self.own,
+                        messages,
+                        model_settings=self.sampling,  # type: ignore[arg-type]
+                        model_request_parameters=self._native(schema),
+                    )
+                return self._read(response, effective=exchange.effective)
             except Exception as error:
-                answer = understand(error, client=client, exchange=None, effective=handle["effective"])
-            answers[result.custom_id] = answer
-        except (Passing, Throttled):
-            continue
-        except LabellerRefused as error:
-            rejected = error
-    if rejected is not None and not answers:
-        raise rejected
-    return answers
+                return understand(error, client=self, exchange=exchange, effective=exchange.effective)
 
+    async def submit(self, jobs: Sequence[Job], *, schema: dict[str, Any]) -> str:
+        """Submit a batch and return its handle; see :meth:`Client.submit`."""
+        if not self.capabilities.batch:
+            return await super().submit(jobs, schema=schema)
+        model, shared = self.vendor.batch_model(self.own), self._native(schema)
+        try:
+            encoded = [
+                await model.batch_encode(self._batched(key, [self._message(system, parts)], shared))
+                for key, system, parts in jobs
+            ]
+            batch = await model.batch_create(encoded)
+        except Exception as error:
+            raise self._fault_of_batch(error) from None
+        sent = parameters(json.loads(encoded[0].body)) | {"batch": True}
+        return json.dumps({"batch": BATCH.dump_python(batch, mode="json"), "effective": sent}, sort_keys=True)
 
-def _batched(client: Client, key: str, messages: list[Any], shared: ModelRequestParameters) -> BatchRequest:
-    settings = cast(Any, client.sampling)
-    return BatchRequest(custom_id=key, messages=messages, model_settings=settings, model_request_parameters=shared)
+    async def collect(self, job: str) -> Mapping[str, Raw] | None:
+        """Return the answers of a batch; see :meth:`Client.collect`."""
+        handle, model = json.loads(job), self.vendor.batch_model(self.own)
+        try:
+            batch = await model.batch_status(BATCH.validate_python(handle["batch"]))
+            if batch.status != "ended":
+                return None
+            results = await model.batch_results(batch)
+        except Exception as error:
+            raise self._fault_of_batch(error) from None
+        answers: dict[str, Raw] = {}
+        rejected: LabellerRefused | None = None
+        for result in results:
+            # the text of an answer does not depend on its schema
+            request = self._batched(result.custom_id, [], ModelRequestParameters())
+            try:
+                answers[result.custom_id] = self._decoded(model, result, request, handle["effective"])
+            except (Passing, Throttled):
+                continue
+            except LabellerRefused as error:
+                rejected = error
+        if rejected is not None and not answers:
+            raise rejected
+        return answers
 
+    def _batched(self, key: str, messages: list[Any], shared: ModelRequestParameters) -> BatchRequest:
+        settings = cast(Any, self.sampling)
+        return BatchRequest(custom_id=key, messages=messages, model_settings=settings, model_request_parameters=shared)
 
-def _fault_of_batch(error: Exception, *, client: Client) -> Exception:
-    """Return the project's error for an error of a batch call; only items of a batch can be refused as content."""
-    if isinstance(error, CorpusError) or not isinstance(error, exceptions.ModelAPIError | TimeoutError):
-        return error
-    try:
-        understand(error, client=client, exchange=None, effective={})
-    except CorpusError as meant:
-        return meant
-    return client.refused("the batch was rejected")
+    def _decoded(self, model: Model[Any], result: Any, request: Any, effective: dict[str, Any]) -> Raw:
+        try:
+            return self._read(model.batch_decode(result, request), effective=effective)
+        except Exception as error:
+            return understand(error, client=self, exchange=None, effective=effective)
 
+    def _fault_of_batch(self, error: Exception) -> Exception:
+        """Return the project's error for an error of a batch call; only items of a batch can be refused as content."""
+        if isinstance(error, CorpusError) or not isinstance(error, exceptions.ModelAPIError | TimeoutError):
+            return error
+        try:
+            understand(error, client=self, exchange=None, effective={})
+        except CorpusError as meant:
+            return meant
+        return self.refused("the batch was rejected")
 
-def _message(client: Client, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
-    """Return a system prompt and the parts of a user message (text, images) as one message of pydantic-ai."""
-    content: list[Any] = []
-    for part in parts:
-        if isinstance(part, str):
-            content.append(part)
-            continue
-        kind = media_type(part)
-        if kind is None or not client.capabilities.images:
-            detail = "the model accepts no images" if kind else "the image is neither JPEG, PNG, WebP nor GIF"
-            raise ConfigError("CannotSee", model=client.model, detail=detail)
-        content.append(BinaryContent(part, media_type=kind))
-    plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
-    return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
+    def _message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
+        """Return a system prompt and the parts of a user message (text, images) as one message of pydantic-ai."""
+        content: list[Any] = []
+        for part in parts:
+            if isinstance(part, str):
+                content.append(part)
+                continue
+            kind = media_type(part)
+            if kind is None or not self.capabilities.images:
+                detail = "the model accepts no images" if kind else "the image is neither JPEG, PNG, WebP nor GIF"
+                raise ConfigError("CannotSee", model=self.model, detail=detail)
+            content.append(BinaryContent(part, media_type=kind))
+        plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
+        return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
+    def _native(self, schema: dict[str, Any]) -> ModelRequestParameters:
+        """Return pydantic-ai's request parameters for an answer with this JSON schema."""
+        if self.capabilities.schema == "none":
+            return ModelRequestParameters()
+        wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
+        return ModelRequestParameters(output_mode="native", output_object=wanted)
 
-def _native(client: Client, schema: dict[str, Any]) -> ModelRequestParameters:
-    """Return pydantic-ai's request parameters for an answer with this JSON schema."""
-    if client.capabilities.schema == "none":
-        return ModelRequestParameters()
-    wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
-    return ModelRequestParameters(output_mode="native", output_object=wanted)
-
-
-def read(response: ModelResponse, *, refusal: Refusal, effective: dict[str, Any]) -> Raw:
-    """Return a provider's response that arrived in full as the raw answer that is stored."""
-    details = response.provider_details or {}
-    texts = [part.content for part in response.parts if isinstance(part, TextPart)]
-    named = response.finish_reason or details.get("finish_reason") or ""
-    return Raw(
-        text="".join(texts) if texts else None,
-        finish=str(named).lower(),
-        refused=refusal(response, details),
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
-        effective=effective,
-        truncated=response.finish_reason == "length",
-    )
+    def _read(self, response: ModelResponse, *, effective: dict[str, Any]) -> Raw:
+        """Return a provider's response that arrived in full as the raw answer that is stored."""
+        details = response.provider_details or {}
+        texts = [part.content for part in response.parts if isinstance(part, TextPart)]
+        named = response.finish_reason or details.get("finish_reason") or ""
+        return Raw(
+            text="".join(texts) if texts else None,
+            finish=str(named).lower(),
+            refused=self.vendor.refusal(response, details),
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            effective=effective,
+            truncated=response.finish_reason == "length",
+        )
 
 
 def understand(error: Exception, *, client: Client, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
@@ -206,18 +211,16 @@ def understand(error: Exception, *, client: Client, exchange: Exchange | None, e
 
 def _status(error: exceptions.ModelHTTPError, *, client: Client, effective: dict[str, Any]) -> Raw:
     words, status = _words(error), error.status_code
-    if isinstance(error, exceptions.ModelQuotaExceededError) or "insufficient_quota" in words:
-        raise client.refused("insufficient_quota") from None
+    if isinstance(error, exceptions.ModelQuotaExceededError) or NO_QUOTA in words:
+        raise client.refused(NO_QUOTA) from None
     if status in POLICY_STATUS and POLICY.search(words):
         return _without_text("content_filter", effective, refused="content_filter")
     if isinstance(error, exceptions.ModelContextWindowExceededError) or status == 413:
         return _without_text(TOO_LONG, effective)
-    if status == 429 or (status >= 500 and error.retry_after is not None):
-        raise Throttled(retry_after=error.retry_after) from None
-    if status >= 500 or status in (408, 409, 425):
-        raise Passing(reason="overloaded" if isinstance(error, exceptions.ModelOverloadedError) else "server") from None
-    code = next((c for c in _codes(error) if WORD.match(c)), "")
-    raise client.refused(f"HTTP {status} {code}".strip()) from None
+    if isinstance(error, exceptions.ModelOverloadedError) and error.retry_after is None:
+        raise Passing(reason="overloaded") from None
+    codes = [code for code in _codes(error) if WORD.fullmatch(code)]
+    raise client.fault(status, words=codes, wait=error.retry_after) from None
 
 
 def _codes(error: exceptions.ModelHTTPError) -> list[str]:

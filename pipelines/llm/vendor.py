@@ -80,22 +80,18 @@ class Vendor(Section, ABC):
     def headers(self, key: str) -> dict[str, str]:
         """Return the headers with the key and the protocol's version."""
 
-    async def open(self, client: Client) -> Any:
-        """Wait until the model can be asked, and return what requests share as ``client.shared``."""
+    def connect(self, name: str, *, provider: Provider, model: str, sampling: Mapping[str, Any]) -> Client:
+        """Return a connection that is not yet open; see :class:`Client`."""
+        return Client(name, provider=provider, model=model, sampling=sampling)
+
+    async def ready(self, client: Client) -> None:
+        """Wait until the model can be asked."""
 
     async def ask(
         self, client: Client, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str
     ) -> Raw:
         """Send one prompt in one HTTP request and return the answer; see :meth:`Client.send`."""
         raise client.refused("its vendor labels nothing")
-
-    async def submit(self, client: Client, jobs: Sequence[Job], *, schema: dict[str, Any]) -> dict[str, Any]:
-        """Submit a batch and return its handle, JSON without secrets or content; see :meth:`Client.submit`."""
-        raise client.refused("its vendor has no batches")
-
-    async def collect(self, client: Client, handle: dict[str, Any]) -> Mapping[str, Raw] | None:
-        """Return the answers of a batch; see :meth:`Client.collect`."""
-        raise client.refused("its vendor has no batches")
 
     @property
     def facts(self) -> model_facts.Facts:
@@ -180,15 +176,8 @@ class Provider:
         """
         notice = self.retirement(model)
         if notice is not None and notice.retired <= today:
-            raise LabellingError(
-                "ModelRetired",
-                model=model,
-                name=labeller,
-                retired=notice.retired.isoformat(),
-                source=notice.source,
-                successor=notice.successor,
-                variable=self.variable,
-            )
+            told = {"retired": notice.retired.isoformat(), "source": notice.source, "successor": notice.successor}
+            raise LabellingError("ModelRetired", model=model, name=labeller, variable=self.variable, **told)
 
 
 @dataclass(frozen=True)
@@ -233,8 +222,6 @@ class Client:
     """
 
     http: httpx2.AsyncClient
-    shared: Any = None
-    """What :meth:`Vendor.open` returned."""
 
     def __init__(self, name: str, *, provider: Provider, model: str = "", sampling: Mapping[str, Any]) -> None:
         self.name, self.provider, self.vendor = name, provider, provider.vendor
@@ -264,7 +251,7 @@ class Client:
             self.provider.consent.check(self.provider.name, today=today)
         self._transport, self.http = transport, transport.opened(self.vendor.timeout_seconds)
         try:
-            self.shared = await self.vendor.open(self)
+            await self.vendor.ready(self)
         except BaseException:
             await self.http.aclose()
             raise
@@ -300,9 +287,7 @@ class Client:
         Raises:
             Throttled, Passing, LabellerRefused: the batch was not accepted; none of its requests run.
         """
-        if not self.capabilities.batch:
-            raise ConfigError("NoBatches", model=self.model, labeller=self.name, api=self.vendor.api)
-        return json.dumps(await self.vendor.submit(self, jobs, schema=schema), sort_keys=True)
+        raise ConfigError("NoBatches", model=self.model, labeller=self.name, api=self.vendor.api)
 
     async def collect(self, job: str) -> Mapping[str, Raw] | None:
         """Return the answers of the batch with the handle ``job`` by request key, or ``None`` while the batch runs.
@@ -313,7 +298,7 @@ class Client:
             Throttled, Passing: the status of the batch could not be queried; the batch continues.
             LabellerRefused: the provider rejects the key, does not know the batch, or rejected every item.
         """
-        return await self.vendor.collect(self, json.loads(job))
+        raise ConfigError("NoBatches", model=self.model, labeller=self.name, api=self.vendor.api)
 
     async def post(self, path: str, body: dict[str, Any], *, key: str) -> Reply:
         """Post a JSON object below the provider's address, and return what it answers with any status.
@@ -339,13 +324,17 @@ class Client:
             told = found if isinstance(found, dict) else None
             return Reply(answer.status_code, answer.headers, told, exchange.effective)
 
-    def fault(self, reply: Reply) -> LabellingError:
-        """Return the error of a reply whose status is not 200: wait, send again, or end the run."""
-        if NO_QUOTA in reply.words:
+    def fault(self, status: int, *, words: Sequence[str], wait: float | None) -> LabellingError:
+        """Return the error of a status other than 200: wait, send again, or end the run.
+
+        Args:
+            words: machine words of the error, the most precise first.
+            wait: the seconds that the provider asks to wait.
+        """
+        if NO_QUOTA in words:
             return self.refused(NO_QUOTA)
-        wait = retry_after(reply.headers)
-        if reply.status == 429 or (reply.status == 503 and wait is not None):
+        if status == 429 or (status >= 500 and wait is not None):
             return Throttled(retry_after=wait)
-        if reply.status >= 500 or reply.status in AGAIN:
+        if status >= 500 or status in AGAIN:
             return Passing(reason="server")
-        return self.refused(" ".join([f"HTTP {reply.status}", *reply.words[:1]]))
+        return self.refused(" ".join([f"HTTP {status}", *words[:1]]))

@@ -32,7 +32,7 @@ from pipelines.llm.costs import Size
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
-from pipelines.llm.vendor import NO_QUOTA, Client, Provider
+from pipelines.llm.vendor import NO_QUOTA, Client, Provider, retry_after
 from pipelines.moderation.moderator import SENDS, Moderator, Request, Verdict, combined, malformed, moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
@@ -68,8 +68,7 @@ class ModerationClient(Client):
         reply = await self.post(self.request.path, settings | self.moderator.body(parts), key=key)
         stored: dict[str, Any] = {"effective": {"path": self.request.path, **settings}}
         if reply.status == 200 and reply.body is not None:
-            expected = self.moderator.size(parts, settings=settings)
-            read, written = self.moderator.used(reply.body, expected=expected)
+            read, written = self.moderator.used(reply.body, expected=self.moderator.size(parts))
             text = json.dumps(reply.body, sort_keys=True, separators=(",", ":"))
             return Raw(text, ANSWERED, None, input_tokens=read, output_tokens=written, **stored)
         stored |= {"input_tokens": 0, "output_tokens": 0}
@@ -80,7 +79,7 @@ class ModerationClient(Client):
         about_item = reply.status in ABOUT_THE_ITEM and (pictures or any("content" in word for word in reply.words))
         if about_item and NO_QUOTA not in reply.words:
             return Raw(None, REJECTED, (reply.words or [REJECTED])[0], **stored)
-        raise self.fault(reply)
+        raise self.fault(reply.status, words=reply.words, wait=retry_after(reply.headers))
 
 
 class Channel(Asking):
@@ -120,7 +119,7 @@ class Channel(Asking):
         return verdicts, nanos / NANO
 
     def _sizes(self, missing: Sequence[Post]) -> list[Size]:
-        return [self.moderator.size(_parts(item), settings=self.request.settings) for item in missing]
+        return [self.moderator.size(_parts(item)) for item in missing]
 
     def _key(self, post: Post) -> str:
         facts = {
@@ -134,7 +133,7 @@ class Channel(Asking):
     def _request(self, key: str, post: Post) -> LabelRequest:
         # a picture is scaled after the key was made, so that another version of the library asks nothing again
         parts = _parts(replace(post, images=tuple(map(shown, post.images))))
-        size = self.moderator.size(parts, settings=self.request.settings)
+        size = self.moderator.size(parts)
         return LabelRequest(key, post.record_id, system="", parts=parts, size=size, cut=CUT in post.text)
 
     def _client(self) -> Client:

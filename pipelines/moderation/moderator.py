@@ -137,9 +137,9 @@ class Moderator(Section, ABC):
         model = getattr(self, "model", self.kind)
         return {"kind": self.kind, "model": model, "input": self.input, "scale": self.scale}
 
-    def size(self, contents: Contents, *, settings: Json) -> Size:
+    def size(self, contents: Contents) -> Size:
         """Return the units that a request is charged for, expected and at most: tokens if not stated otherwise."""
-        return costs.size("", contents, schema={}, cap=settings.get("max_tokens", 0))
+        return costs.size("", contents, schema={}, cap=0)
 
     def used(self, answer: Mapping[str, Any], *, expected: Size) -> tuple[int, int]:
         """Return the input and output units of an answer, as the provider counts them, else as expected."""
@@ -150,9 +150,9 @@ class Moderator(Section, ABC):
 
     def usd(self, picture: bytes) -> float:
         """Return what a picture is expected to cost, in US dollars."""
-        asked = [request for request in self.requests if SENDS[request.sends][1]]
-        sizes = [self.size([picture], settings=request.settings) for request in asked]
-        return sum(costs.usd(r.price, read=s.read, written=s.written) for r, s in zip(asked, sizes, strict=True))
+        size = self.size([picture])
+        prices = [request.price for request in self.requests if SENDS[request.sends][1]]
+        return sum(costs.usd(price, read=size.read, written=size.written) for price in prices)
 
 
 MODERATORS: Parts[Moderator] = Parts("pipelines.moderation.moderators", Moderator)  # type: ignore[type-abstract]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipelines.llm.vendor import Client
 from pipelines.llm.vendors._chat import ChatVendor
 
 if TYPE_CHECKING:
@@ -26,17 +25,11 @@ class Anthropic(ChatVendor):
         """Return the reason word: its stop reason ``refusal`` is the model's."""
         return super().refusal(response, details) and "model_refusal"
 
-    def model(self, client: Client) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Model[Any]:
         """Return the model of messages."""
         from anthropic import AsyncAnthropic
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
-        own = AsyncAnthropic(
-            api_key=client.provider.key,
-            base_url=client.provider.address,
-            max_retries=0,
-            timeout=self.timeout_seconds,
-            http_client=client.http,
-        )
-        return AnthropicModel(client.model, provider=AnthropicProvider(anthropic_client=own))
+        client = AsyncAnthropic(max_retries=0, timeout=self.timeout_seconds, **options)
+        return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pipelines.llm.vendor import Client
 from pipelines.llm.vendors._chat import ChatVendor
 
 if TYPE_CHECKING:
@@ -27,16 +26,10 @@ class Google(ChatVendor):
         nothing = not response.parts and response.finish_reason is None and "finish_reason" not in details
         return super().refusal(response, details) or ("empty" if nothing else None)
 
-    def model(self, client: Client) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Model[Any]:
         """Return the model of ``generateContent``."""
         from google.genai.types import HttpRetryOptions
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider
 
-        own = GoogleProvider(
-            api_key=client.provider.key,
-            base_url=client.provider.address,
-            http_client=client.http,
-            retry_options=HttpRetryOptions(attempts=1),
-        )
-        return GoogleModel(client.model, provider=own)
+        return GoogleModel(name, provider=GoogleProvider(retry_options=HttpRetryOptions(attempts=1), **options))

@@ -39,25 +39,13 @@ class OpenAI(ChatVendor):
     def headers(self, key: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {key}"}
 
-    async def open(self, client: Client) -> Any:
+    async def ready(self, client: Client) -> None:
         """Wait until a server of your own is healthy and lists the model."""
-        if client.model and client.provider.endpoint.url:
-            await self._ready(client)
-        return await super().open(client)
-
-    async def _ready(self, client: Client) -> None:
-        end = time.monotonic() + self.ready_seconds
-        while self.ready_seconds and (detail := await self._fault(client)):
+        url, end = client.provider.endpoint.url, time.monotonic() + self.ready_seconds
+        while client.model and url and self.ready_seconds and (detail := await self._fault(client)):
             if (left := end - time.monotonic()) <= 0:
-                raise LabellingError(
-                    "ServerNotReady",
-                    url=client.provider.endpoint.url,
-                    model=client.model,
-                    name=client.name,
-                    seconds=self.ready_seconds,
-                    provider=client.provider.name,
-                    detail=detail,
-                )
+                asked = {"url": url, "model": client.model, "name": client.name, "provider": client.provider.name}
+                raise LabellingError("ServerNotReady", seconds=self.ready_seconds, detail=detail, **asked)
             await asyncio.sleep(min(POLL_SECONDS, left))
 
     async def _fault(self, client: Client) -> str:
@@ -79,24 +67,18 @@ class OpenAI(ChatVendor):
             return "its list of models has another form than OpenAI's"
         return "" if client.model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
 
-    def model(self, client: Client) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Model[Any]:
         """Return the model of chat completions."""
         from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        own = AsyncOpenAI(
-            api_key=client.provider.key,
-            base_url=client.provider.address,
-            max_retries=0,
-            timeout=self.timeout_seconds,
-            http_client=client.http,
-        )
-        return OpenAIChatModel(client.model, provider=OpenAIProvider(openai_client=own))
+        client = AsyncOpenAI(max_retries=0, timeout=self.timeout_seconds, **options)
+        return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
 
-    def batch_model(self, client: Client) -> Model[Any]:
+    def batch_model(self, model: Any) -> Model[Any]:
         """Return the model of the Responses endpoint."""
         from pydantic_ai.models.openai import OpenAIResponsesModel
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        return OpenAIResponsesModel(client.model, provider=OpenAIProvider(openai_client=client.shared.client))
+        return OpenAIResponsesModel(model.model_name, provider=OpenAIProvider(openai_client=model.client))

@@ -70,7 +70,7 @@ class Azure(Moderator):
         [part] = contents
         return {"text": part} if isinstance(part, str) else {"image": {"content": base64.b64encode(part).decode()}}
 
-    def size(self, contents: Contents, *, settings: Json) -> Size:
+    def size(self, contents: Contents) -> Size:
         """Return the number of text records, or 1 for a picture."""
         [part] = contents
         units = 1 if isinstance(part, bytes) else max(1, math.ceil(len(part) / RECORD_CHARACTERS))

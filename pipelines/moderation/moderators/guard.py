@@ -13,6 +13,7 @@ from pydantic import AfterValidator
 
 from pipelines.core.config.base import Positive
 from pipelines.core.config.label import Price
+from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.moderator import FREE, Contents, Json, Moderator, Request, Verdict, malformed, multimodal
 
@@ -58,6 +59,10 @@ class Guard(Moderator):
         if len(contents) == 1 and isinstance(contents[0], str):
             content = contents[0]
         return {"messages": [{"role": "user", "content": content}]}
+
+    def size(self, contents: Contents) -> Size:
+        """Return the tokens of a request and its answer."""
+        return size("", contents, schema={}, cap=self.max_output_tokens)
 
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
         """Return the verdict of an answer such as "safe", or "unsafe" and a line of codes."""
