@@ -14,7 +14,7 @@ from pipelines.core import parts
 
 @contextmanager
 def installed(folder: Path, patch: pytest.MonkeyPatch, *, files: Mapping[str, str], points: str) -> Iterator[None]:
-    """Write modules and entry points below ``folder`` and make them importable; its modules are forgotten afterwards."""
+    """Write modules and entry points below ``folder`` and make them importable; forget them afterwards."""
     info, before = "foreign-2.dist-info", set(sys.modules)
     recorded = "".join(f"{name},sha256=AAAA,1\n" for name in files)
     about = {"METADATA": "Name: foreign\nVersion: 2\n", "entry_points.txt": points, "RECORD": recorded}

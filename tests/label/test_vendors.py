@@ -120,12 +120,8 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Params]:
 def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plain]:
     made = Plain()
     with json_server(made.answer) as address:
-        for name, value in {
-            "HOME": str(tmp_path),
-            "SECRET": SECRET.hex(),
-            "PLAIN_URL": address,
-            "PLAIN_KEY": "k",
-        }.items():
+        given = {"HOME": str(tmp_path), "SECRET": SECRET.hex(), "PLAIN_URL": address, "PLAIN_KEY": "k"}
+        for name, value in given.items():
             monkeypatch.setenv(f"CORPUS_{name}", value)
         yield made
 
@@ -156,7 +152,7 @@ def test_its_refusal_is_no_vote_and_its_throttling_is_waited_out(params: Params,
 
 def test_a_rejection_ends_the_run(params: Params, plain: Plain, tmp_path: Path) -> None:
     plain.replies = [(401, {"error": {"code": "bad_key"}}, {})]
-    with pytest.raises(LabellerRefused, match="HTTP 401 bad_key.*\\n?.*CORPUS_PLAIN_KEY"):
+    with pytest.raises(LabellerRefused, match=r"HTTP 401 bad_key[\s\S]*CORPUS_PLAIN_KEY"):
         label(params, tmp_path)
 
 
