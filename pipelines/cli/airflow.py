@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.options import argument, group, option
-from pipelines.cli.parts import load
 from pipelines.cli.shared import emit, project_root
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.parts import load
 from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.options import STAGES, STEPS, CorpusName, Month, Shard, option
-from pipelines.cli.parts import load
 from pipelines.cli.shared import emit, open_vault, run_stage
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now

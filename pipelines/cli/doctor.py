@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.cli.options import AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.parts import check_parts, load
 from pipelines.cli.shared import doing, emit, project_root, run_stage, show, show_sheets
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 
@@ -34,8 +34,7 @@ def doctor(
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.operate.doctor.doctor import examine
 
-    options: dict[str, Any] = {"seconds": timeout, "deep": deep, "valid": check_parts}
-    findings = examine(Settings.from_env(), root=project_root(), now=now(), **options)
+    findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
     counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
         for name, finding in findings:

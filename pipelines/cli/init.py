@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import typer
 
 from pipelines.cli.options import option
-from pipelines.cli.parts import check_parts, load
 from pipelines.cli.shared import doing, emit
 from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import BadParams, ConfigError
@@ -89,6 +88,7 @@ def init(
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
+    from pipelines.core.config.params import load
     from pipelines.workspace.address import local_path
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
@@ -172,16 +172,14 @@ class Beginning:
             for file, content in ((profile, text), (self.env_file, shown(env) if self.env_file else None)):
                 if content is not None:
                     typer.echo(f"--- {file}\n{content}")
-            action = repository.plan(
-                self.settings, checkout=checkout, profile=None if text else profile, check=check_parts
-            )
+            action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
             return {"commit": None, "would": action}
         with ExitStack() as undo:
             if text and profile:
                 if not Path(profile).exists():
                     undo.callback(Path(profile).unlink)
                 new_profile.write_profile(Path(profile), text)
-            commit = repository.init(self.settings, checkout=checkout, profile=profile, check=check_parts)
+            commit = repository.init(self.settings, checkout=checkout, profile=profile)
             undo.pop_all()
         if self.env_file:
             new_profile.write_env(self.env_file, env)

@@ -1,24 +1,13 @@
-"""Check that the parts which the parameters name exist and accept their entries.
-
-Commands read the parameters of a checkout or clone through :func:`load`. Those that only delete read their shape: a
-part that is missing must not stop a deletion.
-"""
+"""Check that the parts which the parameters name exist and accept their entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import params as parameters
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.core.parts import Parts
-
-
-def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read parameters as :func:`pipelines.core.config.params.load` does, and check the parts that they name."""
-    return parameters.load(root, profile=profile, check=check_parts)
 
 
 def registries() -> Mapping[str, Parts[Any]]:

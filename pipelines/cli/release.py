@@ -25,10 +25,10 @@ from pipelines.cli.options import (
     group,
     option,
 )
-from pipelines.cli.parts import load
 from pipelines.cli.registry import Name as ModelName
 from pipelines.cli.registry import Version
 from pipelines.cli.shared import Decider, confirm, decided, doing, emit, open_registry, open_vault, opened
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 

@@ -14,7 +14,6 @@ import typer
 
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
-from pipelines.cli.parts import check_parts
 from pipelines.cli.shared import doing, emit, empty_folder
 from pipelines.core.config.params_text import Key
 from pipelines.core.config.settings import Settings
@@ -117,7 +116,7 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
     if not reason.strip():
         raise BadParams(where="--reason", detail="is empty")
     settings = Settings.from_env()
-    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run, check=check_parts)
+    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
     tell("set", changed.differences)
     below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
     unread = "No stage reads it; it applies from the next collected month, annotation round or deletion sweep."
@@ -164,7 +163,7 @@ def upgrade(
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
-    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or (), check=check_parts)
+    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.cli.options import CorpusName, Month, argument, group, option
-from pipelines.cli.parts import load
 from pipelines.cli.shared import emit, open_vault
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now

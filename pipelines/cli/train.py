@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
-from pipelines.cli.parts import load
 from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage, show_sheets
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
 app = typer.Typer()

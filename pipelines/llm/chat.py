@@ -34,8 +34,7 @@ from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused
 from pipelines.datasets.post import media_type
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange, exchanging, parameters
-from pipelines.llm.vendor import NO_QUOTA, WORD, Client, Job
-from pipelines.llm.vendors._chat import ChatVendor
+from pipelines.llm.vendor import NO_QUOTA, WORD, ChatVendor, Client, Job, Reply
 
 BATCH = TypeAdapter(Batch)
 # how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run
@@ -220,7 +219,7 @@ def _status(error: exceptions.ModelHTTPError, *, client: Client, effective: dict
     if isinstance(error, exceptions.ModelOverloadedError) and error.retry_after is None:
         raise Passing(reason="overloaded") from None
     codes = [code for code in _codes(error) if WORD.fullmatch(code)]
-    raise client.fault(status, words=codes, wait=error.retry_after) from None
+    raise client.fault(Reply(status, codes, error.retry_after)) from None
 
 
 def _codes(error: exceptions.ModelHTTPError) -> list[str]:

@@ -134,17 +134,8 @@ def listed(model: str, api: str) -> PriceCalculation | None:
         return None
 
 
-def price(model: str, *, api: str, given: Price | None, name: str) -> Price:
-    """Return a model's price per million tokens in US dollars: ``given`` if set, else the price in genai-prices.
-
-    A given price takes precedence, because it may come from a contract or from a self-hosted model. Nothing is
-    downloaded.
-
-    Raises:
-        PriceUnknown: the price is neither given nor listed; the error names the labeller ``name``.
-    """
-    if given:
-        return given
+def price(model: str, *, api: str, name: str) -> Price:
+    """Return a model's price per million tokens in genai-prices; see :meth:`pipelines.llm.vendor.Vendor.price`."""
     if (found := listed(model, api)) is None:
         raise PriceUnknown(model=model, name=name)
     times = 1_000_000 / SAMPLE_TOKENS

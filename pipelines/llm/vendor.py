@@ -15,10 +15,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
@@ -103,13 +102,41 @@ class Vendor(Section, ABC):
         return self.facts.of(model)
 
     def price(self, labeller: RemoteLabeller, *, name: str) -> Price:
-        """Return the price of a labeller's model; ``PriceUnknown`` names the labeller ``name``."""
-        return model_facts.price(labeller.model, api=self.api, given=labeller.price, name=name)
+        """Return the price per million tokens of a labeller's model, in US dollars: its own, else the listed one.
 
-    def deprecated(self, model: str) -> bool:
-        """Return whether the price list of genai-prices marks the model as deprecated by its vendor."""
-        listed = model_facts.listed(model, self.api)
-        return listed is not None and bool(listed.model.deprecated)
+        Its own takes precedence, because it may come from a contract or from a self-hosted model. Nothing is
+        downloaded.
+
+        Raises:
+            PriceUnknown: the price is neither given nor listed; the error names the labeller ``name``.
+        """
+        return labeller.price or model_facts.price(labeller.model, api=self.api, name=name)
+
+
+class ChatVendor(Vendor):
+    """A vendor whose protocol pydantic-ai implements, which is loaded when a model is asked."""
+
+    def connect(self, name: str, **options: Any) -> Client:
+        """Return a connection that asks through pydantic-ai, singly and by batches."""
+        from pipelines.llm.chat import ChatClient
+
+        return ChatClient(name, **options)
+
+    @abstractmethod
+    def model(self, name: str, **options: Any) -> Any:
+        """Return pydantic-ai's model of this name, without retries; ``options`` are those of the vendor's SDK."""
+
+    def batch_model(self, model: Any) -> Any:
+        """Return pydantic-ai's model that encodes and decodes batches."""
+        return model
+
+    def refusal(self, response: Any, details: Mapping[str, Any]) -> str | None:
+        """Return the reason word of a response of pydantic-ai that refuses, else ``None``."""
+        if "refusal" in details:
+            return "model_refusal"
+        if response.finish_reason != "content_filter":
+            return None
+        return "blocked_prompt" if "block_reason" in details else "content_filter"
 
 
 VENDORS: Parts[Vendor] = Parts("pipelines.llm.vendors", Vendor, key="api")  # type: ignore[type-abstract]
@@ -182,22 +209,30 @@ class Provider:
 
 @dataclass(frozen=True)
 class Reply:
-    """The response to one request: ``body`` is its JSON object, ``None`` if it has none; ``effective`` as in Raw."""
+    """The response to one request.
+
+    Args:
+        status: of HTTP.
+        words: machine words of an error, the most precise first, in lower case.
+        wait: the seconds that the provider asks to wait.
+        body: the JSON object, ``None`` if there is none.
+        effective: the parameters that were sent.
+    """
 
     status: int
-    headers: Mapping[str, str]
-    body: dict[str, Any] | None
-    effective: dict[str, Any]
+    words: Sequence[str]
+    wait: float | None
+    body: dict[str, Any] | None = None
+    effective: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
-    def words(self) -> list[str]:
-        """The machine words of an error, the most precise first; a word with other characters may be content."""
-        words: list[str] = []
-        error = (self.body or {}).get("error")
-        while isinstance(error, dict):
-            words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and WORD.fullmatch(w)]
-            error = error.get("innererror")
-        return [word.lower() for word in words]
+
+def _words(error: object) -> list[str]:
+    """Return the machine words of an error; a word with other characters may be content."""
+    words: list[str] = []
+    while isinstance(error, dict):
+        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and WORD.fullmatch(w)]
+        error = error.get("innererror")
+    return [word.lower() for word in words]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -318,23 +353,18 @@ class Client:
             except httpx2.TransportError:
                 raise Passing(reason="connection") from None
             try:
-                found = json.loads(answer.content)
+                body = json.loads(answer.content)
             except (ValueError, RecursionError):
-                found = None
-            told = found if isinstance(found, dict) else None
-            return Reply(answer.status_code, answer.headers, told, exchange.effective)
+                body = None
+            body, wait = body if isinstance(body, dict) else None, retry_after(answer.headers)
+            return Reply(answer.status_code, _words((body or {}).get("error")), wait, body, exchange.effective)
 
-    def fault(self, status: int, *, words: Sequence[str], wait: float | None) -> LabellingError:
-        """Return the error of a status other than 200: wait, send again, or end the run.
-
-        Args:
-            words: machine words of the error, the most precise first.
-            wait: the seconds that the provider asks to wait.
-        """
-        if NO_QUOTA in words:
+    def fault(self, reply: Reply) -> LabellingError:
+        """Return the error of a reply whose status is not 200: wait, send again, or end the run."""
+        if NO_QUOTA in reply.words:
             return self.refused(NO_QUOTA)
-        if status == 429 or (status >= 500 and wait is not None):
-            return Throttled(retry_after=wait)
-        if status >= 500 or status in AGAIN:
+        if reply.status == 429 or (reply.status >= 500 and reply.wait is not None):
+            return Throttled(retry_after=reply.wait)
+        if reply.status >= 500 or reply.status in AGAIN:
             return Passing(reason="server")
-        return self.refused(" ".join([f"HTTP {status}", *words[:1]]))
+        return self.refused(" ".join([f"HTTP {reply.status}", *reply.words[:1]]))

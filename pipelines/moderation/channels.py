@@ -32,7 +32,7 @@ from pipelines.llm.costs import Size
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
-from pipelines.llm.vendor import NO_QUOTA, Client, Provider, retry_after
+from pipelines.llm.vendor import NO_QUOTA, Client, Provider
 from pipelines.moderation.moderator import SENDS, Moderator, Request, Verdict, combined, malformed, moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
@@ -79,7 +79,7 @@ class ModerationClient(Client):
         about_item = reply.status in ABOUT_THE_ITEM and (pictures or any("content" in word for word in reply.words))
         if about_item and NO_QUOTA not in reply.words:
             return Raw(None, REJECTED, (reply.words or [REJECTED])[0], **stored)
-        raise self.fault(reply.status, words=reply.words, wait=retry_after(reply.headers))
+        raise self.fault(reply)
 
 
 class Channel(Asking):

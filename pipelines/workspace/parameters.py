@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.core.config import params_text
 from pipelines.core.config.added_corpora import complete, create_folders
-from pipelines.core.config.params import FILES, Check, load, parse, parse_all, read_params, shape, texts_below, validate
+from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
@@ -114,19 +114,12 @@ def diff(settings: Settings) -> list[Row]:
 
 
 def change(
-    settings: Settings,
-    values: Mapping[str, Any] | Mapping[Key, Any],
-    *,
-    reason: str,
-    who: str,
-    dry_run: bool = False,
-    check: Check = shape,
+    settings: Settings, values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, who: str, dry_run: bool = False
 ) -> Changed:
     """Set parameters on the corpus branch in one commit.
 
     Args:
         values: new values, by key or by dotted name.
-        check: what the changed parameters must hold besides their shape.
     """
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
@@ -136,7 +129,7 @@ def change(
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():
             params_text.put(after, key, value)
-        validate(complete(after), where=", ".join(map(dotted, keys)), check=check)
+        validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
         write(clone, after)
         stages, below = _to_run(old, _definitions(clone))

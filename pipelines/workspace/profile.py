@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import FILES, Check, overlay, parse, parse_all, validate
+from pipelines.core.config.params import FILES, overlay, parse, parse_all, validate
 from pipelines.core.errors import ConfigError
 from pipelines.workspace.git import git
 
@@ -33,7 +33,7 @@ class Profile:
         return complete(overlay(values, parse(self.text, where=self.path))) | {"profile": self.name}
 
 
-def given(profile: str, *, checkout: Path, check: Check) -> Profile:
+def given(profile: str, *, checkout: Path) -> Profile:
     """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
 
     Raises:
@@ -55,7 +55,7 @@ def given(profile: str, *, checkout: Path, check: Check) -> Profile:
     if text is not None and text != committed and (committed is not None or not is_path):
         raise ConfigError("UncommittedProfile", name=name)
     chosen = Profile(name, text if text is not None else str(committed))
-    validate(chosen.over(parse_all(texts_at("HEAD", cwd=checkout))), where=chosen.path, check=check)
+    validate(chosen.over(parse_all(texts_at("HEAD", cwd=checkout))), where=chosen.path)
     return chosen
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import FILES, Check, load, read_params, shape, validate
+from pipelines.core.config.params import FILES, load, read_params, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
 from pipelines.core.errors import ConfigError, GitFailed, NoSecret
 from pipelines.core.process import private_home
@@ -29,7 +29,7 @@ from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
-def init(settings: Settings, *, checkout: Path, profile: str | None, check: Check = shape) -> str:
+def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its parameters.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
@@ -40,7 +40,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None, check: Chec
     if names:
         _adopt(settings, names, profile=profile)
     else:
-        _create(settings, checkout=checkout, profile=profile, check=check)
+        _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None, check: Chec
     return head
 
 
-def plan(settings: Settings, *, checkout: Path, profile: str | None, check: Check = shape) -> str:
+def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Return what :func:`init` would do with the corpus repository, after the same checks.
 
     The values are ``create`` (at a new path), ``fill`` (an empty repository) and ``adopt`` (an existing corpus).
@@ -64,7 +64,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None, check: Chec
     if names:
         _adopt(settings, names, profile=profile)
         return "adopt"
-    _chosen(checkout, profile, check=check)
+    _chosen(checkout, profile)
     return "create" if names is None else "fill"
 
 
@@ -82,12 +82,7 @@ class Upgraded:
 
 
 def upgrade(
-    settings: Settings,
-    *,
-    checkout: Path,
-    keep: Collection[str] = (),
-    take: Collection[str] = (),
-    check: Check = shape,
+    settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
 ) -> Upgraded | None:
     """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was already merged.
 
@@ -97,7 +92,6 @@ def upgrade(
     Args:
         keep: dotted keys whose present value is kept although the newer code has changed it, too.
         take: dotted keys whose newer value is taken although the corpus has changed it, too.
-        check: what the merged parameters must hold besides their shape.
 
     Raises:
         ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
@@ -105,15 +99,13 @@ def upgrade(
         UnknownCode: the checkout is not based on the code that the corpus runs.
         CodeAltered: the corpus branch has code that the checkout does not have.
     """
-    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take, check=check)
+    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
     dag_graph.follow(settings)
     return upgraded
 
 
-def _upgraded(
-    settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str], check: Check
-) -> Upgraded | None:
+def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
     if edited := list(uncommitted(checkout)):
         more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
@@ -135,7 +127,7 @@ def _upgraded(
         matrix = {"matrix": newer["matrix"]}
         merged = merge({**layers.profile, **matrix}, {**layers.present, **matrix}, newer, keep=keep, take=take)
         complete(merged.values)
-        validate(merged.values, where="the merged parameters", check=check)
+        validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
         git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
         write(clone, merged.values)
@@ -192,9 +184,9 @@ def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -
         raise ConfigError("AnotherProfile", place=shown(settings.repo), there=named, profile=f"'{profile}'")
 
 
-def _create(settings: Settings, *, checkout: Path, profile: str | None, check: Check) -> None:
+def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
     """Build the whole repository beside its place, then move it there or push it in one transaction."""
-    chosen = _chosen(checkout, profile, check=check)
+    chosen = _chosen(checkout, profile)
     target = local_path(settings.repo)
     new = target is not None and branches(settings.repo) is None
     partial = target.with_suffix(".partial") if target and new else settings.home / "scratch" / "corpus.partial"
@@ -230,9 +222,9 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
         trust.sign(settings, f"origin/{CODE}", who="corpus init", why="the operator's checkout", cwd=clone.path)
 
 
-def _chosen(checkout: Path, profile: str | None, *, check: Check) -> Profile | None:
+def _chosen(checkout: Path, profile: str | None) -> Profile | None:
     _head(checkout)
-    return given(profile, checkout=checkout, check=check) if profile else None
+    return given(profile, checkout=checkout) if profile else None
 
 
 def _head(checkout: Path) -> str:

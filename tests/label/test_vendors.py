@@ -25,7 +25,7 @@ from tests.small_corpus import ROOT
 
 VENDOR = """
 from pipelines.llm.outcome import Raw
-from pipelines.llm.vendor import Vendor, retry_after
+from pipelines.llm.vendor import Vendor
 
 
 class Plain(Vendor):
@@ -40,7 +40,7 @@ class Plain(Vendor):
     async def ask(self, client, system, parts, *, schema, key):
         reply = await client.post("/ask", {"model": client.model, "words": [system, *parts]}, key=key)
         if reply.status != 200:
-            raise client.fault(reply.status, words=reply.words, wait=retry_after(reply.headers))
+            raise client.fault(reply)
         said, why = reply.body["said"], reply.body["declined"]
         return Raw(said, "stop", why, input_tokens=7, output_tokens=3, effective={"path": "/ask"})
 """
@@ -92,7 +92,7 @@ def checked(*over: dict[str, Any]) -> Params:
     values = read_params(ROOT)
     for each in over:
         overlay(values, each)
-    return validate(values, where="params.yaml", check=check_parts)
+    return validate(values, where="params.yaml")
 
 
 class Plain:
@@ -108,6 +108,11 @@ class Plain:
             return 200, {"grade": len(request.body["text"])}, {}
         said = {"said": '{"labels": ["no_crisis"]}', "declined": None}
         return self.replies.pop(0) if self.replies else (200, said, {})
+
+
+@pytest.fixture(autouse=True)
+def _checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.core.config.params.checks", {check_parts})
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_a_row_that_rests_on_an_abstract_says_so(figsim: Params) -> None:
 def test_costs_are_those_of_the_price_table(cradle: Params) -> None:
     asked = rows("cradle", cradle)["gpt"].requests
     assert asked.requests == 5307
-    paid = price("gpt-5", api="openai", given=None, name="gpt")
+    paid = price("gpt-5", api="openai", name="gpt")
     # the answer counts eight times: hidden reasoning
     written = 320
     read = asked.tokens / asked.requests - written

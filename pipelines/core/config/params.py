@@ -135,13 +135,9 @@ class Params(
         return self
 
 
-Check = Callable[[Params], Sequence[str]]
-"""Returns what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values."""
-
-
-def shape(params: Params) -> Sequence[str]:
-    """Return nothing: the shape of the parameters is all that is checked here."""
-    return ()
+# Return what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values. Here only
+# the shape of the parameters is known: whoever knows the parts, such as the commands, adds a check.
+checks: set[Callable[[Params], Sequence[str]]] = set()
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -187,8 +183,11 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def load(root: Path = Path(), *, profile: str | None = None, check: Check = shape) -> Params:
-    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
+def load(root: Path = Path(), *, profile: str | None = None, parts: bool = True) -> Params:
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser.
+
+    Without ``parts`` only the shape is checked: a part that is missing or altered must not stop a deletion.
+    """
     where = root / FILES[0]
     try:
         values = read_params(root)
@@ -203,7 +202,7 @@ def load(root: Path = Path(), *, profile: str | None = None, check: Check = shap
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
-    return validate(values, where=where.name, check=check)
+    return validate(values, where=where.name, parts=parts)
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
@@ -221,12 +220,12 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
     return values
 
 
-def validate(values: Mapping[str, Any], *, where: str, check: Check = shape) -> Params:
+def validate(values: Mapping[str, Any], *, where: str, parts: bool = True) -> Params:
     """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
         raise BadParams(where=where, detail=faults(error)) from None
-    if found := check(params):
+    if found := [fault for check in checks for fault in check(params)] if parts else []:
         raise BadParams(where=where, detail="; ".join(found))
     return params

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.llm.vendors._chat import ChatVendor
-
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
-    from pydantic_ai.models import Model
+from pipelines.llm.vendor import ChatVendor
 
 
 class Anthropic(ChatVendor):
@@ -21,11 +17,11 @@ class Anthropic(ChatVendor):
     def headers(self, key: str) -> dict[str, str]:
         return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
-    def refusal(self, response: ModelResponse, details: Mapping[str, Any]) -> str | None:
+    def refusal(self, response: Any, details: Mapping[str, Any]) -> str | None:
         """Return the reason word: its stop reason ``refusal`` is the model's."""
         return super().refusal(response, details) and "model_refusal"
 
-    def model(self, name: str, **options: Any) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Any:
         """Return the model of messages."""
         from anthropic import AsyncAnthropic
         from pydantic_ai.models.anthropic import AnthropicModel

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.llm.vendors._chat import ChatVendor
-
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
-    from pydantic_ai.models import Model
+from pipelines.llm.vendor import ChatVendor
 
 
 class Google(ChatVendor):
@@ -21,12 +17,12 @@ class Google(ChatVendor):
     def headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
 
-    def refusal(self, response: ModelResponse, details: Mapping[str, Any]) -> str | None:
+    def refusal(self, response: Any, details: Mapping[str, Any]) -> str | None:
         """Return the reason word; an answer without a candidate is a refusal, too."""
         nothing = not response.parts and response.finish_reason is None and "finish_reason" not in details
         return super().refusal(response, details) or ("empty" if nothing else None)
 
-    def model(self, name: str, **options: Any) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Any:
         """Return the model of ``generateContent``."""
         from google.genai.types import HttpRetryOptions
         from pydantic_ai.models.google import GoogleModel

@@ -8,16 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from pipelines.core.errors import LabellingError
-from pipelines.llm.vendor import Client
-from pipelines.llm.vendors._chat import ChatVendor
-
-if TYPE_CHECKING:
-    from pydantic_ai.models import Model
+from pipelines.llm.vendor import ChatVendor, Client
 
 POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
@@ -67,7 +63,7 @@ class OpenAI(ChatVendor):
             return "its list of models has another form than OpenAI's"
         return "" if client.model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
 
-    def model(self, name: str, **options: Any) -> Model[Any]:
+    def model(self, name: str, **options: Any) -> Any:
         """Return the model of chat completions."""
         from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
@@ -76,7 +72,7 @@ class OpenAI(ChatVendor):
         client = AsyncOpenAI(max_retries=0, timeout=self.timeout_seconds, **options)
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
 
-    def batch_model(self, model: Any) -> Model[Any]:
+    def batch_model(self, model: Any) -> Any:
         """Return the model of the Responses endpoint."""
         from pydantic_ai.models.openai import OpenAIResponsesModel
         from pydantic_ai.providers.openai import OpenAIProvider

@@ -58,13 +58,7 @@ class Azure(Moderator):
 
     def described(self) -> Json:
         """Return the parameters that the metrics show."""
-        return {
-            "kind": self.kind,
-            "model": f"contentsafety {self.api_version}",
-            "input": self.input,
-            "flag_from": self.flag_from,
-            "scale": self.scale,
-        }
+        return super().described() | {"model": f"contentsafety {self.api_version}", "flag_from": self.flag_from}
 
     def body(self, contents: Contents) -> Json:
         [part] = contents

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.core.config.params import Check, Params, load
+from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok
@@ -46,7 +46,7 @@ class Deployment:
 
 @contextmanager
 def opened(
-    settings: Settings, *, root: Path, now: datetime, seconds: float, valid: Check
+    settings: Settings, *, root: Path, now: datetime, seconds: float
 ) -> Iterator[tuple[Deployment | None, dict[str, Finding]]]:
     """Yield the deployment (``None`` if its parameters are invalid), and findings on its repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
@@ -58,11 +58,11 @@ def opened(
             clone = None
         try:
             if clone is None:
-                params = load(root, profile=os.environ.get("CORPUS_PROFILE") or None, check=valid)
+                params = load(root, profile=os.environ.get("CORPUS_PROFILE") or None)
             else:
                 for name, text in texts_at("HEAD", cwd=clone).items():
                     (clone / name).write_text(text)
-                params = load(clone, check=valid)
+                params = load(clone)
         except ConfigError as error:
             yield None, findings | {"parameters": of_error(error)}
             return

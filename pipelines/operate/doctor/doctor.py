@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import params as parameters
 from pipelines.core.config.settings import Settings
 from pipelines.operate.doctor import machine, servers, stores
 from pipelines.operate.doctor.deployment import Deployment, opened
@@ -19,20 +18,9 @@ Found = list[tuple[str, Finding]]
 PATIENT = 8640
 
 
-def examine(
-    settings: Settings,
-    *,
-    root: Path,
-    now: datetime,
-    seconds: float,
-    deep: bool = False,
-    valid: parameters.Check = parameters.shape,
-) -> Found:
-    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others.
-
-    ``valid`` checks the parameters.
-    """
-    with opened(settings, root=root, now=now, seconds=seconds, valid=valid) as (deployment, first):
+def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
+    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others."""
+    with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
         listed = [] if deployment is None else checks(deployment, deep=deep)
         return [*first.items(), *run(listed, seconds=seconds)]
 
