@@ -181,6 +181,10 @@ class Asking(ABC):
         cost, leaves = self.estimate(posts), self.leaving(posts)
         return PlannedRequests(step, name or self.name, self.receiver, cost=cost, leaves=leaves)
 
+    def unanswered(self, posts: Sequence[Post]) -> int:
+        """Return how many of the posts have no stored answer and would be sent."""
+        return len(self._missing(posts))
+
     def leaving(self, posts: Sequence[Post]) -> dict[str, Any]:
         """Return what would be sent for the posts without a stored answer, and the host that would receive it.
 

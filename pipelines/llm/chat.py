@@ -59,7 +59,8 @@ class ChatClient(Client):
     def own(self) -> Model[Any]:
         """Pydantic-ai's model."""
         at = {"api_key": self.provider.key, "base_url": self.provider.address, "http_client": self.http}
-        return self.vendor.model(self.model, **at)
+        model: Model[Any] = self.vendor.model(self.model, **at)
+        return model
 
     async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
         """Send one prompt and return the answer; see :meth:`Client.send`."""
@@ -216,7 +217,7 @@ def _status(error: exceptions.ModelHTTPError, *, client: Client, effective: dict
         return _without_text("content_filter", effective, refused="content_filter")
     if isinstance(error, exceptions.ModelContextWindowExceededError) or status == 413:
         return _without_text(TOO_LONG, effective)
-    if isinstance(error, exceptions.ModelOverloadedError) and error.retry_after is None:
+    if isinstance(error, exceptions.ModelOverloadedError) and status >= 500 and error.retry_after is None:
         raise Passing(reason="overloaded") from None
     codes = [code for code in _codes(error) if WORD.fullmatch(code)]
     raise client.fault(Reply(status, codes, error.retry_after)) from None

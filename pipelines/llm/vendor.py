@@ -112,6 +112,11 @@ class Vendor(Section, ABC):
         """
         return labeller.price or model_facts.price(labeller.model, api=self.api, name=name)
 
+    def deprecated(self, model: str) -> bool:
+        """Return whether the price list of genai-prices marks the model as deprecated by its vendor."""
+        listed = model_facts.listed(model, self.api)
+        return listed is not None and bool(listed.model.deprecated)
+
 
 class ChatVendor(Vendor):
     """A vendor whose protocol pydantic-ai implements, which is loaded when a model is asked."""
@@ -353,10 +358,10 @@ class Client:
             except httpx2.TransportError:
                 raise Passing(reason="connection") from None
             try:
-                body = json.loads(answer.content)
+                told = json.loads(answer.content)
             except (ValueError, RecursionError):
-                body = None
-            body, wait = body if isinstance(body, dict) else None, retry_after(answer.headers)
+                told = None
+            body, wait = told if isinstance(told, dict) else None, retry_after(answer.headers)
             return Reply(answer.status_code, _words((body or {}).get("error")), wait, body, exchange.effective)
 
     def fault(self, reply: Reply) -> LabellingError:
