@@ -361,8 +361,8 @@ class Client:
                 told = json.loads(answer.content)
             except (ValueError, RecursionError):
                 told = None
-            body, wait = told if isinstance(told, dict) else None, retry_after(answer.headers)
-            return Reply(answer.status_code, _words((body or {}).get("error")), wait, body, exchange.effective)
+            found, wait = told if isinstance(told, dict) else None, retry_after(answer.headers)
+            return Reply(answer.status_code, _words((found or {}).get("error")), wait, found, exchange.effective)
 
     def fault(self, reply: Reply) -> LabellingError:
         """Return the error of a reply whose status is not 200: wait, send again, or end the run."""
