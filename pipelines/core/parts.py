@@ -14,26 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from pipelines.core.config.base import Entry, Section, faults
+from pipelines.core.config.base import Distribution, Entry, faults
 from pipelines.core.errors import BadParams, ConfigError
 
 Part = TypeVar("Part")
-
-
-class Distribution(Section):
-    """A distribution whose parts a deployment allows.
-
-    Args:
-        version: as ``pip`` shows it.
-        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
-    """
-
-    version: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 Allowed = Mapping[str, Distribution]

@@ -34,7 +34,7 @@ from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused
 from pipelines.datasets.post import media_type
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange, exchanging, parameters
-from pipelines.llm.vendor import NO_QUOTA, WORD, ChatVendor, Client, Job, Reply
+from pipelines.llm.vendor import NO_QUOTA, WORD, Client, Job, Reply
 
 BATCH = TypeAdapter(Batch)
 # how providers and gateways word a content policy in an error; kept strict, because an unrelated 400 must end the run
@@ -53,7 +53,7 @@ COUNTS = (
 class ChatClient(Client):
     """A connection to a provider whose protocol pydantic-ai implements."""
 
-    vendor: ChatVendor
+    vendor: Any  # a ChatVendor
 
     @cached_property
     def own(self) -> Model[Any]:

@@ -28,6 +28,18 @@ class Entry(Section):
     model_config = ConfigDict(extra="allow")
 
 
+class Distribution(Section):
+    """A distribution whose parts a deployment allows.
+
+    Args:
+        version: as ``pip`` shows it.
+        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
+    """
+
+    version: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 Model = TypeVar("Model")
 
 

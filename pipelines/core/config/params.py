@@ -16,7 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.annotate import AnnotateSections
-from pipelines.core.config.base import faults
+from pipelines.core.config.base import Distribution, faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import LabelSections, RemoteLabeller
@@ -24,7 +24,6 @@ from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedM
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.parts import Distribution
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")

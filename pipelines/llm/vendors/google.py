@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.llm.vendor import ChatVendor
+from pipelines.llm.vendors._chat import ChatVendor
 
 
 class Google(ChatVendor):

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from pipelines.core.errors import LabellingError
-from pipelines.llm.vendor import ChatVendor, Client
+from pipelines.llm.vendor import Client
+from pipelines.llm.vendors._chat import ChatVendor
 
 POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
