@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipelines.cli.parts import check_parts
 from pipelines.core.config.label import ProviderNotConsented
-from pipelines.core.config.params import Params, overlay, read_params, validate
+from pipelines.core.config.params import Params, load, overlay, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, LabellerRefused
 from pipelines.core.taxonomy import load as scheme_of
@@ -176,6 +177,13 @@ def test_its_moderation_system_judges(params: Params, plain: Plain, tmp_path: Pa
         given: dict[str, Any] = {"settings": Settings.from_env(), "answers": answers, "vault": vault}
         judged = System("words", params=params, **given).judge(items)
     assert [verdict.overall for verdict in judged.verdicts] == [False, True]
+
+
+def test_a_part_that_is_gone_stops_no_deletion(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(overlay(read_params(ROOT), described())))
+    with pytest.raises(BadParams, match=r"providers\.plain\.api"):
+        load(tmp_path)
+    assert load(tmp_path, parts=False).takedown == load(ROOT).takedown
 
 
 @pytest.mark.parametrize(
