@@ -72,17 +72,19 @@ plain = foreign_vendor:Plain
 [crisis_corpus.moderators]
 words = foreign_moderator:Words
 """
-LIMITS = {
-    "concurrency": 2, "requests_per_minute": None, "tokens_per_minute": None, "timeout_seconds": 5, "max_retries": 2,
-    "max_retry_after_seconds": 1, "batch_poll_seconds": 1,
-}  # fmt: skip
+UNLIMITED = dict.fromkeys(("requests_per_minute", "tokens_per_minute"))
+LIMITS = {"concurrency": 2, "timeout_seconds": 5, "max_retries": 2, "max_retry_after_seconds": 1}
+NOT_ALLOWED = (
+    "providers.plain.api: is none of anthropic, azure, google, openai; "
+    "moderators.words.kind: is none of azure, guard, openai"
+)
 
 
 def described(**distributions: Any) -> dict[str, Any]:
     labeller = {"kind": "remote", "provider": "plain", "model": "m", "system": "open"}
     return {
         "distributions": distributions,
-        "providers": {"plain": {"api": "plain", "region": "here", **LIMITS}},
+        "providers": {"plain": {"api": "plain", "region": "here", "batch_poll_seconds": 1, **LIMITS, **UNLIMITED}},
         "labellers": {"mine": labeller | {"price": {"input": 1, "output": 1}}},
         "moderators": {"words": {"kind": "words", "provider": "plain", "input": "text", "least": 3}},
         "votes": {"budget_usd": 1},
@@ -135,10 +137,10 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plain]:
 def label(params: Params, folder: Path, *, count: int = 1) -> list[Outcome]:
     scheme = scheme_of("cradle")
     with opened(folder) as (vault, answers):
-        asked = Remote.of(
-            "mine", labeller=params.labellers["mine"], params=params, settings=Settings.from_env(), scheme=scheme,
-            prompt=build(scheme, keys=["labels"], system="open"), answers=answers, vault=vault,
-        )  # fmt: skip
+        prompt = build(scheme, keys=["labels"], system="open")
+        given: dict[str, Any] = {"prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
+        given |= {"labeller": params.labellers["mine"], "params": params, "settings": Settings.from_env()}
+        asked = Remote.of("mine", **given)
         return [answer.outcome for answer in asked.label(posts(count, vault=vault))]
 
 
@@ -172,8 +174,8 @@ def test_nothing_leaves_without_consent(
 
 def test_its_moderation_system_judges(params: Params, plain: Plain, tmp_path: Path) -> None:
     with opened(tmp_path) as (vault, answers):
-        items = [AuditedItem(post.record_id, title="", body=text) for post, text in
-                 zip(posts(2, vault=vault), ("ab", "abcd"), strict=True)]  # fmt: skip
+        ids = [post.record_id for post in posts(2, vault=vault)]
+        items = [AuditedItem(i, title="", body=text) for i, text in zip(ids, ("ab", "abcd"), strict=True)]
         given: dict[str, Any] = {"settings": Settings.from_env(), "answers": answers, "vault": vault}
         judged = System("words", params=params, **given).judge(items)
     assert [verdict.overall for verdict in judged.verdicts] == [False, True]
@@ -189,15 +191,14 @@ def test_a_part_that_is_gone_stops_no_deletion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("over", "told"),
     [
-        ({"distributions": None}, "providers.plain.api: is none of anthropic, azure, google, openai; "
-                                  "moderators.words.kind: is none of azure, guard, openai"),
+        ({"distributions": None}, NOT_ALLOWED),
         ({"providers": {"plain": {"region": None}}}, "providers.plain.region: "),
         ({"providers": {"openai": {"radius": 3}}}, "providers.openai.radius: Extra inputs"),
         ({"moderators": {"azure": {"flag_from": 9}}}, "moderators.azure.flag_from: "),
         ({"moderators": {"azure": {"provider": "openai"}}}, "moderators.azure.provider: does not have api: azure"),
         ({"labellers": {"mine": {"provider": "azure"}}}, "labellers.mine.provider: its api azure labels nothing"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_entry_is_refused_by_its_key(params: Params, over: dict[str, Any], told: str) -> None:
     allowed = {"foreign": small_distribution.entry()}
     given = described(**allowed) if "distributions" not in over else described()
