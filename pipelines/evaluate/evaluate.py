@@ -89,7 +89,7 @@ from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
-from pipelines.llm.capabilities import capabilities
+from pipelines.llm.vendor import vendor_of
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
@@ -297,7 +297,7 @@ def decoding(models: Sequence[str], *, params: Params) -> Json:
         labeller = params.labellers.get(str(getattr(entry, "labeller", None)))
         if not isinstance(labeller, RemoteLabeller):
             continue
-        takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
+        takes = vendor_of(labeller.provider, params=params).capabilities(labeller.model)
         settings[name] = {
             **entry.model_dump(include={"kind", "examples", "runs", "labeller"}),
             "model": labeller.model,

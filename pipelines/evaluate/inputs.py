@@ -168,7 +168,8 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
     ]
     asked = {o.base: model for model, o in alone if o.base}
     origins = {
-        model: replace(o, untuned=asked.get(o.base) if o.base and o.source == FITTED else None) for model, o in origins.items()
+        model: replace(o, untuned=asked.get(o.base) if o.base and o.source == FITTED else None)
+        for model, o in origins.items()
     }
     return Predictions(found, origins, {model: total(costs) for model, costs in spent.items() if costs})
 

@@ -16,15 +16,8 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.store.metrics_file import read_metrics
 
-NOTES = "notes"
 MARKS = {"learnt": "prompt has rules learnt from the paper's test errors", "own": "prompt of the team's own folder"}
 DIGITS = 12
-EXPLAINED = (
-    "A prompt of the team's own folder is what prompts.folder held, such as the paper's text; the digest identifies "
-    "it. All other prompts are this project's, in its own words. Some of our rules were written after the paper had "
-    "printed errors of models on its test set. A row whose prompt has such rules is marked: it is not comparable with "
-    "the paper's figure, whose models were not told of them. Prompts in mode paper do not have these rules."
-)
 
 
 def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]:
@@ -54,21 +47,12 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
     return {name: each for name, each in by_model.items() if each}
 
 
-def noted(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Json:
-    """Return ``evaluate.json`` in which each model that a note concerns has ``notes``, sentences for its row."""
-    tasks = {}
-    for key, task in metrics["tasks"].items():
-        models = {**task["models"]}
-        for name in models.keys() & prompts.keys():
-            notes = [note for kind, note in MARKS.items() if any(origin[kind] for origin in prompts[name])]
-            models[name] = {**models[name], NOTES: [*models[name].get(NOTES, ()), *notes]}
-        tasks[key] = {**task, "models": models}
-    return {**metrics, "tasks": tasks}
-
-
-def beside(model: Json) -> str:
-    """Return the notes of a model's row, to be put after its name or source; empty without notes."""
-    return "".join(f"; {note}" for note in model.get(NOTES, ()))
+def notes(prompts: Mapping[str, Sequence[Json]]) -> dict[str, list[str]]:
+    """Return what is noted beside the rows of models because of their prompts."""
+    return {
+        name: [mark for kind, mark in MARKS.items() if any(origin[kind] for origin in origins)]
+        for name, origins in prompts.items()
+    }
 
 
 def sheet(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Sheet | None:
@@ -85,11 +69,5 @@ def sheet(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Sheet | No
         for name in sorted(names & prompts.keys())
         for origin in {json.dumps(each, sort_keys=True): each for each in prompts[name]}.values()
     ]
-    columns = (
-        "Model",
-        "Whose prompt",
-        "Its digest",
-        "Digest of prompts.folder",
-        "Rules learnt from printed test errors",
-    )
-    return Sheet("Prompts that the models were asked with", columns, tuple(rows)) if rows else None
+    whose = ("Whose prompt", "Its digest", "Digest of prompts.folder", "Rules learnt from printed test errors")
+    return Sheet("Prompts that the models were asked with", ("Model", *whose), tuple(rows)) if rows else None

@@ -146,7 +146,8 @@ class Category:
     if not, it is another name of the empty set (FigSIM). ``guidelines`` and ``special`` are for annotators and prompts,
     ``brief`` is for fine-tuning prompts. ``learnt`` has those of their rules that were learnt from printed test errors,
     by text. ``predicted`` is false for what annotators say and models are not asked. ``recall_floors`` are the least
-    recalls of alerts, by label (:mod:`pipelines.metrics.recall_constraints`).
+    recalls of alerts, by label (:mod:`pipelines.metrics.recall_constraints`). ``title`` names the category in reports,
+    ``compared_by`` what items are compared by, if not by its labels.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -155,6 +156,8 @@ class Category:
     task: Text
     labels: Annotated[tuple[Label, ...], Field(min_length=1)]
     key: Reserved = ""
+    title: str = ""
+    compared_by: str = ""
     ordinal: bool = False
     predicted: bool = True
     recall_floors: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = field(default_factory=dict)
@@ -325,7 +328,7 @@ class Scheme:
 
     ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``errors_by`` names
     the categories by whose labels the errors of ordinal tasks are broken down (FigSIM T12). ``item``, ``role`` and
-    ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
+    ``purpose`` are used in prompts, ``items`` (the plural) in reports. ``digest`` is the SHA-256 of the data file.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -337,6 +340,7 @@ class Scheme:
     role: Text
     purpose: Text
     categories: Annotated[Mapping[Name, Annotated[Category, BeforeValidator(_with_learnt)]], Field(min_length=1)]
+    items: Text = "records"
     display: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
     errors_by: tuple[Name, ...] = ()
     digest: Reserved = ""
@@ -355,3 +359,18 @@ class Scheme:
         if chosen is None or chosen not in self.categories:
             raise ConfigError("UnknownCategory", scheme=self.name, key=key or "", known=", ".join(self.categories))
         return self.categories[chosen]
+
+    def title_of(self, key: str) -> str:
+        """Return the title of a category for headings."""
+        category = self.categories.get(key)
+        return (category and category.title) or key.capitalize()
+
+    def compared_by(self, key: str) -> str:
+        """Return the title of what items are compared by in tests of a category."""
+        category = self.categories.get(key)
+        return (category and category.compared_by) or self.title_of(key)
+
+    def in_order(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by category in the scheme's order, then those of other names."""
+        known = [key for key in self.categories if key in values]
+        return {key: values[key] for key in (*known, *sorted(values.keys() - {*known}))}
