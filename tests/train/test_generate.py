@@ -35,7 +35,7 @@ def terse(*, without: Collection[str] = ()) -> Scheme:
     category = whole.category("labels")
     kept = [label for label in category.labels if label.name.split("_")[0] not in without]
     labels = tuple(replace(label, definition="it") for label in kept)
-    category = replace(category, task="Name it.", labels=labels, brief=())
+    category = replace(category, task="Name it.", labels=labels, brief=(), recall_floors={})
     return replace(whole, role="You label.", categories={"labels": category}, display={})
 
 
