@@ -33,6 +33,7 @@ class Sft(Based):
     """
 
     fitted: ClassVar[bool] = True
+    large: ClassVar[bool] = True
     packable: ClassVar[str | None] = None
     max_new_tokens: Positive = 128  # ours: an answer has at most four labels (CRADLE T2), about 45 tokens
     tuning: Literal["full", "lora"]
