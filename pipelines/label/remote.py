@@ -28,7 +28,7 @@ from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
-from pipelines.llm.vendor import Client, Provider
+from pipelines.llm.vendor import Client, Provider, vendor_of
 from pipelines.store.answers import NANO, BatchJob, StoredAnswer, cache_key
 
 # Ours: the post gets at least this share of the context, however long the prompt and its examples are.
@@ -47,7 +47,7 @@ def described(name: str, *, params: Params, pictures: bool) -> RemoteLabeller:
     if not isinstance(labeller, RemoteLabeller):
         detail = "it is offline" if labeller else "section labellers of catalogue.yaml has no such entry"
         raise ConfigError("NotAsked", labeller=name, detail=detail)
-    if pictures and not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
+    if pictures and not vendor_of(labeller.provider, params=params).capabilities(labeller.model).images:
         raise ConfigError("CannotSee", model=labeller.model, detail="the model accepts no images")
     return labeller
 

@@ -44,7 +44,7 @@ def _wrong(task: Json, evidence: Evidence) -> Iterator[str]:
 
 def _presence(task: Json, evidence: Evidence) -> Iterator[str]:
     best, subtypes = best_of(task), []
-    for name, rates in (best["errors"].get(evidence.category, {}) if best else {}).items():
+    for name, rates in (best["errors"]["by_labels"].get(evidence.category, {}) if best else {}).items():
         present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
         subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
     if subtypes:

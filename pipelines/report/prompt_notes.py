@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.core.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
+from pipelines.core.config import rows
 from pipelines.core.config.params import Params
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
@@ -26,24 +26,15 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
 
     def of(name: str) -> list[Json]:
         metrics = read_metrics(folder / f"{name}.json")
-        several = metrics.get("prompts")
-        prompts = [metrics.get("prompt"), *(several.values() if isinstance(several, dict) else ())]
-        return [origin for origin in prompts if isinstance(origin, dict)]
+        return [metrics["prompt"]] if metrics.get("prompt") else []
 
     by_model: dict[str, list[Json]] = {}
-    for name, spec in params.models.items():
-        if isinstance(spec, VotesModel):
-            by_model[name] = of(f"votes-{spec.labeller}")
-        elif isinstance(spec, EnsembleModel) and spec.ensemble in params.ensembles:
-            members = params.ensembles[spec.ensemble].members
-            by_model[name] = [origin for member in members for origin in of(f"votes-{member}")]
-        elif isinstance(spec, SftModel):
-            for subset in params.finetune.subsets:
-                by_model[f"{name}-{subset}"] = of(f"finetune-{subset}-{name}")
-        elif isinstance(spec, PromptedModel):
-            by_model[name] = of(f"prompted-{name}") or of(f"baselines-{name}")
-        else:
-            by_model[name] = of(f"baselines-{name}")
+    for row in rows.read(root).answers.values():
+        if row.corpus == corpus and (entry := params.models.get(row.model)):
+            own = [*of(f"predict-{row.name}"), *(of(f"train-{row.name}") if row.subset else ())]
+            members = params.ensembles[entry.silver].members if entry.silver else ()
+            labellers = (*members, *((entry.votes,) if entry.votes and not row.subset else ()))
+            by_model[row.shown] = own or [origin for name in labellers for origin in of(f"votes-{name}")]
     return {name: each for name, each in by_model.items() if each}
 
 

@@ -18,7 +18,6 @@ from pipelines.core.taxonomy.guideline import offered
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.metrics.label_tables import Sheet
-from pipelines.models import SOURCE_NOTES
 from pipelines.report import recomputed, tables
 from pipelines.report.papers import Paper
 from pipelines.report.tables import Table, general
@@ -160,8 +159,7 @@ def _about(model: Json) -> str:
     """Return what a row of ours says of its model besides its name: kind, runs, recipe, prompt and source."""
     runs = f"{model['runs']} runs" if model["runs"] != 1 else ""
     recipe = f"not the paper's recipe: {', '.join(model['deviations'])}" if model["deviations"] else ""
-    source = SOURCE_NOTES.get(model["kind"])
-    return "; ".join(filter(None, (model["kind"], runs, recipe, *model.get(NOTES, ()), source)))
+    return "; ".join(filter(None, (model["kind"], runs, recipe, *model.get(NOTES, ()), model["note"])))
 
 
 def _tuned(name: str, *, task: Json) -> Json:

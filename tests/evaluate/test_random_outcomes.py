@@ -14,7 +14,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
-from pipelines.models import SOURCE_NOTES
+from pipelines.models.kind import KINDS
 from tests.evaluate import figsim_runs, posts_runs
 from tests.evaluate.printed import paper, rows, sheet
 
@@ -212,12 +212,9 @@ def test_figsims_table_8_counts_our_gold(memes: Any) -> None:
 def test_a_row_notes_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:
     whose = {row[1].removeprefix("ours: ").split(";")[0]: row[1] for row in sheet("figsim", "table_3", memes[0]).rows}
     kinds = {key: model["kind"] for key, model in memes[0]["tasks"]["severity"]["models"].items()}
-    assert {key: SOURCE_NOTES[kind] in whose[key] for key, kind in kinds.items() if kind in SOURCE_NOTES} == {
-        "yadav": True
-    }
-    assert not any(
-        note in whose[key] for key, kind in kinds.items() if kind != "yadav" for note in SOURCE_NOTES.values()
-    )
+    noted = {key: note for key, kind in kinds.items() if (note := KINDS.get(kind, {}).note)}
+    assert noted.keys() == {"yadav"} and all(note in whose[key] for key, note in noted.items())
+    assert not any(note in whose[key] for note in noted.values() for key in kinds.keys() - noted.keys())
 
 
 def test_without_our_results_there_is_no_row_of_ours(memes: Any, posts: Any) -> None:

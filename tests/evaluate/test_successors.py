@@ -9,6 +9,7 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.models.kind import weights
 from pipelines.report import page as report_page
 from pipelines.report import report
 from tests.evaluate.posts_runs import gold_of, write_gold, write_run
@@ -78,6 +79,6 @@ def test_only_names_differ(both: dict[str, dict[str, Any]]) -> None:
 def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
     params = load(ROOT, profile=paper)
     for key in paper_of(paper).weights:
-        assert paper_of(paper).stands_for(key, base=params.weights(key)), key
+        assert paper_of(paper).stands_for(key, base=weights(params, key)), key
         assert not paper_of(paper).stands_for(key, base="another/model")
         assert all(paper_of(paper).stands_for(key, base=base) for base in ("tiny:bert + tiny:resnet", None))

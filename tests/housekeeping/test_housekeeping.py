@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from pipelines.train.classifiers.train import EXPERIMENT
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
+from pipelines.models.train import EXPERIMENT
 from pipelines.operate.backup import database_copies
 from pipelines.operate.housekeeping import airflow_rows
 from pipelines.operate.services import postgres

@@ -102,7 +102,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
 def packed(folder: Path) -> None:
     """Write what every pack has."""
     described = {"kind": "rule", "task": TASK.key, "labels": list(LABELS), "data_commit": "c" * 40}
-    described |= {"scheme_digest": "5" * 64, "split_digest": "6" * 64, "train": {"records": 0, "digest": "7" * 64}}
+    described |= {
+        "scheme_digest": "5" * 64,
+        "split_digest": "6" * 64,
+        "inputs": ["title", "body"],
+        "train": {"records": 0, "digest": "7" * 64},
+    }
     (folder / integrity.MODEL).write_text(json.dumps(described))
     (folder / integrity.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
     (folder / integrity.PAGE).write_text("# A model for tests\n")

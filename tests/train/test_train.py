@@ -170,7 +170,7 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     entry = KEPT[name] | {"epochs": 1, "learning_rate": 0.001, "batch": 8}
-    key, settings, found = f"figurative-{name}-gold-1", Settings.from_env(), []
+    key, settings, found = f"figurative-own-{name}-gold-1", Settings.from_env(), []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
         for keep in ([], [f"memes-{key}"]):
@@ -189,7 +189,7 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
         assert found[0] == found[1] and {row["split"] for row in found[0]} == {"validation", "test"}
         assert {path.name for path in card.parts(folder).values()} == {"weights.safetensors", "thresholds.json"}
         assert set(told["weights"]["files"]) == {"weights.safetensors", "thresholds.json"}
-        spec, material = kind.spec(params, name), memes.load("figurative")
+        spec, material = kind.spec(params, f"own-{name}"), memes.load("figurative")
         if spec.packable is None:
             serving = Serving(task=material.task, scheme=load_scheme("figsim"), folder=tmp_path / "home", seed=1)
             (to := tmp_path / "pack").mkdir()

@@ -1,4 +1,4 @@
-"""``corpus predict`` and MLflow's scoring server: the same answers to the same posts, a clear no to anything else."""
+"""``corpus classify`` and MLflow's scoring server: the same answers to the same posts, a clear no to anything else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crisis_corpus.versions import CHAMPION
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.registry import predict
+from pipelines.registry import classify
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.register import put
@@ -64,7 +64,7 @@ def sandbox_posts(count: int) -> list[dict[str, str]]:
 
 def predicted(reference: str, rows: list[dict[str, Any]], *, folder: Path = Path()) -> list[dict[str, Any]]:
     out = io.StringIO()
-    predict.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
+    classify.run(reference, lines=[json.dumps(row) + "\n" for row in rows], out=out, folder=folder)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
     assert len(found) == len(rows)
     return found
@@ -124,7 +124,7 @@ def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> No
 )
 def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: str) -> None:
     with refused("BadLine", match=said) as caught:
-        predict.run(str(made.saved), lines=['{"title": "a"}\n', "\n", line], out=io.StringIO())
+        classify.run(str(made.saved), lines=['{"title": "a"}\n', "\n", line], out=io.StringIO())
     assert str(caught.value).startswith("Line 3:")
     assert "secret" not in str(caught.value)
 
@@ -137,7 +137,7 @@ class Failing:
 
 
 def test_a_picture_that_is_not_there_and_a_model_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "load", lambda _: (Failing(), ("image", "text")))
+    monkeypatch.setattr(classify, "load", lambda _: (Failing(), ("image", "text")))
     with refused("BadLine", match="its picture cannot be read"):
         predicted("a", [{"image": "secret.png"}], folder=tmp_path)
     (tmp_path / "a.png").write_bytes(b"secret")
