@@ -319,9 +319,8 @@ def fit(
     targets = targets.reshape(len(gold), len(category.names))
     learned = _learnable(targets, groups=named, least=votes.min_positives)
     if len(set(named)) < 2 or not len(learned):
-        raise LabellingError(
-            "GoldTooSmall", labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives
-        )
+        found = {"records": len(gold), "groups": len(set(named)), "needed": votes.min_positives}
+        raise LabellingError("GoldTooSmall", labeller=name, category=category.key, **found)
     targets = targets[:, learned]
     seen = VIEWS[labeller.features]()
     rows = seen.read([post.text for post in posts], learn=True)
