@@ -21,7 +21,8 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.datasets.items import VALIDATIONS, Item, SplitItems
+from pipelines.datasets.example import Item
+from pipelines.datasets.items import VALIDATIONS, SplitItems
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote, described
 from pipelines.llm.asking import PlannedRequests

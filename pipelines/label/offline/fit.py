@@ -114,7 +114,7 @@ class WordFeatures(_Ngrams):
 
 
 @cache
-def _embedder() -> Callable[[str], npt.NDArray[np.float32]]:
+def _embedder() -> Callable[[str], Values]:
     """Return the embedding model, which computes each text once, whichever categories are learned from it."""
     from pipelines.collect.read.embedding import MiniLM
 
