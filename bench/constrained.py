@@ -27,10 +27,10 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.predictors.generate import Generator
-from pipelines.train.predictors.instruct import conversation, instruction, read
-from pipelines.train.sft.sft import fit
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.fitting.generate import Generator
+from pipelines.models.fitting.instruct import conversation, instruction, read
+from pipelines.models.kinds.sft.sft import fit
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, TAUGHT, JUDGED = 500, 160, 20

@@ -48,20 +48,20 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.core.config.base_sizes import base_sizes
-from pipelines.core.config.models import FusionModel, ImageModel, SftModel, TextModel
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.models import build
+from pipelines.models.fitting import instruct, loop
+from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
+from pipelines.models.kinds.fusion import Fusion
+from pipelines.models.kinds.image import Image
+from pipelines.models.kinds.sft import Sft, packing, recipe, sft
+from pipelines.models.kinds.text import Text
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.train.classifiers import loop
-from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
-from pipelines.train.predictors import instruct
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.sft import packing, recipe, sft
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = torch.cuda.is_available()
@@ -73,7 +73,7 @@ STEP, PADDED = (32, 8) if GPU else (8, 8)
 PICTURES = 64
 # Ours: words of posts, so that most have as many tokens as those of the sandbox.
 MEDIAN_LOG, SPREAD_LOG, LONGEST = 4.2, 0.9, 300
-KINDS = {"text": TextModel, "image": ImageModel, "fusion": FusionModel}
+KINDS = {"text": Text, "image": Image, "fusion": Fusion}
 BASES = {
     "text": "google-bert/bert-base-uncased",
     "image": "google/vit-base-patch16-224-in21k",
@@ -180,7 +180,7 @@ def classifier(kind: str, *, folder: Path, place: Path) -> Built:
 
 
 def job_of(*, folder: Path, place: Path, steps: int = STEPS, every: int = STEPS) -> FinetuneJob:
-    spec = SftModel(
+    spec = Sft(
         kind="sft", base=base_of("lora", folder=folder), tuning="lora", rank=8, alpha=32, dropout=0.05, batch=1,
         accumulation=STEP, max_length=2048, learning_rate=2e-5, warmup=0, weight_decay=0, epochs=1, packing=True,
     )  # fmt: skip

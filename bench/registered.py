@@ -36,7 +36,6 @@ import transformers
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.core.config.models import EncoderModel
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
@@ -45,6 +44,8 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.models.fitting.inference import AT_ONCE
+from pipelines.models.kinds.encoder import Encoder
 from pipelines.models.pretrained import tiny
 from pipelines.packaging import model
 from pipelines.packaging.model_described import SCHEME, Described
@@ -54,7 +55,6 @@ from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.inference import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5
@@ -98,7 +98,7 @@ def packed(shape: str, *, to: Path) -> Path:
         cls_token_id=tokens.cls_token_id, sep_token_id=tokens.sep_token_id, **SHAPES[shape],
     )  # fmt: skip
     transformers.ModernBertForSequenceClassification(config).save_pretrained(to)
-    spec = EncoderModel(
+    spec = Encoder(
         kind="encoder", base=shape, batch=BATCH, max_tokens=TOKENS, learning_rate=1e-5, warmup=0, weight_decay=0,
         epochs=1,
     )  # fmt: skip

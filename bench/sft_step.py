@@ -27,11 +27,10 @@ from peft import get_peft_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.core.config.models import SftModel
+from pipelines.models.kinds.sft import Sft, packing, recipe
+from pipelines.models.kinds.sft.packing import TokenizedSample
+from pipelines.models.kinds.sft.trainer import Keeper, RowCollator, Steps, Tuner
 from pipelines.models.pretrained import tiny
-from pipelines.train.sft import packing, recipe
-from pipelines.train.sft.packing import TokenizedSample
-from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step
@@ -48,7 +47,7 @@ TOY = QWEN3_1_7B | {
     "vocab_size": WORDS, "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64,
 }  # fmt: skip
-SPEC = SftModel(
+SPEC = Sft(
     kind="sft", base="random", tuning="lora", rank=8, alpha=32, dropout=0.05, batch=1, accumulation=STEP,
     max_length=2048, learning_rate=2e-5, warmup=0, weight_decay=0, epochs=1, packing=True,
 )  # fmt: skip

@@ -29,8 +29,8 @@ from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.train.classifiers.loss_and_optimizer import Loop, settings_of, weigh
 
 GPU = torch.cuda.is_available()
 BATCH = 16

@@ -18,7 +18,8 @@ HEAD = """\
 def named() -> set[str]:
     """Return the libraries that the stages of dvc.yaml name."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
-    groups = [param.get(FILE, ()) for stage in stages for param in stage["params"] if isinstance(param, dict)]
+    params = [param for stage in stages for param in stage.get("do", stage)["params"]]
+    groups = [param.get(FILE, ()) for param in params if isinstance(param, dict)]
     return {name for group in groups for name in group}
 
 

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+GRAPH: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+STAGES = {name: stage.get("do", stage) for name, stage in GRAPH.items()}
 OURS = ("crisis_corpus", "pipelines")
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
@@ -32,12 +33,13 @@ LIBRARIES_APART = {
     "sqlalchemy", "yaml", "zstandard",
 }  # fmt: skip
 # Stages whose results are the answers of vendors: a new version of a library is no reason to pay for others.
-ASKING = {"prompted", "rationales"}
+ASKING = {"rationales"}
 LIBRARIES = "pipelines/libraries.yaml"
 # What a stage imports by a name that is made up as it runs.
-BY_NAME = {"train": "pipelines/models"}
+KINDS = "pipelines/models/kinds"
+BY_NAME = {"train": KINDS, "predict": KINDS}
 # The most modules that these stages may depend on: each one is a reason to train or predict again.
-MOST_MODULES = {"finetune": 48, "predict_finetuned": 37}
+MOST_MODULES = {"train": 90, "predict": 90}
 # Stage -> the section used instead of its own: the entry of a model names the labeller of its remarks.
 SECTION = {"rationales": "models"}
 
@@ -81,14 +83,14 @@ def closure(*paths: Path) -> set[str]:
 
 
 def named(stage: dict[str, Any]) -> set[str]:
-    deps = {d for d in stage["deps"] if d.startswith(OURS)}
+    deps = {d.replace("${item.code}", KINDS) for d in stage["deps"] if d.startswith((*OURS, "${item.code}"))}
     return {str(f.relative_to(ROOT)) for d in deps for f in [ROOT / d, *(ROOT / d).rglob("*.py")] if f.is_file()}
 
 
 def modules(name: str) -> list[Path]:
     """Return the module of a stage, and those that it imports by a name that no reader of its text sees."""
     [module] = [path for path in (ROOT / "pipelines").rglob(f"{name}.py") if "cli" not in path.parts]
-    return [module, *((ROOT / BY_NAME[name]).glob("*.py") if name in BY_NAME else [])]
+    return [module, *((ROOT / BY_NAME[name]).rglob("*.py") if name in BY_NAME else [])]
 
 
 def needed(name: str) -> set[str]:

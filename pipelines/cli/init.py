@@ -184,7 +184,7 @@ class Beginning:
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         edited = [path for path in repository.uncommitted(checkout) if not text or path != profile]
-        self._next_steps(params, edited=edited)
+        self._next_steps(edited=edited)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -198,7 +198,7 @@ class Beginning:
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
         return env_text(values, secrets=sorted(keys))
 
-    def _next_steps(self, params: Params, *, edited: Sequence[str]) -> None:
+    def _next_steps(self, *, edited: Sequence[str]) -> None:
         """Print what `corpus doctor` finds in the new deployment, and what to do next."""
         from pipelines.workspace import parameters
 
@@ -208,8 +208,9 @@ class Beginning:
         if findings := _examined(self.settings):
             typer.echo("\n".join(["Findings of `corpus doctor`, to fix before the first month:", *findings]), err=True)
         chosen = (name for name, fields in self.choices.corpora.items() if "subreddits" in fields)
-        corpus = next(chosen, next(iter(params.corpora)))
-        month = parameters.show(self.settings, section=f"corpora.{corpus}.first_month")
+        corpora = parameters.show(self.settings, section="corpora")
+        corpus = next(chosen, next(iter(corpora)))
+        month = corpora[corpus]["first_month"]
         steps = [f"set -a; . {self.env_file}; set +a"] if self.env_file else []
         # a trial reads a dump to its last byte, which may take hours, so it is left to the person
         steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]

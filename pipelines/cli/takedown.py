@@ -83,7 +83,7 @@ def takedown(
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
-    kinds = ("posts", "authors", "images", "subreddits", "sources", "files")
+    kinds = ("records", "authors", "images", "subreddits", "sources", "files")
     given: list[Any] = [tuple(each or ()) for each in (post, author, image, subreddit, source, file)]
     asked = Criteria(near=near, **dict(zip(kinds, given, strict=True)))
     _forget_index(settings, scan=scan, dry_run=dry_run)
@@ -179,7 +179,7 @@ def run_pending(
         shared: dict[str, Any] = {"dry_run": dry_run, "yes": None, "settings": settings, "vault": vault}
         try:
             for reason in sorted(set(due.values())):
-                asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+                asked = Criteria(records=tuple(sorted(r for r, why in due.items() if why == reason)))
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
                 registry = partial(models, settings, vault=vault)

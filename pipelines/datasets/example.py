@@ -60,7 +60,7 @@ class Material:
         taken_down: by split, the number of items whose record was taken down; neither are these.
         examples: how many items of validation are left out because the prompt shows their answers.
         validation_name: the corpus's name of the split called ``validation`` here.
-        placed: the split and the group of every item of the splits.
+        placed: the corpus's own split and the group of every item, as in the table ``splits``.
         posts: the decrypted posts of the examples by item, for models that need title, body or pictures separately.
     """
 

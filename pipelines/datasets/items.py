@@ -43,8 +43,8 @@ VALIDATIONS = ("dev", VALIDATION)
 def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path) -> Iterator[tuple[str, str, str]]:
     """Yield record id, decrypted title and body of those of a corpus's posts in ``ids`` that were not taken down."""
     wanted = tables.strings(sorted(ids))
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        table = tables.read(path, name="posts", columns=["record_id", "title", "body"])
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        table = tables.read(path, name="records", columns=["record_id", "title", "body"])
         yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
 
 
@@ -77,16 +77,22 @@ def _images(corpus: str, *, items: Collection[Item], vault: Vault, root: Path) -
 
 @dataclass(frozen=True)
 class _Content:
-    """How items of one content are read; ``text`` is what a model of text reads of one."""
+    """How items of one content are read.
 
+    Args:
+        inputs: what they have: ``text``, ``image``.
+        text: what a model of text reads of one.
+    """
+
+    inputs: tuple[str, ...]
     table: str
     read: Callable[..., Iterator[tuple[Item, Post]]]
     text: Callable[[Post], str]
 
 
 CONTENTS = {
-    "texts": _Content("posts", _texts, lambda post: post.text),
-    "images": _Content("images", _images, lambda post: post.body),
+    "texts": _Content(("text",), "records", _texts, lambda post: post.text),
+    "images": _Content(("text", "image"), "images", _images, lambda post: post.body),
 }
 
 
@@ -210,6 +216,8 @@ def load(
         validation_name=name,
         examples=sum(item[0] not in gone for item in shown),
     )
+    # as in the table of splits, with the corpus's own names
+    loaded = replace(loaded, placed=placed)
     return replace(loaded, train=_weighted(loaded, posterior=posterior)) if weighted and posterior else loaded
 
 

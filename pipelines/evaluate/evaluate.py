@@ -14,6 +14,7 @@ value is ``null``. Its shape::
       "settings": {model: {name: value}},             # the entries of the models that are fitted (FigSIM T9)
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
                            "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
+      "order": [task],                                # the scheme's
       "tasks": {task: Task}                           # every category that models predict and that has gold
     }
     Task = {
@@ -130,9 +131,14 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
         "settings": {
-            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True) for row in own if row.subset
+            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True)
+            for row in own
+            if row.subset and row.model in params.models
         },
-        "decoding": decoding(sorted({row.model for row in own if row.subset is None}), params=params),
+        "decoding": decoding(
+            sorted({row.model for row in own if row.subset is None} & params.models.keys()), params=params
+        ),
+        "order": list(tasks),
         "tasks": {
             key: measure(
                 task,

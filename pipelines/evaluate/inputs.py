@@ -161,9 +161,11 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
         amounts = _spent(path.with_name("spent.json"))
         origins.setdefault(row.shown, _origin(row, params=params))
         spent[row.shown] += [amounts] if amounts else []
-    entries = params.models
-    alone = [(model, o) for model, o in sorted(origins.items(), reverse=True) if o.source == ASKED and o.base]
-    asked = {o.base: model for model, o in alone if not (entries[o.name].votes or entries[o.name].silver)}
+    read = {name for name, entry in params.models.items() if entry.votes or entry.silver}
+    alone = [
+        (model, o) for model, o in sorted(origins.items(), reverse=True) if o.source == ASKED and o.name not in read
+    ]
+    asked = {o.base: model for model, o in alone if o.base}
     origins = {
         model: replace(o, untuned=asked.get(o.base) if o.source == FITTED else None) for model, o in origins.items()
     }
@@ -171,10 +173,10 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
 
 
 def _origin(row: Answer, *, params: Params) -> Origin:
-    entry, fitted = params.models[row.model], row.subset is not None
+    entry, fitted = params.models.get(row.model), row.subset is not None
     weights, deviations = params.weights(row.model, fitted=fitted), getattr(entry, "deviations", ())
     source = FITTED if fitted else ASKED
-    return Origin(source, row.model, row.subset, entry.kind, weights, deviations=deviations)
+    return Origin(source, row.model, row.subset, entry.kind if entry else None, weights, deviations=deviations)
 
 
 def _spent(path: Path) -> Json | None:

@@ -2,8 +2,8 @@
 
 An alert is a flag for a label that must not be missed, raised at a threshold that keeps a required recall (a floor).
 Labels are the most probable set that the scheme's hard rules allow (``metrics.decoding``): a recall floor
-(``finetune.recall_floors``) never changes them, but adds an alert (``metrics.alerts``). An item may raise the alert of
-a label that it does not get, and the reverse.
+(``recall_floors`` of the scheme) never changes them, but adds an alert (``metrics.alerts``). An item may raise the
+alert of a label that it does not get, and the reverse.
 
 In an order of grades, an alert of a grade is of its probability and that of all graver ones: a post must not lose the
 alert of ``Behavior`` by becoming more probably an ``Attempt``. Its recall is of the posts with that very grade.
@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.errors import BadParams, DataError
-from pipelines.core.taxonomy import labels_of_all
+from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import VALIDATION, Example, only, targets
 from pipelines.metrics import calibration
@@ -37,10 +36,10 @@ MIN_POSITIVES = 5
 FILE = "calibration.json"
 
 
-def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
+def fit(scores: Floats, *, examples: Sequence[Example], task: Task) -> dict[str, Alert]:
     """Fit, on the validation split, the alert of each label that has a recall floor (a required recall)."""
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    values, wanted = evidence(scores, task=task, rows=len(truth)), floors_of(task, floors=floors)
+    values, wanted = evidence(scores, task=task, rows=len(truth)), floors_of(task)
     groups = [example.group for example in examples]
     return {
         label: alert(values[:, k], truth=truth[:, k], floor=wanted[label], groups=groups)
@@ -49,14 +48,10 @@ def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapp
     }
 
 
-def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the required recall of the task's labels; entries for labels of other schemes are ignored."""
-    wanted = {label: floor for label, floor in floors.items() if floor > 0}
-    elsewhere = wanted.keys() - set(task.labels)
-    if elsewhere and (unknown := sorted(elsewhere - labels_of_all())):
-        detail = f"{', '.join(unknown)}: not a label of any scheme; a floor of 0 removes an entry of params.yaml"
-        raise BadParams(where="finetune.recall_floors", detail=detail)
-    return {label: floor for label, floor in wanted.items() if label not in elsewhere}
+def floors_of(task: Task) -> dict[str, float]:
+    """Return the required recall of the task's labels that have one, from the label scheme."""
+    floors = task.category.recall_floors
+    return {label: floors[label] for label in task.labels if floors.get(label, 0) > 0}
 
 
 def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
@@ -84,7 +79,6 @@ def learned(
     raw: npt.NDArray[np.floating],
     examples: Sequence[Example],
     task: Task,
-    floors: Mapping[str, float],
     sets: Sequence[frozenset[str]] | None = None,
 ) -> tuple[dict[str, Alert], dict[str, Any]]:
     """Fit the alerts of a classifier on dev; return them by label, and measures of the classifier on dev.
@@ -95,7 +89,7 @@ def learned(
         sets: the label set of each example, by default the most probable one.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    alerts = fit(chances, examples=examples, task=task, floors=floors)
+    alerts = fit(chances, examples=examples, task=task)
     answered = matrix(sets or decode(chances, category=task.category), labels=task.labels)
     return alerts, {
         "alerts": {label: asdict(fitted) for label, fitted in alerts.items()},

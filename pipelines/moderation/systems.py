@@ -29,9 +29,8 @@ from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
-from pipelines.datasets.memes import opened
+from pipelines.datasets.items import opened
 from pipelines.datasets.post import BOILERPLATE, Post
-from pipelines.datasets.posts import opened_posts
 from pipelines.llm.addresses import ADDRESSES, NO_KEY, Target, admit
 from pipelines.llm.asking import CUT, Asking, PlannedRequests, without_middle
 from pipelines.llm.costs import Size
@@ -312,16 +311,8 @@ def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> A
     labelled = placed.keys() & labels.get(audited.by.key, {}).keys()
     chosen = drawn(labelled, most=params.moderation.items, seed=params.moderation.seed)
     given: dict[str, Any] = {"vault": vault, "root": root}
-    if params.corpora[corpus].content == "images":
-        content, gone = opened(corpus, items=set(chosen), **given)
-        items = {
-            item: AuditedItem(item[0], title="", body=text, images=() if picture is None else (picture,))
-            for item, (text, picture) in sorted(content.items())
-            if item[0] not in gone
-        }
-    else:
-        posts = opened_posts(corpus, ids={record_id for record_id, _ in chosen}, **given)
-        items = {(post[0], 0): AuditedItem(*post) for post in sorted(posts)}
+    posts, _ = opened(corpus, content=params.corpora[corpus].content, items=chosen, **given)
+    items = {item: AuditedItem(p.record_id, p.title, p.body, p.images) for item, p in posts.items()}
     groups = {item: placed[item][1] for item in items}
     return AuditedItems(scheme, items, labels, groups, len(chosen) - len(items))
 

@@ -21,6 +21,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.post import Post
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
@@ -48,17 +49,15 @@ ALWAYS = (
     "disk space is that of DVC's cache and one remote, without the results of stages and older versions",
     "each month triggers a run of the dataset's Dag, which is skipped if a later month is published when it begins",
 )
-# Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
-CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
-    "memes": {"memes_dataset": "memes/dataset"},
-    "memes/dataset": {"memes_scoring": None},
-    "posts": {"posts_dataset": "posts/dataset"},
-    "posts/dataset": {"posts_label": "silver/posts", "posts_scoring": None},
-    "silver/posts": {"posts_finetune": None},
-    "gold/memes": {"memes_benchmark": None},
+# By whether ensembles label the corpus: asset -> the Dags that it wakes, with the asset that each emits (tests/dags).
+CONSUMERS: Mapping[bool, Mapping[str, Mapping[str, str | None]]] = {
+    False: {"{0}": {"dataset": "{0}/dataset"}, "{0}/dataset": {"scoring": None}, "gold/{0}": {"benchmark": None}},
+    True: {
+        "{0}": {"dataset": "{0}/dataset"},
+        "{0}/dataset": {"label": "silver/{0}", "scoring": None},
+        "silver/{0}": {"benchmark": None},
+    },
 }
-# The corpus whose Dags an added corpus with this content has.
-LIKE = {"images": "memes", "texts": "posts"}
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,8 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
     usd = [cost["usd_expected"] for cost in labelling.values()]
     pictures = described.content == "images"
-    like = corpus if corpus in CONSUMERS else LIKE[described.content]
-    wakes = [dag.removeprefix(like) for dag in woken(like)]
+    labelled = bool(params.silver.ensembles.get(corpus))
+    wakes = [dag for dag in woken(labelled) if dag != "scoring" or params.batch_predict.get(corpus)]
     return {
         "corpus": corpus,
         "runs": len(months),
@@ -106,7 +105,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * size * len(months) / GB, 3),
-        "wakes": [named(corpus + dag) for dag in wakes if dag != "_scoring" or params.batch_predict.get(corpus)],
+        "wakes": [named(f"{corpus}_{dag}") for dag in wakes],
         "assumptions": [assumed, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
     }
 
@@ -126,12 +125,11 @@ def _each(history: History, described: Corpus) -> tuple[float, float, float, str
     return submissions, submissions * share, submissions * share * size, note
 
 
-def woken(asset: str) -> list[str]:
+def woken(labelled: bool, asset: str = "{0}") -> list[str]:
     """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
     dags: list[str] = []
-    for dag, emitted in CONSUMERS.get(asset, {}).items():
-        dags.append(dag)
-        dags += woken(emitted) if emitted else []
+    for dag, emitted in CONSUMERS[labelled].get(asset, {}).items():
+        dags += [dag, *(woken(labelled, emitted) if emitted else [])]
     return dags
 
 
@@ -176,22 +174,20 @@ def _labelling(
 
     Labellers are asked about the records of the sample only, so more months fill the sample and no more.
     """
-    described = params.corpora[corpus]
-    if described.content != "texts" or corpus not in params.sample:
-        note = (
-            "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
-        )
-        return {}, [note]
+    if not params.votes.labellers.get(corpus) or corpus not in params.sample:
+        return {}, [
+            "no model labels the corpus, people do; requests of the benchmark's prompted models are not counted"
+        ]
     records = min(added, max(0, params.sample[corpus].size - sampled))
     labelling: dict[str, dict[str, Any]] = {}
     votes = params.votes
-    for name in votes.labellers:
+    for name in votes.labellers[corpus]:
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
             continue
         api = params.providers[labeller.provider].api
         can = capabilities(labeller.model, api=api)
-        prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
+        prompt = build(scheme, keys=[*tasks_of(scheme)], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
@@ -208,7 +204,7 @@ def _labelling(
         f"of which {sampled:,} are drawn): {records:,} new records",
         f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
     ]
-    return labelling, notes if labelling else [*notes, "votes.labellers names no remote labeller"]
+    return labelling, notes if labelling else [*notes, f"votes.labellers.{corpus} names no remote labeller"]
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
@@ -241,7 +237,7 @@ def lines(made: Mapping[str, Any]) -> Iterator[str]:
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
         "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
         "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
-        "posts": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
+        "records": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
         "labelling": f"{cost} expected, votes.budget_usd is {made['budget_usd']:,.2f}",
         "disk": f"{made['disk_gb']:,} GB",
         "wakes": ", ".join(made["wakes"]) or "no Dag",

@@ -85,13 +85,14 @@ def run(
         raise BadParams(
             where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
         )
-    entry = ReleaseEntry.of(settings, name)
+    entry, content = ReleaseEntry.of(settings, name), params.corpora[corpus].content
     chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
     facts = {
         "release": name,
         "corpus": corpus,
         "title": shape.title,
         "form": shape.form,
+        "content": content,
         "k": terms.k,
         "contact": contact,
         "data_commit": git("rev-parse", "HEAD", cwd=root),
@@ -103,7 +104,7 @@ def run(
         "removal": terms.removal.model_dump(),
     }
     with locked(settings):
-        target, tables = _target(entry, to=to), files(chosen.rows, shape=shape)
+        target, tables = _target(entry, to=to), files(chosen.rows, shape=shape, content=content)
         sources: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
         facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
         texts = {
@@ -250,4 +251,4 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
     """Return the folders of stage outputs that :func:`run` reads in addition to the posts; some may not exist."""
-    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.train.rows[corpus].ensemble}")]
+    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.ensemble(corpus)}")]

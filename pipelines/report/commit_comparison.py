@@ -13,7 +13,6 @@ from math import sqrt
 from typing import Any
 
 from pipelines.core.config.params_text import leaves
-from pipelines.core.taxonomy.task import TASKS
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts, parts
@@ -27,8 +26,8 @@ TestItems = Mapping[str, Mapping[Item, frozenset[str]]]
 SHOWN = ("macro_f1", "weighted_f1", "exact", "micro_f1", "jaccard", "kappa")
 # Sections of params.yaml that data, models or scores depend on; others hold approvals, addresses and schedules.
 SECTIONS = (
-    "baselines", "dedupe", "ensembles", "evaluate", "few_shot", "finetune", "gold", "labellers", "models",
-    "predict_finetuned", "prompted", "repeats", "sample", "silver", "split", "texts", "train", "votes",
+    "baselines", "dedupe", "ensembles", "evaluate", "few_shot", "gold", "labellers", "models",
+    "predict", "sample", "silver", "split", "texts", "train", "votes",
 )  # fmt: skip
 LONGEST = 60
 SANDBOX = "A commit has the sandbox's synthetic {noun} and tiny models."
@@ -80,7 +79,7 @@ CHANGE = ("A [95 %]", "B [95 %]", "B − A [95 %]")
 def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     """Return the page that compares two versions of a corpus's benchmark, A (earlier) and B."""
     known = [version.metrics["tasks"] for version in (a, b)]
-    keys = sorted({*known[0], *known[1]}, key=lambda key: (TASKS.index(key) if key in TASKS else len(TASKS), key))
+    keys = [*known[0], *(key for key in known[1] if key not in known[0])]
     tasks = {key: [task.get(key, NO_TASK) for task in known] for key in keys}
     noun = noun_of(b.metrics)
     commits = (f"{name} is commit {version.commit[:12]} of {version.date}" for name, version in (("A", a), ("B", b)))

@@ -200,7 +200,7 @@ def table_12(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 12: how often severity is underpredicted, by figurative subtype."""
     task = ours["tasks"].get("severity") if ours else None
     best = best_of(task) if task else None
-    subtypes = best["errors"]["by_figurative"] if best else {}
+    subtypes = best["errors"]["by_labels"].get("figurative", {}) if best else {}
     paper = published()["table_12"]
     rows = []
     for name in dict.fromkeys((*paper, *subtypes)):
@@ -258,7 +258,11 @@ NUMBERS = {"severity": 4, "figurative": 7, "related": 8}
 def sections(metrics: Json) -> list[PageSection]:
     """Return the sections of the report on meme models that have content, from ``evaluate.json``."""
     tasks = metrics["tasks"]
-    errors = [model["errors"]["by_figurative"] for task in tasks.values() for model in task["models"].values()]
+    errors = [
+        model["errors"]["by_labels"].get("figurative", {})
+        for task in tasks.values()
+        for model in task["models"].values()
+    ]
     subtypes = [table_12(metrics)] if any(errors) else []
     conditions = [parts.conditions(metrics, paper={key: misclassified(key) for key in tasks})]
     setup = [table_8(metrics), table_9(metrics), table_10(metrics)]
@@ -319,7 +323,7 @@ def _bearing(metrics: Json) -> dict[str, str]:
         for key, rates in errors["by_category"].items()
     }
     subtypes = []
-    for name, rates in errors["by_figurative"].items():
+    for name, rates in errors["by_labels"].get("figurative", {}).items():
         present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
         subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
     if subtypes:

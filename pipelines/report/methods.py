@@ -10,7 +10,7 @@ from pipelines.report.analysis_parts import levels_of
 from pipelines.report.parts import noun_of, title_of
 
 # The sources of runs (``evaluate.json``) whose models were fitted with a seed.
-FITTED = ("train", "finetuned")
+FITTED = ("fitted",)
 INPUTS = {"text": "text", "image": "picture", "both": "text and picture"}
 
 

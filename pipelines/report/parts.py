@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipelines.core.taxonomy.task import TASKS
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts
@@ -51,7 +50,8 @@ def in_order(metrics: Json) -> Json:
     def ordered(values: Json, order: Sequence[str]) -> Json:
         return {key: values[key] for key in (*(k for k in order if k in values), *sorted(values.keys() - {*order}))}
 
-    return {**metrics, "tasks": ordered(metrics["tasks"], TASKS), "items": ordered(metrics["items"], SPLITS)}
+    tasks = ordered(metrics["tasks"], metrics["order"])
+    return {**metrics, "tasks": tasks, "items": ordered(metrics["items"], SPLITS)}
 
 
 def noun_of(metrics: Json) -> str:

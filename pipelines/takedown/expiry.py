@@ -23,6 +23,8 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.progress import silent
+from pipelines.models.fitting import card as finetuned
+from pipelines.models.fitting import training_records
 from pipelines.promotion import promote
 from pipelines.promotion.promote import NotPromoted
 from pipelines.registry import lineage
@@ -33,7 +35,6 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects, remove_folder
 from pipelines.takedown.pointers import LOCK, Pointers
 from pipelines.train.classifiers.train import EXPERIMENT
-from pipelines.train.predictors import finetuned, training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import TREE
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, GitFailed
+from pipelines.models.fitting import training_records
 from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.redaction import Left
-from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_outs, read_yaml

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
 from pipelines.datasets.example import TRAIN
+from pipelines.models.fitting.training_records import trained_on
 from pipelines.store import table_files, tables
-from pipelines.train.predictors.training_records import trained_on
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
 ABOUT = ("record_id", "other_id")

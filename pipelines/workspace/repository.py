@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.core.config import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import FILES, load, read_params, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
@@ -130,7 +129,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         complete(merged.values)
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
-        git("checkout", "--quiet", code, "--", *FILES, rows.FILE, cwd=clone.path)
+        git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
         write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
         kept, to_run = results.keep(clone, earlier)

@@ -1,10 +1,11 @@
 """Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions.
 
-The corpora ``memes`` and ``posts`` have Dag files of their own; :func:`dags_of` builds those that a profile adds.
+The docstring of a function that builds a Dag is the Dag's documentation, in Markdown.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import listed, period, refreshes, resolved, scoring
+from dvc_airflow.graph import ensembles, period, refreshes, resolved, scoring
 from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -78,9 +79,16 @@ def corpus_dag(
 
 
 def collect_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_collect``, which collects one month a run.
+    """Collect one month of `{corpus}`.
 
-    The tasks are ``collect`` → ``images`` or ``texts`` (mapped) → ``partition`` → ``publish``.
+    **collect** scans the source once, scrubs and seals the submissions, **images** or **texts** (mapped over shards)
+    fetches, decodes and OCRs pictures, or checks length and language of texts and computes a signature of each for the
+    near-duplicate search, **partition** joins the shards, **publish** commits the month and triggers
+    `{corpus}_dataset`. Tasks exchange pointers, counts and digests, never content.
+
+    Several years: `airflow backfill create --dag-id {corpus}_collect --from-date 2018-01-01 --to-date 2022-12-01`; to
+    collect existing months again, add `--reprocess-behavior completed`. One month manually:
+    `corpus airflow trigger {corpus}_collect --partition-key 2022-12`.
     """
     first, last = period(corpus)
     with corpus_dag(
@@ -99,9 +107,14 @@ def collect_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def refresh_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
+    """Read Reddit's listings of `{corpus}` before they overflow, if `reddit` is among the sources of the corpus.
 
-    The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
+    **refresh** reads the subreddits that are due back to what is known, stores new posts sealed until their month
+    closes, and asks the other sources for gaps of published months. If such a month has gained posts, the tasks of
+    `{corpus}_collect` follow and add them in one commit; otherwise they are skipped.
+
+    The schedule is `refresh.schedule` in `params.yaml`, if a listing is read; a run in which no subreddit is due sends
+    no request. Manually: `corpus airflow trigger {corpus}_refresh`.
     """
     cron = refreshes(corpus)
     with corpus_dag(
@@ -162,7 +175,12 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
 
 
 def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
+    """Build the dataset of a commit of `{corpus}`.
+
+    The stages **dedupe** → **sample** → **gold** → **split** → **quality** of `dvc.yaml`; then **publish** commits
+    their results in `dvc.lock`. Runs on the asset `{corpus}`; of the months that arrive during a run, the run of the
+    last one works on all, and those of the others are skipped at **pin**. On a laptop, `dvc repro` runs the same graph.
+    """
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         built = snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
         built >> track(corpus)
@@ -170,11 +188,21 @@ def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_label``: stages up to ``few_shot``, requests to labellers, up to ``injection_test``."""
+    """Label the records of `{corpus}` with ensembles; undecided ones are left unlabelled.
+
+    The stages **gold** and **split** take the answers of rounds since the dataset was built, **few_shot** chooses the
+    prompt examples, **estimate** estimates the cost and fails if it exceeds the budget, **label** (one mapped task per
+    labeller and shard) fills the sealed store of answers, the stages **votes** (one per labeller), **silver** and
+    **injection_test** (one per ensemble) follow, and **publish** commits them and emits `silver/{corpus}`. Runs on
+    `{corpus}/dataset`.
+
+    Labellers and budget are set by `votes` in `params.yaml` or a profile. Without an API key only the offline ensemble
+    labels. Clear a killed task to resume; no request is repeated. Show the results: `corpus votes-report {corpus}`.
+    """
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
-            *(f"injection_test@{corpus}-{ensemble}" for ensemble in listed("ensembles")),
+            *(f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles(corpus)),
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
@@ -185,16 +213,26 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     return dag
 
 
-def finetune_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
-    with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
-        below = [f"silver@{corpus}-{ensemble}" for ensemble in listed("ensembles")]
-        _benchmark(corpus, below=below)
-    return dag
-
-
 def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_benchmark``: train and evaluate models of memes on the present gold labels."""
+    """Train and compare models of `{corpus}` on its present labels, as in FigSIM and CRADLE Bench.
+
+    **rationales** asks for the rationales that some models read (none, without such a model), **train** fits every
+    row of `train.rows.{corpus}`: each model for every task on every subset of the labels with every seed (pool
+    `gpu`), **predict** collects the answers of all of these and of `predict.rows.{corpus}`, **moderation** asks the
+    systems in `moderation.systems` (before these three **estimate** fails if they would exceed the budget),
+    **evaluate** scores the predictions on test, compares all pairs and analyses errors, **analysis** describes the
+    items with gold and tests their features by label (`agreement` measures that of the raters), **report** writes the
+    report, **publish** commits all of it, **track** logs numbers and report to MLflow and returns the report's URL,
+    **register** registers the candidates of section `registry` as versions.
+
+    Runs on `silver/{corpus}` where ensembles label the corpus, else on `gold/{corpus}`, at the end of an annotation
+    round. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in `catalogue.yaml` and
+    its name to `train.rows` or `predict.rows`; for your own labels see `docs/models.md`.
+    """
+    if below := [f"silver@{corpus}-{name}" for name in ensembles(corpus)]:
+        with snapshot_dag(corpus, "benchmark", wakes_on=f"silver/{corpus}", doc=doc) as dag:
+            _benchmark(corpus, below=below)
+        return dag
     with corpus_dag(
         f"{corpus}_benchmark",
         doc=doc,
@@ -216,18 +254,21 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
         base=base,
         below=below,
         woken=woken,
-        waits=before(corpus, "rationales", "prompted", "baselines", "moderation", base=base),
+        waits=before(corpus, "rationales", "predict", "moderation", base=base),
     )
     published >> track(corpus)
     register(corpus, published=published)
 
 
 def scoring_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_scoring``, which labels a corpus with its champion models.
+    """Label every record of `{corpus}` with the champions of `batch_predict.{corpus}`.
 
-    The Dag pins the champions, runs the stage ``batch_predict``, publishes the predictions and reports drift.
+    **champions** commits their versions (`models/{corpus}/`), **batch_predict** predicts, **publish** commits the
+    predictions, **track** logs the numbers to MLflow, **drift** reports months whose predictions have drifted from
+    those of the test.
 
-    The Dag runs when a champion or the corpus changes.
+    Runs on `{corpus}/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is
+    skipped if no champion is registered.
     """
     changed = [asset(f"model/{name}") for name in scoring(corpus)]
     with corpus_dag(
@@ -266,31 +307,28 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         yield dag
 
 
-WITH_FILES = ("memes", "posts")
-KINDS: dict[str, tuple[Callable[..., sdk.DAG], str]] = {
-    "collect": (collect_dag, "Collect one month"),
-    "refresh": (refresh_dag, "Read the listings between two months"),
-    "dataset": (dataset_dag, "Build the dataset"),
-    "label": (label_dag, "Label the records"),
-    "finetune": (finetune_dag, "Fine-tune and compare models"),
-    "benchmark": (benchmark_dag, "Train and compare models"),
-    "scoring": (scoring_dag, "Label every record with the champions"),
+KINDS: dict[str, Callable[..., sdk.DAG]] = {
+    "collect": collect_dag,
+    "refresh": refresh_dag,
+    "dataset": dataset_dag,
+    "label": label_dag,
+    "benchmark": benchmark_dag,
+    "scoring": scoring_dag,
 }
 
 
-def added() -> list[str]:
-    """Return the names of the corpora without Dag files of their own."""
-    return [corpus for corpus in listed("corpora") if corpus not in WITH_FILES]
-
-
 def dags_of(corpus: str) -> dict[str, sdk.DAG]:
-    """Return the Dags of a corpus by Dag name (without the prefix)."""
-    texts = resolved()["corpora"][corpus]["content"] == "texts"
-    like, without = ("posts", {"benchmark"}) if texts else ("memes", {"label", "finetune"})
-    without |= set() if scoring(corpus) else {"scoring"}
-    made = {}
-    for kind, (build, does) in KINDS.items():
-        if kind not in without:
-            text = f"{does} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."
-            made[f"{corpus}_{kind}"] = build(corpus, doc=f"### {corpus}_{kind}\n\n{text}")
-    return made
+    """Return the Dags of a corpus by Dag name (without the prefix); the process of a task makes only the task's own."""
+    needs = {"label": ensembles, "scoring": scoring}
+    wanted = sdk.get_parsing_context().dag_id
+    return {
+        name: build(corpus, doc=f"### {name}\n\n{inspect.cleandoc(build.__doc__ or '').format(corpus=corpus)}")
+        for kind, build in KINDS.items()
+        if (kind not in needs or needs[kind](corpus)) and wanted in (None, named(name := f"{corpus}_{kind}"))
+    }
+
+
+def one_of(names: Sequence[str], *, description: str) -> sdk.Param:
+    """Return the parameter of a run that is one of these names, which may be none."""
+    known = [*names] or ["none"]
+    return sdk.Param(known[0], type="string", enum=known, description=description)

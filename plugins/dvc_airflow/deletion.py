@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import run
-from dvc_airflow.graph import graph, group
+from dvc_airflow.graph import ensembles, group
 from dvc_airflow.names import asset
 
 
@@ -43,14 +43,14 @@ def retrain(corpora: Sequence[str], done: Any) -> list[Any]:
 
 
 def _retrain(corpus: str, done: Any) -> Any:
-    texts = any(name.startswith(f"finetune@{corpus}-") for name in graph())
-    labels = asset(f"silver/{corpus}" if texts else f"gold/{corpus}")
+    silver = bool(ensembles(corpus))
+    labels = asset(f"silver/{corpus}" if silver else f"gold/{corpus}")
 
     @task(task_id=f"retrain__{corpus}", outlets=[labels], doc_md="wake the training of models with deleted records")
     def wake(done: dict[str, Any], *, outlet_events: Any = None) -> None:
         if corpus not in done["retrain"]:
             raise AirflowSkipException("no model of this corpus was trained on a deleted record")
-        if texts:
+        if silver:
             # the Dag that waits for it is partitioned
             outlet_events[labels].add_partitions("snapshot")
 

@@ -28,8 +28,8 @@ from dvc_airflow import settings
 class Stage:
     """One DVC stage as Airflow needs it.
 
-    ``package`` is the package of `pipelines` with its module, ``rest`` its key without the corpus, ``task`` what its row
-    learns or predicts.
+    ``package`` is the package of `pipelines` with its module, ``rest`` its key without the corpus, ``task`` what the
+    model of its row predicts.
     """
 
     name: str
@@ -103,10 +103,15 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
 def listed(section: str) -> list[str]:
     """Return the names in a section of the resolved graph.
 
-    Sections are ``corpora``, ``ensembles`` (of ``silver``, in order), ``protocols`` (the corpora with an annotation
-    protocol), ``providers`` (that are called over the network; each has a pool) and ``registry`` (MLflow's models).
+    Sections are ``corpora``, ``protocols`` (the corpora with an annotation protocol), ``providers`` (that are called
+    over the network; each has a pool) and ``registry`` (MLflow's models).
     """
     return list(resolved()[section])
+
+
+def ensembles(corpus: str) -> list[str]:
+    """Return the ensembles whose votes on a corpus are aggregated, in order."""
+    return list(resolved()["ensembles"].get(corpus, ()))
 
 
 def asking(corpus: str) -> list[str]:

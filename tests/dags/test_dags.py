@@ -16,7 +16,12 @@ import yaml
 from pipelines.operate.backfill import CONSUMERS
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPECTED = {path.stem for path in (ROOT / "dags").glob("*.py")} - {"added_corpora"}
+OF_CORPUS = {
+    "memes": "collect refresh dataset benchmark scoring",
+    "posts": "collect refresh dataset label benchmark scoring",
+}
+EXPECTED = {path.stem for path in (ROOT / "dags").glob("*.py")} - {"corpora"}
+EXPECTED |= {f"{corpus}_{kind}" for corpus, kinds in OF_CORPUS.items() for kind in kinds.split()}
 HEAVY = "torch transformers mlflow dvc pipelines pandas numba praw rapidocr scipy pydantic_ai openai datasketch duckdb"
 # What these tasks wait for: people between the tasks of a round, the gate before an approval, the edges of dvc.yaml.
 UPSTREAM = """
@@ -30,7 +35,7 @@ promote.promote: approve
 promote.reject: approve
 promote.deliver: promote reject
 memes_benchmark.register: publish
-posts_finetune.register: publish
+posts_benchmark.register: publish
 memes_dataset.sample: dedupe pin
 memes_dataset.gold: dedupe pin sample
 memes_dataset.split: dedupe gold pin sample
@@ -124,7 +129,7 @@ def tasks(dags: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
 
 def test_every_dag_parses(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == EXPECTED, "a Dag has the name of its file"
+    assert set(parsed["dags"]) == EXPECTED, "a Dag has the name of its file, or of a corpus and a kind"
 
 
 def test_parsing_loads_nothing_heavy(parsed: dict[str, Any]) -> None:
@@ -181,12 +186,17 @@ def test_the_plan_of_a_backfill_knows_who_wakes_whom(dags: dict[str, Any]) -> No
     for dag_id, dag in dags.items():
         for asset in sorted({*re.findall(r'"name": "([^"]+)"', json.dumps(dag["serialized"]["dag"]["timetable"]))}):
             wakes.setdefault(asset, {})[dag_id] = emitted[dag_id]
-    for asset, consumers in CONSUMERS.items():
+    told: dict[str, dict[str, str | None]] = {
+        asset.format(corpus): {f"{corpus}_{kind}": out and out.format(corpus) for kind, out in consumers.items()}
+        for corpus, labelled in {"memes": False, "posts": True}.items()
+        for asset, consumers in CONSUMERS[labelled].items()
+    }
+    for asset, consumers in told.items():
         assert wakes[asset].keys() == consumers.keys(), "correct CONSUMERS in pipelines/operate/backfill.py"
         for dag_id, out in consumers.items():
             assert out is None or out in emitted[dag_id]
-    known = {out for consumers in CONSUMERS.values() for out in consumers.values()}
-    outs = {out for consumers in CONSUMERS.values() for dag_id in consumers for out in emitted[dag_id] if out in wakes}
+    known = {out for consumers in told.values() for out in consumers.values()}
+    outs = {out for consumers in told.values() for dag_id in consumers for out in emitted[dag_id] if out in wakes}
     assert outs <= known, "CONSUMERS in pipelines/operate/backfill.py lacks an asset that wakes a Dag"
 
 
@@ -214,16 +224,17 @@ def test_the_cost_is_estimated_before_every_step_that_spends(dags: dict[str, Any
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_benchmark"]["tasks"].items()}
     assert upstream["estimate"] == ["gold", "pin", "split"]
     spending = {task_id for task_id, names in upstream.items() if "estimate" in names}
-    assert spending == {"moderation", "prompted__gpt-5-mini-zero"}
+    assert {task.partition("__")[0] for task in spending} == {"moderation", "predict"}
+    assert "predict__severity-gpt-5-mini-zero" in spending
     assert dags["posts_label"]["tasks"]["jobs__openai"]["upstream"] == ["estimate"]
-    assert "estimate" not in dags["posts_finetune"]["tasks"], "nothing is asked, so nothing is estimated"
+    assert "estimate" not in dags["posts_benchmark"]["tasks"], "nothing is asked, so nothing is estimated"
 
 
 def test_stages_are_grouped_by_package_and_step_and_keep_their_ids(dags: dict[str, Any]) -> None:
     groups = {dag_id: set(dag["groups"]) for dag_id, dag in dags.items()}
-    assert {"annotate", "label", "train", "train__severity"} <= groups["memes_benchmark"]
+    assert {"annotate", "models", "train", "train__severity"} <= groups["memes_benchmark"]
     assert {"votes", "label"} <= groups["posts_label"]
-    assert {"predict", "baselines", "predict_finetuned", "finetune"} <= groups["posts_finetune"]
+    assert {"models", "train", "predict"} <= groups["posts_benchmark"]
     # sample → gold → split: a group of the package of sample and split would depend on itself
     assert not groups["memes_dataset"]
     assert groups["deletion_sweep"] == {"sweep", "retrain"}

@@ -5,8 +5,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
+import yaml
+
+from pipelines.core.config import rows
+from pipelines.core.config.rows import Answer
 from pipelines.core.taxonomy import load
 from pipelines.report import figsim
+from pipelines.store import tables
 from tests.small_corpus import write_examples, write_table
 
 SCHEME = load("figsim")
@@ -54,17 +60,19 @@ def write_gold(
     examples: Sequence[str] = (),
 ) -> None:
     folder = root / "snapshot" / corpus
-    rows = [
+    if not (root / rows.FILE).is_file():
+        (root / rows.FILE).write_text("rows: {votes: {}, silver: {}, fits: {}, answers: {}}\n")
+    placed = [
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
     ]
-    write_table(folder / "split" / "splits.parquet", rows, name="splits")
-    rows = [
+    write_table(folder / "split" / "splits.parquet", placed, name="splits")
+    labelled = [
         {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed"}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
-    write_table(folder / "gold" / "gold.parquet", rows, name="gold")
+    write_table(folder / "gold" / "gold.parquet", labelled, name="gold")
     write_examples(folder, sorted(examples))
 
 
@@ -91,6 +99,19 @@ def write_answers(
     return path
 
 
+def add_row(root: Path, corpus: str, task: str, model: str, *, subset: str | None, seed: int | None) -> Path:
+    """Add a row of answers to ``rows.yaml``; return the folder of its predictions."""
+    parts = (task, model) if subset is None else (task, model, subset, str(seed))
+    name = "-".join(parts)
+    row = Answer(
+        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, source="", reads="", code=""
+    )  # fmt: skip
+    there = rows.read(root).answers if (root / rows.FILE).is_file() else {}
+    known = rows.Rows(votes={}, silver={}, fits={}, answers={**there, f"{corpus}-{name}": row})
+    (root / rows.FILE).write_text(yaml.safe_dump({"rows": known.model_dump(mode="json", exclude_none=True)}))
+    return root / "snapshot" / corpus / "predictions" / name
+
+
 def write_run(
     root: Path,
     task: str,
@@ -103,5 +124,10 @@ def write_run(
     split: str = "test",
 ) -> Path:
     """Write one run's predictions of memes; ``outcomes`` names the items that were not answered."""
-    path = root / "snapshot" / "memes" / "predictions" / source / task / model / str(seed) / "predictions.parquet"
-    return write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)
+    subset = "gold" if source == "train" else None
+    path = add_row(root, "memes", task, model, subset=subset, seed=seed if subset else None) / "predictions.parquet"
+    before = tables.read(path, name="predictions") if path.is_file() else None
+    write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)
+    if before is not None:
+        tables.write(pa.concat_tables([before, tables.read(path, name="predictions")]), path, name="predictions")
+    return path

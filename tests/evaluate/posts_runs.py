@@ -1,4 +1,4 @@
-"""A snapshot of posts: gold on its splits, and predictions as the stages ``predict`` and ``untuned`` write them."""
+"""A snapshot of posts: gold on its splits, and predictions as the stage ``predict`` writes them."""
 
 import json
 from pathlib import Path
@@ -48,9 +48,10 @@ def write_run(
     task: str = "labels",
 ) -> Path:
     """Write a model's predictions for each split; ``place``: ``finetuned/<subset>/<model>`` or ``untuned/<model>``."""
-    parts = place.split("/")
-    model = f"{parts[2]}-{parts[1]}" if parts[0] == "finetuned" else parts[1]
-    folder = root / "snapshot" / "posts" / "predictions" / place
+    *subsets, name = place.split("/")[1:]
+    subset = subsets[0] if subsets else None
+    model = name if subset in (None, "gold") else f"{name}-{subset}"
+    folder = figsim_runs.add_row(root, "posts", task, name, subset=subset, seed=7 if subset else None)
     figsim_runs.write_answers(
         folder / "predictions.parquet",
         {split: {(r, 0): labels for r, labels in sets.items()} for split, sets in said.items()},

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.config import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams
@@ -22,14 +23,13 @@ NO = frozenset({"no_crisis"})
 SPENT = {"records": 48, "seconds": 12.0, "input_tokens": 4800, "output_tokens": 480, "cost": 0.6}
 
 
-def params_of(**finetune: Any) -> Params:
+def params_of() -> Params:
     values = PARAMS.model_dump()
     models = {
         "tiny": {**values["models"]["qwen3-14b"], "base": "tiny:qwen3", "optimizer": "adamw8bit"},
         "tiny-zero": {**values["models"]["qwen3-14b-zero"], "base": "tiny:qwen3"},
     }
-    tuned = {**values["finetune"], "recall_floors": {}, **finetune}
-    return PARAMS.model_validate({**values, "models": {**values["models"], **models}, "finetune": tuned})
+    return PARAMS.model_validate({**values, "models": {**values["models"], **models}})
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def none_of(sets: dict[str, Sets]) -> dict[str, Sets]:
     return {split: dict.fromkeys(records, NO) for split, records in sets.items()}
 
 
-def scored(root: Path, **finetune: Any) -> dict[str, Any]:
-    metrics = evaluate.run("posts", params=params_of(**finetune), root=root, sampling=FEW)
+def scored(root: Path) -> dict[str, Any]:
+    metrics = evaluate.run("posts", params=params_of(), root=root, sampling=FEW)
     text = (root / "metrics" / "posts" / "evaluate.json").read_text()
     assert json.loads(text) == metrics
     assert "test0" not in text and "dev0" not in text
@@ -59,14 +59,14 @@ def test_tuned_and_untuned_models_stand_beside_one_another(tmp_path: Path, gold:
     write_run(tmp_path, "untuned/tiny-zero", none_of(gold), lost={"test002": "malformed"})
     metrics = scored(tmp_path)
     assert (metrics["scheme"], metrics["decoding"]) == ("cradle", {})
-    assert metrics["settings"]["category"] == "labels"
+    assert {name: entry["kind"] for name, entry in metrics["settings"].items()} == {"tiny": "sft"}
     task = metrics["tasks"]["labels"]
     assert (task["n"], task["left_out"], task["best"]) == (30, 0, "tiny-consensus")
     tuned, gone, zero = (task["models"][name] for name in ("tiny-consensus", "gone-unanimous", "tiny-zero"))
     keys = ("kind", "source", "name", "subset", "base", "untuned")
-    assert [tuned[k] for k in keys] == ["sft", "finetuned", "tiny", "consensus", "tiny:qwen3", "tiny-zero"]
-    assert [gone[k] for k in keys] == [None, "finetuned", "gone", "unanimous", None, None]
-    assert [zero[k] for k in keys] == ["local", "untuned", "tiny-zero", None, "tiny:qwen3", None]
+    assert [tuned[k] for k in keys] == ["sft", "fitted", "tiny", "consensus", "tiny:qwen3", "tiny-zero"]
+    assert [gone[k] for k in keys] == [None, "fitted", "gone", "unanimous", None, None]
+    assert [zero[k] for k in keys] == ["local", "asked", "tiny-zero", None, "tiny:qwen3", None]
     assert (tuned["deviations"], zero["deviations"]) == (["AdamW in 8 bits"], [])
     figures = tuned["valid"]["figures"]
     for name in ("exact", "jaccard", "micro_f1", "micro_recall", "micro_precision", "severity_recall"):
@@ -151,12 +151,12 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     write_gold(tmp_path, {"test": people}, category="severity")
     said = {"test": dict.fromkeys(people, frozenset({"Ideation"}))}
     write_run(tmp_path, "finetuned/gold/m", said, task="severity")
-    values = params_of(category="severity").model_dump()
+    values = params_of().model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
     metrics = evaluate.run("posts", params=PARAMS.model_validate(values), root=tmp_path, sampling=FEW)
     task = metrics["tasks"]["severity"]
     assert (task["kind"], task["ordinal"], task["n"]) == ("single", True, 20)
-    model = task["models"]["m-gold"]
+    model = task["models"]["m"]
     assert model["crises"] is None
     assert model["valid"]["figures"]["macro_recall"]["mean"] == pytest.approx(1 / 5)
     assert model["valid"]["figures"]["severity_recall"]["mean"] == pytest.approx(2 / 10)
@@ -170,18 +170,17 @@ def test_of_untuned_models_of_one_base_the_first_by_name_counts_and_an_encoder_h
     tuned = [f"finetuned/consensus/{model}" for model in ("qwen3-14b", "modernbert")]
     for place in (*tuned, "untuned/qwen3-14b-zero", "untuned/also-zero"):
         write_run(tmp_path, place, {"test": gold_of("test", n=2)})
-    origins = inputs.read_predictions(tmp_path / "snapshot" / "posts" / "predictions", params=params).origins
+    answers = rows.read(tmp_path).answers.values()
+    folder = tmp_path / "snapshot" / "posts" / "predictions"
+    origins = inputs.read_predictions(folder, answers=answers, params=params).origins
     names = ("qwen3-14b-consensus", "also-zero", "modernbert-consensus")
     assert [origins[name].untuned for name in names] == ["also-zero", None, None]
 
 
 def test_runs_of_one_model_add_up(tmp_path: Path) -> None:
-    first = write_run(tmp_path, "untuned/gpt", {"test": gold_of("test", n=2)}, spent=SPENT)
-    again = first / "again"
-    again.mkdir()
-    for name in ("predictions.parquet", "spent.json"):
-        (again / name).write_bytes((first / name).read_bytes())
-    found = inputs.read_predictions(first.parents[1], params=PARAMS).spent["gpt"]
+    for task in ("labels", "other"):
+        folder = write_run(tmp_path, "untuned/gpt", {"test": gold_of("test", n=2)}, spent=SPENT, task=task).parent
+    found = inputs.read_predictions(folder, answers=rows.read(tmp_path).answers.values(), params=PARAMS).spent["gpt"]
     assert (found["records"], found["seconds"], found["cost"], found["output_tokens"]) == (96, 24, 1.2, 960)
     assert found["seconds_per_record"] == 0.25
 

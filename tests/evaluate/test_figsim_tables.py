@@ -108,13 +108,16 @@ def error_board() -> tuple[Board, dict, Traits]:
         FEW,
     )
     traits = Traits(
-        figurative=figurative,
-        phenomena=task_of(SCHEME, "figurative").labels,
+        sets={"figurative": figurative},
         kinds={
             "context": {i: context.get(i, "no-context-required") for i in items},
             "modality": {i: modality.get(i, "complementary") for i in items},
         },
-        values={"context": ["no-context-required", "context-required"], "modality": ["complementary", "text", "image"]},
+        values={
+            "figurative": task_of(SCHEME, "figurative").labels,
+            "context": ["no-context-required", "context-required"],
+            "modality": ["complementary", "text", "image"],
+        },
     )
     return board, {item: frozenset({label}) for item, label in said.items()}, traits
 

@@ -18,10 +18,13 @@ ITEMS = tuple((f"r{i}", 0) for i in range(10))
 TRUE = (NONE, WISH, PLANNING, ATTEMPT, ATTEMPT, PLANNING)
 SAID = (WISH, WISH, NONE, PLANNING, ATTEMPT, None)
 TRAITS = Traits(
-    figurative=dict(zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR, IRONY}, set(), {IRONY}]), strict=True)),
-    phenomena=(METAPHOR, PUN, IRONY),
+    sets={
+        "figurative": dict(
+            zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR, IRONY}, set(), {IRONY}]), strict=True)
+        )
+    },
     kinds={"context": dict(zip(ITEMS[:6], ["yes", "yes", "yes", "no", "no", "no"], strict=True))},
-    values={"context": ["no", "yes"]},
+    values={"figurative": (METAPHOR, PUN, IRONY), "context": ["no", "yes"]},
 )
 
 
@@ -63,7 +66,7 @@ def test_of_a_set_over_is_what_gold_lacks_and_under_what_the_answer_lacks() -> N
         PUN: ((1, 3), (0, 0)),
         IRONY: ((1, 1), (1, 2)),
     }
-    assert found["by_figurative"] == {}
+    assert found["by_labels"] == {}
 
 
 def test_errors_by_kind_leave_out_what_was_not_answered() -> None:
@@ -80,4 +83,4 @@ def test_runs_add_up() -> None:
 def test_a_meme_without_figurative_gold_is_in_no_rate_of_subtypes() -> None:
     answered = analyse(board(TRUE), runs=[run_of((*SAID[:5], NONE))], traits=TRAITS)
     assert of(answered["wrong"]) == (4, 6)
-    assert of(answered["by_figurative"]["Any"]["absent"]["of_wrong"]) == (1, 1)
+    assert of(answered["by_labels"]["figurative"]["Any"]["absent"]["of_wrong"]) == (1, 1)

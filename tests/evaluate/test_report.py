@@ -17,7 +17,7 @@ from scipy.stats import fisher_exact
 from pipelines.core.config import params as params_module
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import load
-from pipelines.core.taxonomy.task import TASKS, task_of
+from pipelines.core.taxonomy.task import task_of, tasks_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import Sheet
@@ -55,7 +55,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
     lost = dict.fromkeys(items[:refused], "refused")
     with TemporaryDirectory() as folder:
         write_gold(Path(folder), split, labels)
-        for key in TASKS:
+        for key in tasks_of(load("figsim")):
             for model, (share, runs) in models.items():
                 for seed in range(runs):
                     said = {i: labels[key][i] if rng.random() < share else rng.choice(LABELS[key]) for i in items[:60]}

@@ -18,7 +18,7 @@ import pytest
 from pipelines.datasets.post import Post
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.response_parser import interpret
-from pipelines.train.predictors import instruct
+from pipelines.models.fitting import instruct
 from tests.label import small_settings
 from tests.ports import free_port
 from tests.train.small_tuning import SCHEME, TASK, a_run, answers, posts

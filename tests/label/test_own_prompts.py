@@ -11,7 +11,7 @@ from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting import own_prompts
 from pipelines.llm.prompting.prompts import PromptExample, build
-from pipelines.train.predictors import instruct
+from pipelines.models.fitting import instruct
 from tests.refusals import refused
 
 CRADLE, FIGSIM = load("cradle"), load("figsim")

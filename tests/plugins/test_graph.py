@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(plugin, "HOME", tmp_path / "var")
-    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml"):
+    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml", "rows.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
@@ -45,25 +45,29 @@ def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
     assert len(list((root / "var" / "graph").iterdir())) == 2
 
 
-def test_every_run_waits_for_the_remarks_and_these_for_no_gold(root: Path) -> None:
+def test_a_run_waits_for_what_it_reads_and_for_no_more(root: Path) -> None:
     stages = graph(root, profile="sandbox")
     assert stages["rationales@memes"].upstream == ("split@memes",)
     runs = [stage for stage in stages.values() if stage.step == "train"]
     assert runs
-    assert all(stage.upstream == ("gold@memes", "rationales@memes", "split@memes") for stage in runs)
+    for run in runs:
+        corpus = "posts" if run.name.startswith("train@posts") else "memes"
+        assert {f"{name}@{corpus}" for name in ("few_shot", "gold", "split")} <= {*run.upstream}
+        assert not any(name.startswith(("rationales@", "predict@")) for name in run.upstream), "no tiny model reads any"
 
 
-def test_models_are_scored_after_their_repeats_with_the_seeds_of_params_yaml(root: Path) -> None:
+def test_models_are_scored_after_all_seeds_of_params_yaml(root: Path) -> None:
     stages = graph(root, profile=None)
-    repeats = {name for name in stages if name.startswith("repeats@")}
-    assert repeats == {
-        f"repeats@posts-{subset}-{model}-{seed}"
+    fitted = {
+        f"posts-labels-{model}-{subset}-{seed}"
         for subset in ("unanimous", "consensus")
         for model in ("modernbert", "knn")
-        for seed in (20251002, 20251003)
+        for seed in (20251001, 20251002, 20251003)
     }
-    assert repeats <= set(stages["evaluate@posts"].upstream)
-    assert "silver@posts-offline" in stages["repeats@posts-consensus-knn-20251002"].upstream
+    assert {name for name in stages if name.startswith("train@posts")} == {f"train@{key}" for key in fitted}
+    assert {f"predict@{key}" for key in fitted} <= set(stages["evaluate@posts"].upstream)
+    assert f"train@{min(fitted)}" in stages[f"predict@{min(fitted)}"].upstream
+    assert "silver@posts-offline" in stages["train@posts-labels-knn-consensus-20251002"].upstream
 
 
 def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:
@@ -147,16 +151,16 @@ def test_a_new_corpus_gives_the_dags_its_own_graph(settings: Settings, monkeypat
     # neither the checkout in which Airflow parses nor its profile matters, and nothing is resolved
     monkeypatch.setattr(plugin, "ROOT", settings.home / "nowhere")
     monkeypatch.setattr(plugin, "PYTHON", "false")
-    assert "train@memes-severity-tiny-text-1" in trained()
+    assert "train@memes-severity-tiny-text-gold-1" in trained()
     assert (settings.home / "graph" / "corpus.json").read_bytes() == written
 
 
 def test_a_changed_list_of_models_changes_the_tasks(settings: Settings) -> None:
     before = trained()
-    told = output("params", "set", "train.models", "[tiny-text, tiny-image]", "--reason", "no fusion")
+    told = output("params", "set", "train.rows.memes.models", "[tiny-text, tiny-image]", "--reason", "no fusion")
     assert "No Airflow was reached" in told
     assert trained() == {name for name in before if "tiny-fusion" not in name}
-    assert {stage.name for stage in closure(graph(), targets=["report@memes"])} >= trained()
+    assert {stage.name for stage in closure(graph(), targets=["report@memes"])} >= {name for name in trained() if name.startswith("train@memes")}
 
 
 def test_airflow_is_asked_to_parse_our_dags_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

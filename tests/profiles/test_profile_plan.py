@@ -23,7 +23,7 @@ from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
 from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
-from pipelines.train import preflight
+from pipelines.models.kinds.sft import preflight
 from tests.commands import answered, output
 from tests.refusals import refused
 from tests.small_corpus import ROOT

@@ -280,6 +280,6 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
         "name": NAME, "event": "drift", "version": 1, "months": found["exceeded"], "at": sent["timestamp"]
     }  # fmt: skip
     monkeypatch.setenv("CORPUS_SECRET", small_registry.SECRET.hex())
-    part = status.gather(context.settings)["drift"][NAME]
+    part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]

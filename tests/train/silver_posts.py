@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
-from pipelines.core.taxonomy.task import task_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import TEST, TRAIN, Example, LabelSet
 from tests.label.offline_posts import written
-from tests.small_corpus import ROOT
 
 TASK = task_of(load("cradle"), "labels")
-SETTINGS = load_params(ROOT).finetune.model_copy(update={"recall_floors": {}, "checkpoint_steps": 7, "seed": 1})
 # every way in which examples of one split can be handed over as another part of the training material
 leaks = pytest.mark.parametrize(
     ("part", "split"), [("train", "validation"), ("train", "test"), ("validation", "train"), ("validation", "test")]
 )
 # of the labels of train that are another post's
 WRONG = 0.1
+
+
+def floored(task: Task, **floors: float) -> Task:
+    """Return the task with other recall floors of its labels."""
+    return replace(task, category=replace(task.category, recall_floors=floors))
 
 
 def posts(count: int, *, split: str, seed: int, words: int = 40) -> tuple[list[Example], list[LabelSet]]:
@@ -33,6 +37,11 @@ def posts(count: int, *, split: str, seed: int, words: int = 40) -> tuple[list[E
         for (post, _), labels in zip(made, seen, strict=True)
     ]
     return examples, truth
+
+
+def unlabelled(texts: Iterable[str]) -> list[Example]:
+    """Return texts as examples to label."""
+    return [Example((f"{n:04}", 0), TEST, text, None, None, "") for n, text in enumerate(texts)]
 
 
 def exact(answered: list[LabelSet], truth: list[LabelSet]) -> float:

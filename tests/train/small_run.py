@@ -18,13 +18,13 @@ from zlib import crc32
 
 import torch
 
-from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models.fitting.loop import FittedClassifier, fit
+from pipelines.models.fitting.loss_and_optimizer import weigh
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.pretrained.backbones import Batch, Built
-from pipelines.train.classifiers.loop import FittedClassifier, fit
-from pipelines.train.classifiers.loss_and_optimizer import settings_of, weigh
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
@@ -32,10 +32,7 @@ WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 SIGNS = ("river", "bell", "stone", "kite", "moss")
 WIDTH = 64
 
-SETTINGS = settings_of(None, train=load_params(ROOT).train).model_copy(
-    update={"mode": "improved", "epochs": 6, "batch": 8, "learning_rate": 0.02, "warmup": 0.1, "weight_decay": 0.01}
-    | {"clip": 1.0, "min_positives": 5, "checkpoint_steps": 3}
-)
+SETTINGS = TrainingSettings(mode="improved", epochs=6, batch=8, learning_rate=0.02, checkpoint_steps=3)
 
 
 def a_task(key: str) -> Task:

@@ -1,6 +1,6 @@
-"""The stages ``finetune`` and ``predict`` on the small corpus, with small models of every kind.
+"""The stages ``train`` and ``predict`` on the small corpus, with small models of every kind.
 
-As a script it is tries of ``finetune``, one after another: ``small_tuned.py <model> <place> <checkpoint to be killed
+As a script it is tries of ``train``, one after another: ``small_tuned.py <model> <place> <checkpoint to be killed
 behind, or 0> ...``. A place has the corpus in ``root``, gets its ``home``, and keeps MLflow's database. It prints how
 each try ended, and keeps what a killed one left as ``<place>-died``.
 """
@@ -13,30 +13,36 @@ import shutil
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.core.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.core.config import rows
+from pipelines.core.config.models import Entry, FitRows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.predict import predict_finetuned
+from pipelines.models import predict, train
+from pipelines.models.fitting import card, checkpoint
+from pipelines.models.kind import Kind
+from pipelines.models.kinds.encoder import Encoder
+from pipelines.models.kinds.knn import Knn
+from pipelines.models.kinds.sft import Sft
 from pipelines.store import tables
-from pipelines.train import finetune
-from pipelines.train.classifiers import checkpoint
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
-MODELS = {
-    "encoder": EncoderModel(
+SEED = 20251001
+MODELS: dict[str, Kind] = {
+    "encoder": Encoder(
         kind="encoder", base="tiny:modernbert", batch=8, max_tokens=64, learning_rate=0.002, warmup=0.1,
         weight_decay=0.01, epochs=3,
     ),
-    "knn": KnnModel(kind="knn", neighbours=(1, 3), labeller=None, blend=(0.5,)),
-    "knn-gpt": KnnModel(kind="knn", neighbours=(1, 3), labeller="gpt", blend=(1.0,)),
-    "sft": SftModel(
+    "knn": Knn(kind="knn", neighbours=(1, 3), blend=(0.5,)),
+    "knn-gpt": Knn(kind="knn", neighbours=(1, 3), votes="gpt", blend=(1.0,)),
+    "sft": Sft(
         kind="sft", base="tiny:qwen3", tuning="full", batch=4, accumulation=1, max_length=1536, learning_rate=0.002,
         warmup=0.1, weight_decay=0, epochs=1, packing=True,
     ),
@@ -50,44 +56,65 @@ def settings(home: Path, *, patch: pytest.MonkeyPatch) -> Settings:
     return Settings.from_env().model_copy(update={"mlflow_tracking_uri": None})
 
 
-def params(**changed: Any) -> Params:
-    """Return the sandbox's parameters with the small models, and changes of the section ``finetune``."""
+def entry(spec: Kind) -> Entry:
+    """Return a model of its kind as the entry of section ``models`` that it is."""
+    return Entry(**spec.model_dump(exclude_unset=True))
+
+
+def params(
+    *, models: tuple[str, ...] = tuple(MODELS), subset: str = "consensus", seed: int = SEED, keep: bool = True,
+    ensemble: str = "cradle", corpus: str = "posts",
+) -> Params:  # fmt: skip
+    """Return the sandbox's parameters with rows of the small models, whose weights are kept or not."""
     found = load_params(small.REPO, profile="sandbox")
-    section = found.finetune.model_copy(update={"checkpoint_steps": 1} | changed)
-    return found.model_copy(update={"models": {**found.models, **MODELS}, "finetune": section})
+    wanted = FitRows(models=models, subsets=(subset,), ensemble=ensemble, seeds=(seed,))
+    task = "labels" if corpus == "posts" else "severity"
+    kept = tuple(f"{corpus}-{row_of(model, subset=subset, seed=seed, task=task)}" for model in models)
+    section = found.train.model_copy(
+        update={"rows": {corpus: wanted}, "keep": kept if keep else (), "checkpoint_steps": 1}
+    )
+    own = {name: entry(spec) for name, spec in MODELS.items()}
+    return found.model_copy(update={"models": {**found.models, **own}, "train": section, "registry": {}})
+
+
+def row_of(model: str, *, subset: str = "consensus", seed: int = SEED, task: str = "labels") -> str:
+    return f"{task}-{model}-{subset}-{seed}"
 
 
 def tuned(
-    posts: SmallPosts, told: Settings, *, model: str, subset: str = "consensus", **changed: Any
+    posts: SmallPosts, told: Settings, *, model: str, subset: str = "consensus", seed: int = SEED, **changed: Any
 ) -> dict[str, Any]:
-    return finetune.run(
-        "posts", subset=subset, model=model, params=params(**changed), settings=told, vault=posts.vault, root=posts.root
-    )
+    """Fit a model; ``changed`` are further arguments of :func:`params`."""
+    made = params(models=(model,), subset=subset, seed=seed, **changed)
+    given = {"params": made, "settings": told, "vault": posts.vault, "root": posts.root}
+    (posts.root / rows.FILE).write_text(rows.text(made, root=posts.root))
+    return train.run("posts", row=row_of(model, subset=subset, seed=seed), **given)
 
 
-def predicted(posts: SmallPosts, told: Settings, *, model: str, subset: str = "consensus") -> dict[str, Any]:
-    return predict_finetuned.run(
-        "posts", subset=subset, model=model, params=params(), settings=told, vault=posts.vault, root=posts.root
-    )
+def predicted(
+    posts: SmallPosts, told: Settings, *, model: str, subset: str = "consensus", seed: int = SEED
+) -> dict[str, Any]:
+    made = params(models=(model,), subset=subset, seed=seed)
+    (posts.root / rows.FILE).write_text(rows.text(made, root=posts.root))
+    given = {"params": made, "settings": told, "vault": posts.vault, "root": posts.root}
+    return predict.run("posts", row=row_of(model, subset=subset, seed=seed), **given)
 
 
-def folder(posts: SmallPosts, *, model: str, subset: str = "consensus") -> Path:
-    return posts.snapshot / "finetuned" / subset / model
+def folder(posts: SmallPosts, *, model: str, subset: str = "consensus", seed: int = SEED) -> Path:
+    return card.folder_of("posts", row_of(model, subset=subset, seed=seed), root=posts.root)
 
 
-def rows_of(posts: SmallPosts, *, model: str, subset: str = "consensus") -> dict[str, dict[str, Any]]:
+def rows_of(posts: SmallPosts, *, model: str, subset: str = "consensus", seed: int = SEED) -> dict[str, dict[str, Any]]:
     """Return the predictions by record."""
-    path = posts.snapshot / "predictions" / "finetuned" / subset / model / "predictions.parquet"
-    rows = tables.read(path, name="predictions").to_pylist()
-    assert len({row["record_id"] for row in rows}) == len(rows)
-    assert {(r["task"], r["model"], r["seed"], r["image"]) for r in rows} == {
-        ("labels", f"{model}-{subset}", params().finetune.seed, 0)
-    }
-    return {row["record_id"]: row for row in rows}
+    path = posts.snapshot / "predictions" / row_of(model, subset=subset, seed=seed) / "predictions.parquet"
+    found = tables.read(path, name="predictions").to_pylist()
+    assert len({row["record_id"] for row in found}) == len(found)
+    assert {(r["task"], r["model"], r["seed"], r["image"]) for r in found} == {("labels", f"{model}-{subset}", seed, 0)}
+    return {row["record_id"]: row for row in found}
 
 
 def spent(posts: SmallPosts, *, model: str, subset: str = "consensus") -> dict[str, Any]:
-    path = posts.snapshot / "predictions" / "finetuned" / subset / model / "spent.json"
+    path = posts.snapshot / "predictions" / row_of(model, subset=subset) / "spent.json"
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -109,16 +136,14 @@ def attempt(place: Path, *, model: str, die_at: int) -> None:
     checkpoint.save = saved
     told = Settings.from_env()
     with small.opened(place / "root") as vault:
-        finetune.run(
-            "posts", subset="consensus", model=model, params=params(), settings=told, vault=vault, root=place / "root"
-        )
+        tuned(replace(small.made(), root=place / "root", vault=vault), told, model=model)
 
 
 if __name__ == "__main__":
     # each try is a process of its own; the libraries are imported once
     import mlflow  # noqa: F401
 
-    import pipelines.train.classifiers.encoder_training  # noqa: F401
+    import pipelines.models.kinds.encoder.training  # noqa: F401
 
     for folder_of, moment in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         pid = os.fork()

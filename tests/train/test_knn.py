@@ -13,29 +13,28 @@ import numpy as np
 import pytest
 
 from pipelines.collect.read.embedding import MiniLM
-from pipelines.core.config.models import KnnModel
 from pipelines.core.errors import BadParams, SealBroken
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
-from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, Item, LabelSet
 from pipelines.metrics.calibration import log_loss
 from pipelines.metrics.label_sets import matrix
+from pipelines.models.kind import Job
+from pipelines.models.kinds.knn import Knn
+from pipelines.models.kinds.knn.neighbours import FILE, Index, KnnPredictor, fit
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from tests.refusals import refused
-from tests.train.silver_posts import SETTINGS, TASK, exact, leaks, majority, posts
+from tests.train.silver_posts import TASK, exact, floored, leaks, majority, posts, unlabelled
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
-SPEC = KnnModel(kind="knn", neighbours=(40, 10), labeller=None, blend=(0.5, 0.25))
-ASKED = SPEC.model_copy(update={"labeller": "gpt"})
+SPEC = Knn(kind="knn", neighbours=(40, 10), blend=(0.5, 0.25))
+ASKED = SPEC.model_copy(update={"votes": "gpt"})
 HARM, FLOOR = "selfharm_ongoing", 0.7
 SEEN = posts(120, split=TRAIN, seed=1)[0]
 DEV, GOLD = posts(70, split=VALIDATION, seed=2)
 UNSEEN, TRUTH = posts(60, split=TEST, seed=3)
-TEXTS, IDS = [e.text for e in UNSEEN], [e.item[0] for e in UNSEEN]
 
 
 @pytest.fixture
@@ -50,20 +49,17 @@ def a_vault(place: Path) -> Vault:
     return vault
 
 
-def a_fit(out: Path, *, vault: Vault, spec: KnnModel = SPEC, floor: float = FLOOR, **changed: Any) -> dict[str, Any]:
-    settings = SETTINGS.model_copy(update={"recall_floors": {HARM: floor}})
-    given: dict[str, Any] = {
-        "train": SEEN, "validation": DEV, "task": TASK, "scheme": None, "seed": 1, "settings": settings, "folder": out,
-    }  # fmt: skip
-    said = changed.pop("said", None)
-    return fit(FinetuneJob(spec, out=out, **given | changed), vault=vault, said=said)
+def a_fit(out: Path, *, vault: Vault, spec: Knn = SPEC, floor: float = FLOOR, **changed: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {"train": SEEN, "validation": DEV, "scheme": None, "seed": 1, "folder": out}
+    given["task"] = floored(TASK, **{HARM: floor})
+    return fit(Job(spec=spec, out=out, vault=vault, **given | changed))
 
 
-def votes(examples: list[Example], truth: list[LabelSet], *, refused: int = 0) -> dict[str, LabelSet]:
+def votes(examples: list[Example], truth: list[LabelSet], *, refused: int = 0) -> dict[Item, LabelSet]:
     """Return the answers of a labeller that is right on every other post, without the first ``refused``."""
     rng = Random(5)
     answers = [labels if rng.random() < 0.5 else rng.choice(truth) for labels in truth]
-    return {e.item[0]: labels for e, labels in [*zip(examples, answers, strict=True)][refused:]}
+    return {e.item: labels for e, labels in [*zip(examples, answers, strict=True)][refused:]}
 
 
 def test_nothing_depends_on_the_order_of_train_or_on_the_day(tmp_path: Path, vault: Vault) -> None:
@@ -143,10 +139,10 @@ def test_a_labeller_and_its_neighbours_know_more_than_either(tmp_path: Path, vau
     only = ASKED.model_copy(update={"blend": (1.0,)})
     loss, metrics = {}, {}
     for name, spec in {"alone": SPEC, "labeller": only, "both": ASKED}.items():
-        heard = spec.labeller is not None
+        heard = spec.votes is not None
         metrics[name] = a_fit(tmp_path / name, vault=vault, spec=spec, said=said if heard else None, floor=0)
         model = KnnPredictor(tmp_path / name, task=TASK, vault=vault, said=unseen if heard else None)
-        loss[name] = log_loss(model.probabilities(TEXTS, record_ids=IDS), truth=truth, task=TASK)
+        loss[name] = log_loss(model.probabilities(UNSEEN), truth=truth, task=TASK)
     assert loss["both"] < min(loss["alone"], loss["labeller"]) - 0.1
     both = metrics["both"]
     assert [(t["neighbours"], t["blend"]) for t in both["tried"]] == [(10, 0.25), (10, 0.5), (40, 0.25), (40, 0.5)]
@@ -161,11 +157,12 @@ def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> 
     assert metrics["answered"] == 50
     said = votes(UNSEEN, TRUTH, refused=30)
     some, none = (KnnPredictor(tmp_path / "model", task=TASK, vault=vault, said=s) for s in (said, {}))
-    assert min(some.tokens(TEXTS)) > 20 and some.tokens(["word " * 900]) == [256]
-    scores, plain = (predictor.probabilities(TEXTS, record_ids=IDS) for predictor in (some, none))
+    assert min(some.tokens(UNSEEN)) > 20 and some.tokens(unlabelled(["word " * 900])) == [256]
+    scores, plain = (predictor.probabilities(UNSEEN) for predictor in (some, none))
     np.testing.assert_array_equal(scores[:30], plain[:30])
     assert (np.abs(scores[30:] - plain[30:]).max(axis=1) > 0.01).all()
-    np.testing.assert_array_equal(some.probabilities(TEXTS), plain)
+    strangers = [replace(example, item=(f"other{n}", 0)) for n, example in enumerate(UNSEEN)]
+    np.testing.assert_array_equal(some.probabilities(strangers), plain)
     truth = matrix(TRUTH[30:], labels=TASK.labels)
     assert log_loss(scores[30:], truth=truth, task=TASK) < log_loss(plain[30:], truth=truth, task=TASK)
 
@@ -205,9 +202,9 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path, vault: Vault) -> N
         return frozenset({task.labels[0 if labels == {"no_crisis"} else 2 if thought else 1]})
 
     train, dev = ([replace(e, labels=one(e.labels or frozenset())) for e in some] for some in (SEEN, DEV))
-    a_fit(tmp_path / "model", vault=vault, task=task, train=train, validation=dev, settings=SETTINGS)
+    a_fit(tmp_path / "model", vault=vault, task=task, train=train, validation=dev)
     predictor = KnnPredictor(tmp_path / "model", task=task, vault=vault)
-    scores = predictor.probabilities(TEXTS)
+    scores = predictor.probabilities(UNSEEN)
     np.testing.assert_allclose(scores.sum(axis=1), 1)
     truth = [one(labels) for labels in TRUTH]
     assert exact(predictor.labels(scores), truth) > majority(truth) + 0.1

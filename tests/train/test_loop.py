@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,22 +19,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.core.config.models import M3hModel
 from pipelines.core.config.params import load
 from pipelines.datasets.example import Example
-from pipelines.models.pretrained.backbones import Batch
-from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.loss_and_optimizer import (
+from pipelines.models import kind
+from pipelines.models.fitting.inference import Diverged, ahead, predict
+from pipelines.models.fitting.loop import fit
+from pipelines.models.fitting.loss_and_optimizer import (
     MEGA,
     Loop,
     Weights,
     optimizer,
-    settings_of,
     shuffled,
     spare_memory,
     weigh,
 )
-from pipelines.train.predictors.inference import Diverged, ahead, predict
+from pipelines.models.fitting.recipe import Recipe
+from pipelines.models.kinds.m3h import M3h
+from pipelines.models.pretrained.backbones import Batch
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
@@ -170,11 +172,12 @@ def test_the_learning_rate_is_that_of_transformers() -> None:
 
 
 def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
-    spec = load(ROOT).models["m3h"]
-    assert isinstance(spec, M3hModel)
-    settings = settings_of(spec, train=load(ROOT).train)
+    spec = kind.spec(load(ROOT), "m3h")
+    assert isinstance(spec, M3h)
+    job = SimpleNamespace(mode="improved", checkpoint_steps=200)
+    settings = spec.settings(job)
     assert (settings.epochs, settings.batch, settings.learning_rate, settings.clip) == (10, 32, 5e-5, None)
-    assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, load(ROOT).train.mode)
+    assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, "improved")
     examples = captions(40, split="train", task=SINGLE)
     weights = weigh(examples, task=SINGLE, max_pos_weight=20)
     flat = weigh(examples, task=SINGLE, max_pos_weight=20, reweighted=False)
@@ -185,8 +188,8 @@ def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
     for _ in loop.epoch(0):
         rates.append(loop.rate())
     assert rates == [5e-5, 5e-5], "the rate is constant"
-    others = settings_of(spec.model_copy(update={"recipe": None}), train=load(ROOT).train)
-    assert others == settings_of(None, train=load(ROOT).train) and (others.schedule, others.clip) == ("linear", 1.0)
+    others = M3h(**spec.model_dump(exclude=set(Recipe.model_fields))).settings(job)
+    assert (others.schedule, others.clip, others.epochs, others.reweighted) == ("linear", 1.0, 20, True)
 
 
 def test_gradients_are_clipped_unless_the_recipe_does_not(tmp_path: Path) -> None:

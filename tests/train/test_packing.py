@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from pipelines.core.config.settings import Settings
+from pipelines.models.kinds.sft import packing
+from pipelines.models.kinds.sft.packing import IGNORED, TokenizedSample, packable, padded, plan, row, shared
+from pipelines.models.kinds.sft.trainer import RowCollator
 from pipelines.store import tables
-from pipelines.train import finetune
-from pipelines.train.sft import packing
-from pipelines.train.sft.packing import IGNORED, TokenizedSample, packable, padded, plan, row, shared
-from pipelines.train.sft.trainer import RowCollator
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
@@ -186,10 +185,10 @@ def test_weights_are_the_posteriors_with_mean_one_and_only_if_asked_for(posts: S
 
 
 def fitted(posts: SmallPosts, settings: Settings, *, model: str, weights: str) -> dict[str, Any]:
-    params = small_tuned.params()
-    spec = params.models[model].model_copy(update={"weights": weights})
-    given = {"subset": "consensus", "model": model, "settings": settings, "vault": posts.vault, "root": posts.root}
-    return finetune.run("posts", params=params.model_copy(update={"models": {**params.models, model: spec}}), **given)
+    with pytest.MonkeyPatch.context() as patch:
+        spec = small_tuned.MODELS[model].model_copy(update={"weights": weights})
+        patch.setitem(small_tuned.MODELS, model, spec)
+        return small_tuned.tuned(posts, settings, model=model)
 
 
 @pytest.mark.parametrize("model", ["encoder", pytest.param("sft", marks=pytest.mark.faults)])

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.core.config.settings import Settings
-from pipelines.predict import predict_finetuned
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.models.fitting import card, stored_votes
+from pipelines.models.kind import Serving
 from pipelines.store import tables
-from pipelines.train.predictors import finetuned
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
-from tests.train.small_tuned import folder, predicted, rows_of, spent, tuned
+from tests.train.small_tuned import folder, predicted, row_of, rows_of, spent, tuned
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 LABELS = small.TASK.labels
@@ -48,17 +49,16 @@ def test_every_record_of_dev_and_test_gets_a_row(posts: SmallPosts, settings: Se
     told = spent(posts, model=model)
     assert told == metrics["spent"] and told["records"] == 23 and told["seconds"] > 0 and told["cost"] == 0
     assert told["input_tokens"] > 23 * 20 and (told["output_tokens"] >= 23) == (model == "sft")
-    assert json.loads((posts.root / f"metrics/posts/predict_finetuned-consensus-{model}.json").read_text()) == metrics
+    assert json.loads((posts.root / f"metrics/posts/predict-{row_of(model)}.json").read_text()) == metrics
 
 
 def test_an_answer_belongs_to_its_own_record(posts: SmallPosts, settings: Settings) -> None:
     predicted(posts, settings, model="encoder")
     rows = rows_of(posts, model="encoder")
-    opened = predict_finetuned.open_model(
-        folder(posts, model="encoder"), params=small_tuned.params(), settings=settings, vault=posts.vault
-    )
+    serving = Serving(task=small.TASK, scheme=load_scheme("cradle"), folder=settings.home)
+    opened = small_tuned.MODELS["encoder"].open(folder(posts, model="encoder"), serving)
     for example in posts.load(None).asked[::5]:
-        (alone,) = opened.predict([example.text], record_ids=[example.item[0]])
+        (alone,) = opened.predict([example])
         row = rows[example.item[0]]
         assert row["scores"] == pytest.approx(alone.scores, abs=1e-5) and row["labels"] == sorted(alone.labels)
         assert alone.input_tokens > 5
@@ -80,12 +80,9 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
 
 
 def test_a_refusal_of_a_labeller_is_not_an_answer(posts: SmallPosts) -> None:
-    spec = small_tuned.params().models["knn-gpt"].model_copy(update={"labeller": "claude"})
-    given = {"corpus": "posts", "task": small.TASK, "root": posts.root}
-    rows = finetuned.votes(labeller="claude", **given)
-    refused = {record for record, row in rows.items() if row["outcome"] == "refused"}
-    assert refused
-    assert finetuned.votes_for(spec, **given).keys() == rows.keys() - refused
+    rows = stored_votes.votes("posts", labeller="claude", task=small.TASK, root=posts.root)
+    refused = {item for item, row in rows.items() if row["outcome"] == "refused"}
+    assert refused and stored_votes.valid(rows).keys() == rows.keys() - refused
 
 
 def move(posts: SmallPosts, *, record: str, split: str) -> None:
@@ -102,7 +99,7 @@ def move(posts: SmallPosts, *, record: str, split: str) -> None:
 def test_a_model_is_not_judged_on_what_it_was_made_of(
     posts: SmallPosts, settings: Settings, seen: str, now: str, leaks: bool
 ) -> None:
-    lineage = finetuned.lineage(folder(posts, model="knn"))
+    lineage = card.lineage(folder(posts, model="knn"))
     records = [r for r, split in lineage.items() if split == seen] or posts.of(seen)
     move(posts, record=records[0], split=now)
     if not leaks:
@@ -114,7 +111,7 @@ def test_a_model_is_not_judged_on_what_it_was_made_of(
 
 
 def test_who_was_taken_down_since_is_counted_and_not_asked_about(posts: SmallPosts, settings: Settings) -> None:
-    learnt = [r for r, split in finetuned.lineage(folder(posts, model="knn")).items() if split == "train"][:2]
+    learnt = [r for r, split in card.lineage(folder(posts, model="knn")).items() if split == "train"][:2]
     gone = [*learnt, posts.of("test")[0]]
     posts.vault.destroy(gone, reason="request-1", now=small.NOW)
     metrics = predicted(posts, settings, model="knn")
@@ -124,15 +121,16 @@ def test_who_was_taken_down_since_is_counted_and_not_asked_about(posts: SmallPos
 
 def test_a_folder_that_holds_no_such_model_says_so(posts: SmallPosts, settings: Settings) -> None:
     place = folder(posts, model="knn")
-    card = json.loads((place / "model.json").read_text())
+    stored = json.loads((place / "model.json").read_text())
     with refused("NoModel", match=r"model\.json is missing"):
         predicted(posts, settings, model="knn", subset="unanimous")
     (place / "records.parquet").unlink()
     for changed, code, said in [
-        ({"labels": card["labels"][::-1]}, "ModelOutdated", "labels of task 'labels', which are not the"),
-        ({"kind": "oracle"}, "NoModel", r"1 entries of model\.json are missing or unknown"),
+        ({"labels": stored["labels"][::-1]}, "ModelOutdated", "labels of task 'labels', which are not the"),
+        ({"spec": {"kind": "oracle"}}, "NoModel", r"model\.json has an unknown kind of model"),
+        ({"seed": "x"}, "NoModel", r"1 entries of model\.json are missing or unknown"),
         ({}, "NoModel", r"records\.parquet is missing"),
     ]:
-        (place / "model.json").write_text(json.dumps(card | changed))
+        (place / "model.json").write_text(json.dumps(stored | changed))
         with refused(code, match=said):
             predicted(posts, settings, model="knn")

@@ -18,14 +18,14 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.label_sets import matrix
+from pipelines.models.kind import Job
+from pipelines.models.kinds.encoder.predictor import EncoderPredictor
+from pipelines.models.kinds.encoder.training import fit
+from pipelines.models.kinds.knn.neighbours import KnnPredictor
 from pipelines.models.pretrained.backbones import EncoderWords, opened
-from pipelines.train.classifiers.encoder_training import fit
-from pipelines.train.predictors.encoder_predictor import EncoderPredictor
-from pipelines.train.predictors.finetuned import FinetuneJob
-from pipelines.train.predictors.knn import KnnPredictor
 from tests.refusals import refused
 from tests.train import test_knn as knn
-from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
+from tests.train.silver_posts import TASK, exact, floored, majority, posts
 from tests.train.small_tuned import MODELS
 
 SPEC = MODELS["encoder"].model_copy(update={"learning_rate": 0.005, "epochs": 8})
@@ -45,20 +45,16 @@ class Trained:
     test: list[Example]
     truth: list[LabelSet]
 
-    @property
-    def texts(self) -> list[str]:
-        return [example.text for example in self.test]
-
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     place, history = tmp_path_factory.mktemp("encoder"), list[dict[str, float]]()
     train, dev = posts(150, split=TRAIN, seed=1)[0], posts(80, split=VALIDATION, seed=2)[0]
-    job = FinetuneJob(
-        SPEC, train=train, validation=dev, task=TASK, scheme=None, seed=1, folder=place / "run", out=place / "model",
-        settings=SETTINGS.model_copy(update={"recall_floors": {HARM: FLOOR}}),
+    job = Job(
+        spec=SPEC, train=train, validation=dev, task=floored(TASK, **{HARM: FLOOR}), scheme=None, seed=1,
+        folder=place / "run", out=place / "model", checkpoint_steps=7,
     )  # fmt: skip
-    metrics, predictor = fit(job, say=history.append), EncoderPredictor(place / "model", task=TASK)
+    metrics, predictor = fit(job, say=history.append), EncoderPredictor(place / "model", task=TASK, batch=SPEC.batch)
     return Trained(place / "model", predictor, metrics, history, train, dev, *posts(80, split=TEST, seed=3))
 
 
@@ -77,15 +73,15 @@ def trained(request: pytest.FixtureRequest) -> Trained:
 
 
 def test_it_beats_the_majority_and_answers_what_can_be_true(trained: Trained) -> None:
-    answered = trained.predictor.labels(trained.predictor.probabilities(trained.texts))
+    answered = trained.predictor.labels(trained.predictor.probabilities(trained.test))
     assert exact(answered, trained.truth) > majority(trained.truth) + 0.1
     for labels in answered:
         assert not TASK.category.check(labels, mode="strict", tiers=tiers_of("improved")).violations
 
 
 def test_what_it_reports_is_what_it_does(trained: Trained) -> None:
-    texts, metrics = [e.text for e in trained.dev], trained.metrics
-    scores = trained.predictor.probabilities(texts)
+    metrics = trained.metrics
+    scores = trained.predictor.probabilities(trained.dev)
     carry, given = (
         matrix(s, labels=TASK.labels) for s in ([e.labels for e in trained.dev], trained.predictor.labels(scores))
     )
@@ -93,7 +89,7 @@ def test_what_it_reports_is_what_it_does(trained: Trained) -> None:
     assert metrics["exact"] == (carry == given).all(axis=1).mean()
     assert metrics["brier"] == pytest.approx(brier(scores, truth=carry), abs=1e-6)
     assert metrics["log_loss"] == pytest.approx(log_loss(scores, truth=carry, task=TASK), abs=1e-5)
-    warned = matrix([answer.alerts for answer in trained.predictor.predict(texts)], labels=TASK.labels)
+    warned = matrix([answer.alerts for answer in trained.predictor.predict(trained.dev)], labels=TASK.labels)
     found = metrics["alerts"][HARM]
     assert found["recall"] == (carry[:, k] & warned[:, k]).sum() / carry[:, k].sum() >= FLOOR
     assert found["alert_rate"] == warned[:, k].mean() < 1
@@ -110,11 +106,11 @@ def test_the_encoder_keeps_its_best_epoch_and_is_better_calibrated_than_its_scor
 
 
 def test_answers_are_in_the_order_of_the_posts_and_the_same_alone(trained: Trained) -> None:
-    predictor, done, count = trained.predictor, list[int](), len(trained.texts)
-    scores = predictor.probabilities(trained.texts, progress=done.append)
+    predictor, done, count = trained.predictor, list[int](), len(trained.test)
+    scores = predictor.probabilities(trained.test, progress=done.append)
     assert (scores.shape, scores.dtype, done) == ((count, 15), np.float64, [count])
     assert len(np.unique(scores.round(4), axis=0)) > count / 2, "the test needs posts that differ"
-    alone = np.concatenate([predictor.probabilities([text]) for text in trained.texts])
+    alone = np.concatenate([predictor.probabilities([example]) for example in trained.test])
     np.testing.assert_allclose(alone, scores, rtol=0, atol=0 if isinstance(predictor, KnnPredictor) else 1e-5)
     assert predictor.probabilities([]).shape == (0, 15)
     assert predictor.labels(predictor.probabilities([])) == []
@@ -136,14 +132,14 @@ def test_a_long_post_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
 
 def test_it_serves_no_other_labels_and_no_half_of_a_model(encoder: Trained, tmp_path: Path) -> None:
     with refused("OtherLabels"):
-        EncoderPredictor(encoder.out, task=task_of(load("figsim"), "figurative"))
+        EncoderPredictor(encoder.out, task=task_of(load("figsim"), "figurative"), batch=8)
     headless = shutil.copytree(encoder.out, tmp_path / "headless")
     state = load_file(headless / "model.safetensors")
     save_file(
         {n: t for n, t in state.items() if "classifier" not in n}, headless / "model.safetensors", {"format": "pt"}
     )
     with refused("BaseUnfit", match="classifier"):
-        EncoderPredictor(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK, batch=8)
     (headless / "model.safetensors").unlink()
     with refused("BaseMissing"):
-        EncoderPredictor(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK, batch=8)

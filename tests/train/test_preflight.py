@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.core.config.params import Params, load, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
+from pipelines.models.kind import check_models
+from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
 from pipelines.models.pretrained import tiny
-from pipelines.train import architecture, preflight
-from pipelines.train.sft import recipe, trainer
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train.small_tuning import SPEC, a_run
@@ -191,7 +191,7 @@ def test_a_full_disk_names_what_shares_it(tmp_path: Path, params: Params) -> Non
     ],
 )
 def test_the_refusal_says_what_would_fit(params: Params, model: str, free: int, expected: str) -> None:
-    spec: Any = params.models[model]
+    spec = preflight.entry(model, params=params)
     sizes = architecture.of(spec.base, revision=spec.revision)
     needed = preflight.estimated(model, spec=spec, sizes=sizes, gpus=1, card=free)
     # a host of 500 GB takes what is offloaded from one GPU, but for 70 billion weights the quantized base is first
@@ -233,7 +233,7 @@ def test_a_recipe_that_contradicts_itself_is_no_parameter(params: Params, entry:
     values = params.model_dump(mode="json")
     values["models"]["qwen3-14b"] |= entry
     with pytest.raises(BadParams, match=told):
-        validate(values, where="params.yaml")
+        check_models(validate(values, where="params.yaml"))
 
 
 def test_the_command_prints_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,25 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.core.config.models import PromptedModel
+from pipelines.core.config import rows
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent
-from pipelines.predict import prompted
+from pipelines.datasets import items
+from pipelines.models import predict
+from pipelines.models.kinds.prompted import Prompted
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.json_server import Request, completion, json_server
 from tests.refusals import refused
 from tests.train import small_memes as small
+from tests.train.small_tuned import entry
 
 SECRET = "5e" * 64
+FIGSIM = Prompted(
+    kind="prompted", labeller="seer", examples=0, runs=1, shots="train", splits=("test",), max_output_tokens=128,
+    stop="}",
+)  # fmt: skip
 SIZES = {"train": 18, "validation": 2, "test": 8}
 QUESTIONS = 3 * SIZES["test"]
 TASKS = ("figurative", "severity", "related")
@@ -94,22 +101,26 @@ class Lab:
     seer: Seer
 
     def run(self, name: str = "asked", *, mode: str = "paper", usd: float = 100.0, **changed: Any) -> dict[str, Any]:
-        asked = PromptedModel(kind="prompted", labeller="seer", examples=0, runs=1).model_copy(update=changed)
+        """Ask about every task; return what is measured by task."""
+        votes = self.params.votes.model_copy(update={"budget_usd": usd, "mode": mode})
+        asked = FIGSIM.model_copy(update=changed)
+        section = self.params.predict.model_copy(update={"rows": {"memes": (name,)}})
         sections = {
-            "models": {**self.params.models, "asked": asked},
-            "votes": self.params.votes.model_copy(update={"budget_usd": usd}),
-            "train": self.params.train.model_copy(update={"mode": mode}),
-        }
-        given: dict[str, Any] = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
-        return prompted.run("memes", model=name, params=self.params.model_copy(update=sections), **given)
+            "models": {**self.params.models, "asked": entry(asked)}, "votes": votes, "predict": section,
+            "train": self.params.train.model_copy(update={"rows": {}}), "registry": {},
+        }  # fmt: skip
+        params = self.params.model_copy(update=sections)
+        root = self.memes.root
+        (root / rows.FILE).write_text(rows.text(params, root=root))
+        given: dict[str, Any] = {"settings": self.settings, "vault": self.memes.vault, "root": root}
+        return {task: predict.run("memes", row=f"{task}-{name}", params=params, **given) for task in TASKS}
 
-    @property
-    def file(self) -> Path:
-        return self.memes.root / "snapshot" / "memes" / "predictions" / "prompted" / "asked" / "predictions.parquet"
+    def files(self) -> dict[str, Path]:
+        folder = self.memes.root / "snapshot" / "memes" / "predictions"
+        return {task: folder / f"{task}-asked" / "predictions.parquet" for task in TASKS}
 
     def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = tables.read(self.file, name="predictions").to_pylist()
-        return rows
+        return [row for path in self.files().values() for row in tables.read(path, name="predictions").to_pylist()]
 
     def truth(self, row: dict[str, Any]) -> frozenset[str]:
         meme = self.memes.memes[row["record_id"], row["image"]]
@@ -151,9 +162,11 @@ def test_predictions_are_what_the_pictures_show(lab: Lab) -> None:
     assert sorted((r["record_id"], r["image"], r["task"], r["seed"]) for r in rows) == wanted
     assert all(row["outcome"] == "vote" and frozenset(row["labels"]) == lab.truth(row) for row in rows)
     assert {row["split"] for row in rows} == {"test"}
-    assert told["outcomes"] == {task: {"vote": 2 * SIZES["test"]} for task in TASKS}
-    assert told["reasons"] == {"brace": 2 * QUESTIONS}, "the stop string swallows it and it is put back"
-    assert told["cost"] > 0
+    assert {task: one["outcomes"] for task, one in told.items()} == {
+        task: {"test": {"vote": 2 * SIZES["test"]}} for task in TASKS
+    }
+    assert all(one["reasons"] == {"brace": 2 * SIZES["test"]} for one in told.values()), "the stop string swallows it"
+    assert all(one["spent"]["cost"] > 0 for one in told.values())
 
 
 def test_the_paper_shows_the_picture_alone_and_decodes_as_its_table_says(lab: Lab) -> None:
@@ -194,7 +207,7 @@ def test_few_shot_shows_six_memes_of_train_with_every_label(lab: Lab) -> None:
     for key, drawn in shown.items():
         (examples,) = drawn
         assert {label for p in examples for label in read(p, key=key)} >= set(lab.memes.task(key).labels)
-    assert told["unshown"] == {task: [] for task in TASKS}
+    assert [one["unshown"] for one in told.values()] == [[]] * len(TASKS)
     assert all(frozenset(row["labels"]) == lab.truth(row) for row in lab.rows())
 
 
@@ -212,9 +225,9 @@ def test_a_refusal_and_prose_are_no_predictions_and_are_not_asked_again(lab: Lab
         wanted = "refused" if image in refused else "malformed" if image in prose else "vote"
         assert row["outcome"] == wanted
         assert frozenset(row["labels"]) == (lab.truth(row) if wanted == "vote" else frozenset())
-    before, sent = lab.file.read_bytes(), len(lab.seer.asked)
+    before, sent = [path.read_bytes() for path in lab.files().values()], len(lab.seer.asked)
     assert lab.run() == told
-    assert lab.file.read_bytes() == before
+    assert [path.read_bytes() for path in lab.files().values()] == before
     assert len(lab.seer.asked) == sent
     lab.run(runs=2)
     assert len(lab.seer.asked) == 2 * sent, "another run is another measurement"
@@ -224,7 +237,7 @@ def test_what_was_paid_for_before_the_budget_ended_is_kept(lab: Lab) -> None:
     with pytest.raises(BudgetSpent):
         lab.run(usd=0.02)
     assert 0 < len(lab.seer.asked) < QUESTIONS
-    assert not lab.file.exists()
+    assert not lab.files()["related"].exists()
     lab.run()
     assert len(lab.seer.asked) == QUESTIONS
     assert all(row["outcome"] == "vote" for row in lab.rows())
@@ -234,34 +247,35 @@ def test_too_many_failures_write_nothing(lab: Lab) -> None:
     lab.seer.instead = lambda task, _: (500, {"error": {"message": "down"}}) if task == "related" else None
     with refused("TooManyFailed"):
         lab.run()
-    assert not lab.file.exists()
+    assert not lab.files()["related"].exists()
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_an_example_that_is_not_of_train_is_refused(lab: Lab, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = prompted.load
+    honest = items.load
 
     def leaking(*args: Any, **given: Any) -> Any:
         material = honest(*args, **given)
         leaked = replace(getattr(material, split)[0], labels=material.train[0].labels)
         return replace(material, train=(*material.train, leaked))
 
-    monkeypatch.setattr(prompted, "load", leaking)
+    monkeypatch.setattr(items, "load", leaking)
     with refused("LeakRefused", match=split):
         lab.run(examples=6)
     assert not lab.seer.asked
 
 
 def test_what_cannot_be_asked_is_said_before_anything_is_sent(lab: Lab) -> None:
-    with refused("NotPrompted", match="bert"):
+    with refused("NotUntuned", match="bert"):
         lab.run("bert")
     with refused("NotAsked", match="offline"):
         lab.run(labeller="words")
     with refused("CannotSee", match="Qwen3-8B"):
         lab.run(labeller="blind")
+    assert not lab.seer.asked
     with refused("TooFewExamples", match="severity"):
         lab.run(examples=4)
-    assert not lab.seer.asked
+    assert not lab.files()["severity"].exists()
 
 
 def test_no_words_of_a_meme_leave_the_stage(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +283,6 @@ def test_no_words_of_a_meme_leave_the_stage(lab: Lab, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert "asked severity 1/1: 8/8" in captured.err
     written = [path.read_bytes() for path in lab.memes.root.rglob("*asked*") if path.is_file()]
-    written += [lab.file.read_bytes(), json.dumps(told).encode(), captured.out.encode(), captured.err.encode()]
+    written += [json.dumps(told).encode(), captured.out.encode(), captured.err.encode()]
     texts = [meme.text.encode() for meme in lab.memes.memes.values() if meme.text]
     assert not [1 for data in written for words in texts if words in data]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,26 @@ import pytest
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.mind import Temper
 from crisis_corpus_sandbox.vendors.vendors import Vendors
-from pipelines.core.config.models import LocalModel, Model, PromptedModel
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams
-from pipelines.operate.plan import cost
+from pipelines.models import kind, predict
+from pipelines.models.fitting.prompts import evaluation_prompt
+from pipelines.models.kind import Kind
+from pipelines.models.kinds import local
+from pipelines.models.kinds.local import Local
+from pipelines.models.kinds.prompted import Prompted
 from pipelines.operate.services.services import sandbox_variables
-from pipelines.predict import baselines
+from pipelines.store import tables
+from tests.refusals import refused
+from tests.train import small_untuned
+from tests.train.silver_posts import unlabelled
 from tests.train.small_posts import REPO, SmallPosts
-from tests.train.small_untuned import ASKED, asked, rows_of, spent
+from tests.train.small_untuned import ASKED, asked, desk, params_of, rows_of, spent
 
 CALM = Temper(
     wrong=0, refuses={}, refuses_any=0, malformed=0, throttled=0, failing=0, slow=0, obeys_inside=0, obeys_outside=0
 )
-SERVED = PromptedModel(kind="prompted", labeller="qwen3-8b", examples=1, runs=1)
+SERVED = Prompted(kind="prompted", labeller="qwen3-8b", examples=1)
 
 
 @pytest.fixture
@@ -39,15 +46,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxS
         yield found
 
 
-def run(posts: SmallPosts, settings: Settings, *, spec: Model, **changed: Any) -> dict[str, Any]:
+def run(posts: SmallPosts, settings: Settings, *, spec: Kind, **changed: Any) -> dict[str, Any]:
     votes = posts.params.votes.model_copy(update={"mode": "paper", **changed})
-    models = {**posts.params.models, "it": spec}
-    section = posts.params.baselines.model_copy(update={"models": ("it",)})
-    params = posts.params.model_copy(update={"models": models, "votes": votes, "baselines": section})
-    given = {"params": params, "settings": settings, "vault": posts.vault, "root": posts.root}
-    told = cost.run("posts", steps=["baselines"], **given)
-    assert told["estimates"]["baselines"].get("it", {}).get("records", 0) in (0, ASKED)
-    return baselines.run("posts", model="it", **given)
+    posts = replace(posts, params=posts.params.model_copy(update={"votes": votes}))
+    given = {"settings": settings, "vault": posts.vault, "root": posts.root}
+    [planned] = predict.planned("posts", params=params_of(posts, spec), **given)
+    assert planned.cost["records"] == ASKED
+    return small_untuned.run(posts, settings, spec=spec)
 
 
 def test_a_served_model_is_asked_once_about_dev_and_test(
@@ -75,29 +80,31 @@ def test_examples_are_as_many_as_the_entry_says(posts: SmallPosts, settings: Set
     assert read[0] < read[1]
 
 
-def test_several_runs_or_an_offline_labeller_are_refused(posts: SmallPosts, settings: Settings) -> None:
-    with pytest.raises(BadParams, match=r"models\.it\.runs"):
-        run(posts, settings, spec=SERVED.model_copy(update={"runs": 3}))
-    with pytest.raises(BadParams, match=r"models\.it\.labeller"):
-        run(posts, settings, spec=SERVED.model_copy(update={"labeller": "words"}))
+def test_several_runs_are_asked_anew_and_an_offline_labeller_is_refused(
+    posts: SmallPosts, settings: Settings, server: SandboxServer
+) -> None:
+    small_untuned.run(posts, settings, spec=SERVED.model_copy(update={"runs": 2, "splits": ("test",)}))
+    path = posts.snapshot / "predictions" / small_untuned.ROW / "predictions.parquet"
+    rows = tables.read(path, name="predictions").to_pylist()
+    assert {(r["record_id"], r["seed"]) for r in rows} == {(r, n) for r in posts.of("test") for n in (1, 2)}
+    assert server.vendors.counts()["local"]["answered"] == 24
+    with refused("NotAsked", match="offline"):
+        small_untuned.run(posts, settings, spec=SERVED.model_copy(update={"labeller": "words"}))
 
 
 def test_a_local_model_is_asked_with_the_labellers_prompt(posts: SmallPosts, settings: Settings) -> None:
-    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=2048)
+    spec = Local(kind="local", base="tiny:qwen3", batch=8, max_length=2048)
     votes = posts.params.votes.model_copy(update={"max_output_tokens": 3})
-    params = posts.params.model_copy(update={"votes": votes})
-    baseline = baselines.Baseline("posts", "it", params, settings, posts.vault, posts.root)
-    [said] = baseline.generator(spec).predict(["Title: A week Text: It rained."])
+    at = desk(posts, settings, params=posts.params.model_copy(update={"votes": votes}))
+    [said] = spec.generator(at).predict(unlabelled(["Title: A week Text: It rained."]))
     assert (said.outcome, said.labels, said.scores, said.output_tokens) == ("malformed", frozenset(), (), 3)
     assert said.input_tokens > 1500, "beyond the prompt that models are tuned on"
 
 
 def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: Settings) -> None:
-    baseline = baselines.Baseline("posts", "it", posts.params, settings, posts.vault, posts.root)
-    from pipelines.llm.prompting.post_prompt import prompt_for
-
-    prompt = prompt_for(baseline.splits, system="open", secret=settings.secret())
-    read = lambda text: baseline.read(text, prompt=prompt)  # noqa: E731
+    at = desk(posts, settings)
+    prompt = evaluation_prompt(at, system="open")
+    read = lambda text: local._read(text, prompt=prompt, desk=at)  # noqa: E731
     assert read('```json\n{"labels": ["no_crisis"]}\n```') == ("vote", {"no_crisis"})
     assert read('<think>So.</think>{"labels": ["rape_past"]}') == ("vote", {"rape_past"})
     assert read('{"labels": ["somewhat_sad"]}') == ("malformed", frozenset())
@@ -106,15 +113,19 @@ def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: S
 
 def test_the_papers_models_are_asked_as_the_paper_asks() -> None:
     params = load_params(REPO, profile="cradle")
-    assert (params.votes.max_output_tokens, params.votes.context_tokens, params.few_shot.examples["posts"]) == (1024, 4096, 5)
+    assert (params.votes.max_output_tokens, params.votes.context_tokens, params.few_shot.examples["posts"]) == (
+        1024,
+        4096,
+        5,
+    )
     kinds: dict[str, list[str]] = {}
-    for name in params.baselines.models:
-        spec = params.models[name]
+    for name in params.predict.rows["posts"]:
+        spec = kind.spec(params, name)
         kinds.setdefault(spec.kind, []).append(name)
-        if isinstance(spec, LocalModel):
+        if isinstance(spec, Local):
             assert (spec.prompt, spec.max_length) == ("evaluation", 4096)
-        if isinstance(spec, PromptedModel):
-            assert (spec.examples, spec.runs) == (5, 1)
-    assert {kind: len(names) for kind, names in kinds.items()} == {"prompted": 9, "local": 3, "votes": 3, "ensemble": 1}
-    tuned = {params.weights(name) for name in params.finetune.models}
-    assert tuned == {params.weights(name) for name in kinds["local"]}, "the bases of Table 8"
+        if isinstance(spec, Prompted):
+            assert (spec.examples, spec.shots, spec.splits, spec.runs) == (5, "few_shot", ("validation", "test"), None)
+    assert {name: len(names) for name, names in kinds.items()} == {"prompted": 9, "local": 3, "votes": 3, "ensemble": 1}
+    tuned = {kind.weights(params, name) for name in params.train.rows["posts"].models}
+    assert tuned == {kind.weights(params, name) for name in kinds["local"]}, "the bases of Table 8"

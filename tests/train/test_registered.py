@@ -15,9 +15,9 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.trusted import FilesChanged, NotOnRecord
 from crisis_corpus.versions import DIGEST, NoRegistry
-from pipelines.core.config.models import RegisteredModel
 from pipelines.core.config.settings import Settings
-from pipelines.predict import registered as predictor
+from pipelines.models.kinds.registered import Registered as Kind
+from pipelines.models.kinds.registered.version import RegisteredPredictor
 from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
 from tests import mlflow_database
@@ -115,7 +115,7 @@ def at(registry: Registered, settings: Settings) -> Settings:
 
 
 def ask(posts: SmallPosts, settings: Settings, registry: Registered, *, which: str = "@champion") -> dict[str, Any]:
-    return run(posts, at(registry, settings), spec=RegisteredModel(kind="registered", uri=f"models:/{NAME}{which}"))
+    return run(posts, at(registry, settings), spec=Kind(kind="registered", uri=f"models:/{NAME}{which}"))
 
 
 def test_a_registered_model_is_asked_with_title_and_body(
@@ -138,7 +138,7 @@ def test_a_registered_model_is_asked_with_title_and_body(
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        ("rows.pop()", "22 answers were returned for 23 posts"),
+        ("rows.pop()", "22 answers were returned for 23 items"),
         ("rows[3]['labels'] = ['sadness']", "its labels or alerts are not labels of the task"),
         ("rows[3]['labels'] = 'rape_past'", "its labels or alerts are not a list"),
         ("rows[3]['probabilities'] = [0.5]", "its probabilities are not one number"),
@@ -172,7 +172,7 @@ def test_an_unregistered_or_changed_version_is_not_run(
 
 
 def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Settings, registry: Registered) -> None:
-    given = {"task": replace(TASK, labels=TASK.labels[1:]), "posts": posts.posts, "settings": at(registry, settings)}
+    material = posts.load(None)
+    given = {"task": replace(TASK, labels=TASK.labels[1:]), "posts": material.posts, "settings": at(registry, settings)}
     with refused("AnswerUnfit", match="other labels"):
-        model = predictor.Registered(f"models:/{NAME}/1", **given)
-        model.predict([""], record_ids=list(posts.posts)[:1])
+        RegisteredPredictor(f"models:/{NAME}/1", **given).predict(material.test[:1])

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
 from pipelines.core.errors import BadParams
+from pipelines.models.fitting import adapter, instruct
+from pipelines.models.kinds.sft.trainer import Keeper
 from pipelines.models.pretrained.backbones import opened
-from pipelines.train.predictors import adapter, instruct
-from pipelines.train.sft.trainer import Keeper
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, posts
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_anything_else_is_not_gone_on_from(plain: Plain, tmp_pat
 
 
 def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, tmp_path: Path) -> None:
-    from pipelines.train.sft.trainer import WHOLE
+    from pipelines.models.kinds.sft.trainer import WHOLE
 
     shutil.copytree(plain.folder, tmp_path, dirs_exist_ok=True)
     for path in (tmp_path / "checkpoints").glob(f"checkpoint-*/{WHOLE}"):

@@ -23,8 +23,8 @@ import yaml
 from safetensors.torch import load_file
 
 from pipelines.core.config.params import overlay, read_params
-from pipelines.train.sft import launch
-from pipelines.train.sft.trainer import WHOLE
+from pipelines.models.kinds.sft import launch
+from pipelines.models.kinds.sft.trainer import WHOLE
 from tests.small_corpus import ROOT, SECRET
 from tests.train import small_posts as small
 
@@ -34,7 +34,7 @@ RECIPE = {
     "kind": "sft", "base": "tiny:qwen3", "tuning": "full", "batch": 4, "accumulation": 1, "max_length": 1536,
     "learning_rate": 0.002, "warmup": 0.1, "weight_decay": 0.0, "epochs": 3, "packing": True,
 }  # fmt: skip
-WORKER = "pipelines.train.sft.sft"
+WORKER = "pipelines.models.kinds.sft.sft"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 from pipelines.core.errors import BadParams
-from pipelines.train.sft import launch, recipe
-from pipelines.train.sft.launch import Shards
+from pipelines.models.kinds.sft import launch, recipe
+from pipelines.models.kinds.sft.launch import Shards
 from tests.refusals import refused
 from tests.train.small_tuning import SPEC, a_run, job
 
@@ -107,7 +107,8 @@ def test_a_group_whose_processes_hold_copies_fails_before_it_trains(
 ) -> None:
     """On a CPU, accelerate replicates the model, whatever its variables say: a worker that lets it is caught."""
     (tmp_path / "copies.py").write_text(
-        "from pipelines.train.sft import launch, sft\nlaunch.enable_sharding = lambda accelerator: False\nsft.main()\n"
+        "from pipelines.models.kinds.sft import launch, sft\n"
+        "launch.enable_sharding = lambda accelerator: False\nsft.main()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -153,7 +154,7 @@ def test_accelerate_reads_the_sharding_from_the_environment(monkeypatch: pytest.
     line = launch.command(4)
     assert line[:3] == [sys.executable, "-m", "torch.distributed.run"]
     asked = get_args_parser().parse_args(line[3:])
-    assert (asked.nproc_per_node, asked.module, asked.training_script) == ("4", True, "pipelines.train.sft.sft")
+    assert (asked.nproc_per_node, asked.module, asked.training_script) == ("4", True, "pipelines.models.kinds.sft.sft")
     assert asked.standalone, "a free port, so that two groups on one machine do not meet"
     for offload in (None, "cpu"):
         environment = launch.sharding(SPEC.model_copy(update={"offload": offload}), gpu=True)
@@ -168,7 +169,7 @@ def test_accelerate_reads_the_sharding_from_the_environment(monkeypatch: pytest.
 
 @pytest.mark.faults
 def test_a_process_of_a_group_ends_with_the_one_that_began_it() -> None:
-    waits = "import sys, time; from pathlib import Path; from pipelines.train.sft.launch import leave_with; "
+    waits = "import sys, time; from pathlib import Path; from pipelines.models.kinds.sft.launch import leave_with; "
     waits += "leave_with(Path(sys.argv[1])); print('on', flush=True); time.sleep(60)"
     parent = subprocess.Popen(["sleep", "60"])
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

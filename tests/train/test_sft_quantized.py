@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.train import architecture, preflight
+from pipelines.models.kinds.sft import architecture, preflight
 from tests.train.small_tuning import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,8 +33,8 @@ import json, sys
 from pathlib import Path
 import torch
 from small_tuning import SCHEME, TASK, a_run, posts
-from pipelines.train.predictors.generate import Generator
-from pipelines.train.sft import trainer
+from pipelines.models.fitting.generate import Generator
+from pipelines.models.kinds.sft import trainer
 
 facts, began = {}, trainer.Keeper.on_train_begin
 
@@ -59,7 +59,7 @@ for name, changes in json.loads(sys.argv[2]).items():
     generator = Generator(
         folder / name / "out", task=TASK, scheme=SCHEME, max_length=768, max_new_tokens=32, batch=8, folder=folder
     )
-    said = generator.posteriors([post.text for post in posts(4, split="test")])
+    said = generator.posteriors(posts(4, split="test"))
     losses = [line["validation_loss"] for line in fitted.history]
     found[name] = facts | {
         "losses": losses, "parameters": fitted.parameters, "sums": said.sum(1).tolist(),

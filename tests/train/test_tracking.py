@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.datasets.example import Example
-from pipelines.train import tracking
+from pipelines.models.fitting import tracking
 from tests import mlflow_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ import os, time
 from mlflow import MlflowClient
 from pipelines.core.config.settings import Settings
 from pipelines.datasets.example import Example
-from pipelines.train import tracking
+from pipelines.models.fitting import tracking
 key = "b" if os.fork() else "a"
 with tracking.run(Settings.from_env(), experiment="memes", key=key, params={"a": 1}, tags={}) as log:
     log.metrics({"loss": 0.5}, step=1)

@@ -15,24 +15,29 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.core.config.params import Params, load, overlay, read_params
+from pipelines.core.config import rows as row_file
+from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.features import packed, place
+from pipelines.models import kind, predict, train
+from pipelines.models.fitting import card
+from pipelines.models.kind import Serving
 from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
-from pipelines.train.classifiers import train as stage
 from tests import mlflow_database
 from tests.refusals import refused
-from tests.train import small_memes
+from tests.train import small_memes, small_tuned
 from tests.train.models.test_build import INFUSED, M3H
 from tests.train.test_finetune import runs
 
 REPO = Path(__file__).resolve().parents[2]
-RUN = ("train", "memes", "--task", "severity", "--model", "tiny-text", "--seed", "1")
+ROW = "severity-tiny-text-gold-1"
+RUN = ("train", "memes", "--row", ROW)
 SMALL = {
-    "models": {"tiny-text": {"kind": "text", "base": "tiny:bert"}},
-    "train": {"models": ["tiny-text"], "epochs": 3, "checkpoint_steps": 1, "learning_rate": 0.001},
+    "models": {"tiny-text": {"kind": "text", "base": "tiny:bert", "epochs": 3, "learning_rate": 0.001}},
+    "train": {"checkpoint_steps": 1, "rows": {"memes": {"models": ["tiny-text"], "seeds": [1]}}},
 }
 
 
@@ -45,8 +50,9 @@ def world(folder: Path) -> dict[str, str]:
     }  # fmt: skip
     root.mkdir(parents=True)
     mlflow_database.place(folder)
-    params = read_params(REPO)
-    (root / "params.yaml").write_text(yaml.safe_dump(overlay(params, SMALL)))
+    params = overlay(read_params(REPO), SMALL)
+    (root / "params.yaml").write_text(yaml.safe_dump(params))
+    (root / row_file.FILE).write_text(row_file.text(Params.model_validate(params), root=root))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(home))
         settings = Settings.from_env()
@@ -61,12 +67,12 @@ def start(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def metrics(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "root/metrics/memes/train-severity-tiny-text-1.json").read_text())
+    found: dict[str, Any] = json.loads((folder / f"root/metrics/memes/train-{ROW}.json").read_text())
     return found
 
 
 def predictions(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "root/snapshot/memes/predictions/train/severity/tiny-text/1/predictions.parquet"
+    path = folder / "root/snapshot/memes/fits" / ROW / "predictions.parquet"
     rows: list[dict[str, Any]] = tables.read(path, name="predictions").to_pylist()
     return rows
 
@@ -105,33 +111,26 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(tmp_path: P
     assert not [path for path in checkpoints.rglob("*") if path.is_file()], "checkpoints go when a run ends"
 
 
-def test_a_system_about_severity_predicts_nothing_else_and_says_so(tmp_path: Path) -> None:
-    done = stage.run(
-        "memes", task="related", model="yadav", seed=1, params=load(REPO), settings=None, vault=None, root=tmp_path
-    )  # type: ignore[arg-type]
-    assert "severity" in done["skipped"]
-    path = tmp_path / "snapshot/memes/predictions/train/related/yadav/1/predictions.parquet"
-    assert tables.read(path, name="predictions").num_rows == 0
-
-
 @pytest.mark.parametrize("spec", [INFUSED, M3H], ids=lambda spec: spec.kind)
 def test_a_model_reads_what_the_stage_rationales_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Any
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    train = {"models": ["reader"], "epochs": 1, "learning_rate": 0.001}
-    values = overlay(read_params(REPO), {"models": {"reader": spec.model_dump()}, "train": train})
-    params, settings = Params.model_validate(values), Settings.from_env()
+    entry = spec.model_dump(exclude_unset=True) | {"epochs": 1, "learning_rate": 0.001, "tasks": ["severity"]}
+    own = {"models": {"reader": entry}, "train": {"rows": {"memes": {"models": ["reader"], "seeds": [1]}}}}
+    params, settings = (
+        Params.model_validate(overlay(read_params(REPO), own)),
+        Settings.from_env(),
+    )
+    row = "severity-reader-gold-1"
+    (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
         declined, gone = sorted(memes.memes)[:2]
 
         def run() -> dict[str, Any]:
-            return stage.run(
-                "memes", task="severity", model="reader", seed=1, params=params, settings=settings, vault=vault,
-                root=tmp_path,
-            )  # fmt: skip
+            return train.run("memes", row=row, params=params, settings=settings, vault=vault, root=tmp_path)
 
         with refused("NoCues", match="stage `rationales`"):
             run()
@@ -142,24 +141,87 @@ def test_a_model_reads_what_the_stage_rationales_left(
             for item in memes.memes
         ]  # fmt: skip
         path = place("memes", model="reader", root=tmp_path)
-        write_rows(rows, path, name="remarks", vault=vault)
+        write_rows(rows, path, name="rationales", vault=vault)
         vault.destroy([gone[0]], reason="request", now=small_memes.NOW)
         done = run()
         assert done["remarks"] == {"refused": 1, "vote": 23}
         assert sum(done["taken_down"].values()) == 1
-        assert len(done["history"]) == 1
-        predicted = tmp_path / "snapshot/memes/predictions/train/severity/reader/1/predictions.parquet"
+        assert len(done["fit"]["history"]) == 1
+        predicted = tmp_path / "snapshot/memes/fits" / row / "predictions.parquet"
         judged = {(row["record_id"], row["image"]) for row in tables.read(predicted, name="predictions").to_pylist()}
         assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
         assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"zebrafinch" in file.read_bytes()]
-        write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
+        write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="rationales", vault=vault)
         with refused("NoCues", match="has no rationales"):
             run()
 
 
-@pytest.mark.parametrize("model", ["gpt-5-mini-zero", "nobody"])
-def test_what_is_asked_is_not_trained(tmp_path: Path, model: str) -> None:
-    with refused("NotTrained", match=model):
-        stage.run(
-            "memes", task="severity", model=model, seed=1, params=load(REPO), settings=None, vault=None, root=tmp_path
-        )  # type: ignore[arg-type]
+KEPT = {
+    "text": {"kind": "text", "base": "tiny:bert"},
+    "fusion": {"kind": "fusion", "base": "tiny:clip"},
+    "yadav": {"kind": "yadav", "text": "tiny:bert", "image": "tiny:resnet"},
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    entry = KEPT[name] | {"epochs": 1, "learning_rate": 0.001, "batch": 8}
+    key, settings, found = f"figurative-{name}-gold-1", Settings.from_env(), []
+    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
+        for keep in ([], [f"memes-{key}"]):
+            own = {
+                "models": {name: entry},
+                "train": {"rows": {"memes": {"models": [name], "seeds": [1]}}, "keep": keep},
+            }
+            params = Params.model_validate(overlay(read_params(REPO), own))
+            (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
+            given = {"params": params, "settings": settings, "vault": vault, "root": tmp_path}
+            told = train.run("memes", row=key, **given)
+            predict.run("memes", row=key, **given)
+            path = tmp_path / "snapshot/memes/predictions" / key / "predictions.parquet"
+            found.append(tables.read(path, name="predictions").to_pylist())
+        folder = tmp_path / "snapshot/memes/fits" / key
+        assert found[0] == found[1] and {row["split"] for row in found[0]} == {"validation", "test"}
+        assert {path.name for path in card.parts(folder).values()} == {"weights.safetensors", "thresholds.json"}
+        assert set(told["weights"]["files"]) == {"weights.safetensors", "thresholds.json"}
+        spec, material = kind.spec(params, name), memes.load("figurative")
+        if spec.packable is None:
+            serving = Serving(task=material.task, scheme=load_scheme("figsim"), folder=tmp_path / "home", seed=1)
+            (to := tmp_path / "pack").mkdir()
+            spec.pack(folder, to=to, serving=serving)
+            answers = spec.open(to, serving).predict(material.test)
+            rows_of = {(r["record_id"], r["image"]): r for r in found[1]}
+            for example, answer in zip(material.test, answers, strict=True):
+                assert rows_of[example.item]["scores"] == pytest.approx(answer.scores, abs=1e-6)
+
+
+def test_a_model_of_memes_learns_from_silver_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    settings = Settings.from_env()
+    fitted = {"models": ["encoder"], "subsets": ["consensus"], "ensemble": "offline", "seeds": [1]}
+    entry = small_tuned.MODELS["encoder"].model_dump(exclude_unset=True)
+    own = {"models": {"encoder": entry}, "train": {"rows": {"memes": fitted}}}
+    params = Params.model_validate(overlay(read_params(REPO), own))
+    (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
+    with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
+        memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
+        silver = [
+            {"record_id": r, "image": n, "category": "severity", "ensemble": "offline", "agreement": "consensus",
+             "labels": sorted(meme.labels["severity"]), "how": "majority"}
+            for (r, n), meme in memes.memes.items() if meme.split == "train"
+        ]  # fmt: skip
+        path = tmp_path / "snapshot/memes/silver/offline/silver.parquet"
+        small_memes.write_table(path, silver, name="silver")
+        given = {"params": params, "settings": settings, "vault": vault, "root": tmp_path}
+        told = train.run("memes", row="severity-encoder-consensus-1", **given)
+    assert (told["ensemble"], told["train"]["records"], told["validation"]) == ("offline", 18, 9)
+    rows_of = tables.read(
+        tmp_path / "snapshot/memes/fits/severity-encoder-consensus-1/predictions.parquet", name="predictions"
+    ).to_pylist()
+    assert {row["model"] for row in rows_of} == {"encoder-consensus"} and all(len(r["labels"]) == 1 for r in rows_of)

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.core.config.models import EnsembleModel, LocalModel, SavedModel, VotesModel
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams
-from pipelines.predict import baselines
+from pipelines.models.kinds.ensemble import Ensemble
+from pipelines.models.kinds.local import Local
+from pipelines.models.kinds.saved import Saved
+from pipelines.models.kinds.votes import StoredVotes
 from pipelines.store import tables
 from tests.refusals import refused
 from tests.train import small_posts as small
@@ -25,7 +26,7 @@ from tests.train.small_untuned import ASKED, LABELS, asked, rows_of, run, spent
 
 
 def test_votes_are_predictions_with_what_they_cost(posts: SmallPosts, settings: Settings) -> None:
-    metrics = run(posts, settings, spec=VotesModel(kind="votes", labeller="claude"))
+    metrics = run(posts, settings, spec=StoredVotes(kind="votes", votes="claude"))
     rows = rows_of(posts)
     assert set(rows) == set(asked(posts)) and len(rows) == ASKED
     refused = {r for r, row in rows.items() if row["outcome"] == "refused"}
@@ -47,7 +48,7 @@ def test_scores_of_votes_come_along(posts: SmallPosts, settings: Settings) -> No
     scores = [n / len(LABELS) for n in range(len(LABELS))]
     rows = [row | {"scores": scores} for row in tables.read(path, name="votes").to_pylist()]
     small.write_table(path, rows, name="votes")
-    run(posts, settings, spec=VotesModel(kind="votes", labeller="gpt"))
+    run(posts, settings, spec=StoredVotes(kind="votes", votes="gpt"))
     assert all(row["scores"] == pytest.approx(scores) for row in rows_of(posts).values())
 
 
@@ -56,18 +57,18 @@ def test_who_has_no_vote_is_missing_and_not_wrong(posts: SmallPosts, settings: S
     gone = posts.of("test")[0]
     left = [row for row in tables.read(path, name="votes").to_pylist() if row["record_id"] != gone]
     small.write_table(path, left, name="votes")
-    metrics = run(posts, settings, spec=VotesModel(kind="votes", labeller="gpt"))
+    metrics = run(posts, settings, spec=StoredVotes(kind="votes", votes="gpt"))
     assert gone not in rows_of(posts) and metrics["outcomes"]["test"] == {"missing": 1, "vote": 11}
     assert spent(posts)["records"] == ASKED - 1
     with refused("NotVoted", match="votes@posts-words"):
-        run(posts, settings, spec=VotesModel(kind="votes", labeller="words"))
+        run(posts, settings, spec=StoredVotes(kind="votes", votes="words"))
 
 
 def test_an_ensemble_costs_what_its_members_cost(posts: SmallPosts, settings: Settings) -> None:
     undecided = posts.of("test")[3]
     agreed = dict.fromkeys(posts.posts, "consensus") | {undecided: "none"}
     small.write_silver(posts, agreed)
-    run(posts, settings, spec=EnsembleModel(kind="ensemble", ensemble="cradle"))
+    run(posts, settings, spec=Ensemble(kind="ensemble", silver="cradle"))
     rows = rows_of(posts)
     assert (rows[undecided]["outcome"], rows[undecided]["labels"]) == ("abstained", [])
     assert {row["outcome"] for r, row in rows.items() if r != undecided} == {"vote"}
@@ -77,21 +78,19 @@ def test_an_ensemble_costs_what_its_members_cost(posts: SmallPosts, settings: Se
 
 def test_an_ensemble_that_has_not_voted_says_so(posts: SmallPosts, settings: Settings) -> None:
     with refused("NoSilver"):
-        run(posts, settings, spec=EnsembleModel(kind="ensemble", ensemble="offline"))
-    with pytest.raises(BadParams, match=r"models\.it\.ensemble"):
-        run(posts, settings, spec=EnsembleModel(kind="ensemble", ensemble="nobody"))
+        run(posts, settings, spec=Ensemble(kind="ensemble", silver="offline"))
 
 
 def test_what_was_taken_down_is_not_predicted(posts: SmallPosts, settings: Settings) -> None:
     gone = posts.of("test")[2]
     posts.vault.destroy([gone], reason="request-1", now=small.NOW)
-    metrics = run(posts, settings, spec=VotesModel(kind="votes", labeller="gpt"))
+    metrics = run(posts, settings, spec=StoredVotes(kind="votes", votes="gpt"))
     assert gone not in rows_of(posts) and len(rows_of(posts)) == ASKED - 1
     assert metrics["taken_down"] == {"dev": 0, "test": 1} and spent(posts)["records"] == ASKED - 1
 
 
 def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Settings) -> None:
-    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=1536, prompt="training")
+    spec = Local(kind="local", base="tiny:qwen3", batch=8, max_length=1536, prompt="training")
     metrics = run(posts, settings, spec=spec)
     rows, told = rows_of(posts), spent(posts)
     assert {row["outcome"] for row in rows.values()} == {"vote"} and len(rows) == ASKED
@@ -102,13 +101,13 @@ def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Set
     assert rows_of(posts) == rows, "nothing is drawn by chance"
 
 
-@pytest.mark.parametrize("model", ["tiny-causal", "knn", "bert", "nobody"])
-def test_what_is_tuned_or_unknown_is_refused(posts: SmallPosts, settings: Settings, model: str) -> None:
+@pytest.mark.parametrize("model", ["tiny-causal", "knn", "bert"])
+def test_what_is_fitted_is_not_asked_without_a_fit(posts: SmallPosts, settings: Settings, model: str) -> None:
     with refused("NotUntuned", match=model):
-        baselines.run("posts", model=model, params=posts.params, settings=settings, vault=posts.vault, root=posts.root)
+        run(posts, settings, name=model)
 
 
-def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> SavedModel:
+def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> Saved:
     path = settings.annotation_files / name
     settings.annotation_files.mkdir(parents=True, exist_ok=True)
     if name.endswith(".parquet"):
@@ -117,7 +116,7 @@ def save(settings: Settings, lines: list[dict[str, Any]], *, name: str) -> Saved
         pd.DataFrame(lines).to_csv(path, index=False)
     else:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return SavedModel(kind="saved", path=name)
+    return Saved(kind="saved", path=name)
 
 
 def truth(posts: SmallPosts, *, join: bool = False) -> list[dict[str, Any]]:
@@ -138,7 +137,7 @@ def test_every_format_says_the_same(posts: SmallPosts, settings: Settings, name:
     assert all(row["outcome"] == "vote" and row["scores"] == scores for row in rows.values())
     assert (metrics["unknown"], metrics["elsewhere"], metrics["malformed"]) == (1, len(posts.posts) - ASKED, 0)
     assert len(metrics["digest"]) == 64
-    assert not (posts.snapshot / "predictions/untuned/it/spent.json").exists(), "their cost is unknown"
+    assert not (posts.snapshot / "predictions/labels-it/spent.json").exists(), "their cost is unknown"
 
 
 def test_a_blank_is_no_answer_and_never_no_crisis(posts: SmallPosts, settings: Settings) -> None:
@@ -203,7 +202,7 @@ def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Setti
     save(settings, truth(posts), name="../outside.jsonl")
     for path, said in (("../outside.jsonl", "is not below"), ("nowhere.csv", "no such file"), ("", "no such file")):
         with refused("BadSaved", match=said):
-            run(posts, settings, spec=SavedModel(kind="saved", path=path))
+            run(posts, settings, spec=Saved(kind="saved", path=path))
     (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")
     with refused("BadSaved", match="not one of"):
-        run(posts, settings, spec=SavedModel(kind="saved", path="a.xlsx"))
+        run(posts, settings, spec=Saved(kind="saved", path="a.xlsx"))

@@ -9,9 +9,8 @@ from typing import Any
 from pipelines.annotate.backends.backend import AnnotationTask, Item
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import Params
-from pipelines.datasets.memes import open_images
+from pipelines.datasets.items import open_images, opened_posts
 from pipelines.datasets.post import media_type
-from pipelines.datasets.posts import opened_posts
 from pipelines.store.vault.vault import Vault
 
 

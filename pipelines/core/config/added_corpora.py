@@ -1,39 +1,82 @@
-"""Complete the parameters of a corpus that a profile adds to the section ``corpora`` of ``params.yaml``."""
+"""Complete the parameters of the corpora that a profile adds to, or removes from, the section ``corpora``."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# What a new corpus takes from the one with the same content that has most of it, and what does not fit another corpus.
-SECTIONS: Mapping[str, Mapping[str, Any]] = {
-    "sample": {},
-    "split": {"sizes": None, "published": None},
-    "gold": {"truth": False, "published": None},
+SEED = 20251001
+# Values of a corpus that the parameters do not state, by its content; all ours but the proposals (SPEC 2.1).
+DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "images": {
+        "sample": {"size": 1000, "seed": SEED},
+        "split": {
+            "version": 1,
+            "ratios": {"train": 60, "validation": 20, "test": 20},
+            "strata": ["month", "kind", "has_text"],
+            "seed": SEED,
+            "proposals": 4_000_000,
+        },
+        "gold": {"splits": None, "truth": False, "published": None},
+    },
+    "texts": {
+        "sample": {"size": 1000, "seed": SEED},
+        "split": {
+            "version": 1,
+            "ratios": {"train": 60, "dev": 20, "test": 20},
+            "strata": ["month", "subreddit"],
+            "seed": SEED,
+            "proposals": 4_000_000,
+        },
+        # an ensemble labels the others
+        "gold": {"splits": ["dev", "test"], "truth": False, "published": None},
+    },
 }
+# Who labels and what is fitted where nothing is stated: what needs no key and no large accelerator; ours.
+ROWS: Mapping[str, Mapping[str, Any]] = {
+    "images": {
+        "votes.labellers": [],
+        "silver.ensembles": [],
+        "train.rows": {"models": ["bert", "vit", "clip"], "subsets": ["gold"], "ensemble": None, "seeds": [1, 2, 3]},
+        "predict.rows": [],
+        "batch_predict": [],
+    },
+    "texts": {
+        "votes.labellers": ["characters", "words", "embedding"],
+        "silver.ensembles": ["offline"],
+        "train.rows": {
+            "models": ["modernbert", "knn"],
+            "subsets": ["unanimous", "consensus"],
+            "ensemble": "offline",
+            "seeds": [1, 2, 3],
+        },
+        "predict.rows": ["offline"],
+        "batch_predict": [],
+    },
+}
+# Further sections with an entry for each corpus.
+KEYED = ("round.protocol", "moderation.systems", "release.corpora", "report.titles")
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
-    """Add entries for new corpora to every section that has one entry per corpus; return the parameters ``values``.
+    """Add and remove the entries of corpora in every section that has one entry per corpus; return ``values``.
 
-    The lists of the section ``matrix`` get all corpora. Other present entries are unchanged, and so are values of a
-    wrong form, which the validation reports.
+    A corpus that is null is removed with all that is keyed by it; the lists of the section ``matrix`` get all others.
+    Other present entries are unchanged, and so are values of a wrong form, which the validation reports.
     """
     corpora = values.get("corpora")
     stages = values.get("matrix")
     if not isinstance(corpora, dict) or not isinstance(stages, dict):
         return values
-    described = {content: _described_most(values, content=content) for content in map(_content, corpora.values())}
+    for name in [name for name, corpus in corpora.items() if corpus is None]:
+        _remove(values, name)
     for matrix, listed in stages.items():
         if isinstance(listed, list):
-            fitting = [name for name, corpus in corpora.items() if matrix in ("corpora", _content(corpus))]
-            stages[matrix] = [*filter(fitting.__contains__, listed), *(name for name in fitting if name not in listed)]
+            stages[matrix] = [*filter(corpora.__contains__, listed), *(name for name in corpora if name not in listed)]
     for name, corpus in corpora.items():
-        content = _content(corpus)
-        if name != described[content]:
-            _fill(values, name, like=described[content])
+        _fill(values, name, content=_content(corpus) or "")
     return values
 
 
@@ -54,22 +97,29 @@ def _content(corpus: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _described_most(values: dict[str, Any], *, content: str | None) -> str:
-    """Return the corpus of a content with the most values in :data:`SECTIONS`; a new one has few or none."""
-
-    def count(name: str) -> int:
-        entries = [section.get(name) for key in SECTIONS if isinstance(section := values.get(key), dict)]
-        return sum(len(entry) for entry in entries if isinstance(entry, dict))
-
-    corpora: dict[str, Any] = values["corpora"]
-    return max((name for name, corpus in corpora.items() if _content(corpus) == content), key=count)
+def _fill(values: dict[str, Any], corpus: str, *, content: str) -> None:
+    stated = {**DEFAULTS.get(content, {}), **ROWS.get(content, {})}
+    for path, default in stated.items():
+        for entries in _sections(values, path):
+            given = entries.setdefault(corpus, copy.deepcopy(default))
+            if isinstance(default, dict) and isinstance(given, dict):
+                entries[corpus] = copy.deepcopy(default) | given
 
 
-def _fill(values: dict[str, Any], name: str, *, like: str) -> None:
-    for section, other in SECTIONS.items():
-        entries = values.get(section)
-        if isinstance(entries, dict) and isinstance(entries.get(like), dict):
-            given = entries.get(name) or {}
-            entries[name] = {**copy.deepcopy(entries[like]), **other, **given} if isinstance(given, dict) else given
-    if isinstance(scored := values.get("batch_predict"), dict):
-        scored.setdefault(name, [])
+def _remove(values: dict[str, Any], corpus: str) -> None:
+    for section in _sections(values, "corpora", *DEFAULTS["texts"], *ROWS["texts"], *KEYED):
+        section.pop(corpus, None)
+    for registry in _sections(values, "registry"):
+        models = [name for name, model in registry.items() if isinstance(model, dict) and model.get("corpus") == corpus]
+        for name in models:
+            for section in _sections(values, "registry", "promote.recall_floors"):
+                section.pop(name, None)
+
+
+def _sections(values: dict[str, Any], *paths: str) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        section: Any = values
+        for name in path.split("."):
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            yield section

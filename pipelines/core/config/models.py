@@ -1,10 +1,10 @@
-"""Define the sections of ``params.yaml`` for models: training, prompting, evaluation, report and promotion."""
+"""Define the sections of ``params.yaml`` for models: training, prediction, evaluation, report and promotion."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field
 
 from pipelines.core.config.base import Fraction, Positive, Section
 
@@ -13,295 +13,29 @@ Subset = Literal["unanimous", "consensus", "gold"]
 Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 
+# How much the items of train count in the loss: all the same (the papers), or by their labels' posterior in silver.
+ExampleWeights = Literal["equal", "posterior"]
+
+
 class Entry(Section):
-    """What every entry of section ``models`` may say, whatever its kind.
+    """What every entry of section ``models`` may say; the rest is its kind's (:mod:`pipelines.models.kind`).
 
     Args:
+        kind: the name of a package of :mod:`pipelines.models.kinds`.
         tasks: the tasks that the model is fit for; ``None`` for every task.
         rationales: the labeller whose rationales of the items it reads (stage ``rationales``).
         votes: the labeller whose votes it reads.
         silver: the ensemble whose silver labels it reads.
+        labeller: the labeller that it asks.
     """
 
+    model_config = ConfigDict(extra="allow")
+    kind: str
     tasks: tuple[str, ...] | None = None
     rationales: str | None = None
     votes: str | None = None
     silver: str | None = None
-
-
-class Recipe(Section):
-    """How a classifier is fitted; the defaults are those of FigSIM's Table 9, where the paper states them.
-
-    Args:
-        epochs: FigSIM T9: "[10, 20]".
-        learning_rate: the highest one.
-        schedule: how the learning rate goes on after the warm-up: linearly to 0, or unchanged.
-        warmup: the share of the steps in which the learning rate rises from 0.
-        weight_decay: AdamW's; without it AdamW is Adam.
-        clip: the largest norm of the gradients; ``None`` does not clip.
-        reweighted: whether rare labels weigh more in the loss.
-        max_pos_weight: the greatest weight of a rare label (SPEC 8).
-        min_positives: labels rarer than this in validation share one threshold (ours).
-        max_tokens: of a text (ours: the longest caption of the sandbox has 60).
-    """
-
-    epochs: Positive = 20
-    batch: Positive = 16
-    learning_rate: Annotated[float, Field(gt=0)] = 2e-5
-    schedule: Literal["linear", "constant"] = "linear"
-    warmup: Fraction = 0.1
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
-    reweighted: bool = True
-    max_pos_weight: Annotated[float, Field(ge=1)] = 20
-    min_positives: Positive = 5
-    max_tokens: Positive = 128
-
-
-class Based(Entry):
-    """A model on a pretrained base model.
-
-    ``base`` is a folder, a ``tiny:`` name, or an id on the Hugging Face hub, which needs a ``revision``.
-    """
-
-    base: str
-    revision: Revision | None = None
-
-    @property
-    def bases(self) -> tuple[tuple[str, str | None], ...]:
-        """Return each base model with its revision."""
-        return ((self.base, self.revision),)
-
-
-class TextModel(Recipe, Based):
-    """A text encoder with a classification head."""
-
-    kind: Literal["text"]
-
-
-class ImageModel(Recipe, Based):
-    """An image encoder with a classification head."""
-
-    kind: Literal["image"]
-
-
-class FusionModel(Recipe, Based):
-    """A text and image encoder with a classification head on the joint features."""
-
-    kind: Literal["fusion"]
-
-
-class YadavModel(Recipe, Entry):
-    """The depression-symptom model for memes by Yadav et al. (2023)."""
-
-    kind: Literal["yadav"]
-    text: str
-    image: str
-    text_revision: Revision | None = None
-    image_revision: Revision | None = None
-
-    @property
-    def bases(self) -> tuple[tuple[str, str | None], ...]:
-        """Return each base model with its revision."""
-        return ((self.text, self.text_revision), (self.image, self.image_revision))
-
-
-class WithRationales(Recipe, Entry):
-    """A model that reads the rationales of items that a labeller writes in the stage ``rationales``."""
-
-    rationales: str
-
-
-class InfusedModel(WithRationales, Based):
-    """A text and image encoder whose features attend to a labeller's remarks on the meme."""
-
-    kind: Literal["infused"]
-
-
-class M3hModel(WithRationales):
-    """M3H (Mazhar et al. 2025), a text model that reads a meme's words, its rationale and similar labelled memes.
-
-    Args:
-        text: the encoder-decoder with the classification head.
-        text_revision: its commit on the hub.
-        embedder: the model of the sentence embeddings by which similar memes are found.
-        embedder_revision: its commit on the hub.
-        open_layers: how many of the last layers of encoder and decoder are trained; the others are frozen.
-        examples: the number of similar labelled memes of train in the prompt.
-        words: the number of words of a meme's text that the prompt has at most.
-        max_tokens: the number of tokens of a prompt at most; the end of a longer one is cut.
-    """
-
-    kind: Literal["m3h"]
-    text: str
-    text_revision: Revision | None = None
-    embedder: str
-    embedder_revision: Revision | None = None
-    open_layers: Positive
-    examples: Annotated[int, Field(ge=0)]
-    words: Positive
-    max_tokens: Positive = 1024
-
-    @property
-    def bases(self) -> tuple[tuple[str, str | None], ...]:
-        """Return each base model with its revision."""
-        return ((self.text, self.text_revision), (self.embedder, self.embedder_revision))
-
-
-class PromptedModel(Entry):
-    """A labeller that is prompted about items of dev and test only, without training.
-
-    About memes it is asked ``runs`` times, with the picture and ``examples`` labelled memes of the split train; about
-    posts once, with the first ``examples`` of the posts of dev that the stage ``few_shot`` chose.
-    """
-
-    kind: Literal["prompted"]
-    labeller: str
-    examples: Annotated[int, Field(ge=0)]
-    runs: Positive
-
-
-# How much the records of train count in the loss: all the same (the papers), or by their labels' posterior in silver.
-ExampleWeights = Literal["equal", "posterior"]
-
-
-class SftModel(Based):
-    """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F).
-
-    The last three fields fit a recipe to fewer or smaller GPUs than the paper's. ``quantization`` and ``optimizer``
-    change what is computed (:attr:`deviations`) and run on one GPU; ``offload`` changes only where, on any number.
-
-    Args:
-        quantization: ``nf4`` holds the frozen base in 4 bits (QLoRA, Dettmers et al. 2023); needs ``tuning: lora``.
-        offload: ``cpu`` holds weights, gradients and the optimiser's state in the memory of the host.
-        optimizer: ``adamw8bit`` holds AdamW's two moments in 8 bits (Dettmers et al. 2022).
-    """
-
-    kind: Literal["sft"]
-    max_new_tokens: Positive = 128  # ours: an answer has at most four labels (CRADLE T2), about 45 tokens
-    tuning: Literal["full", "lora"]
-    rank: Positive | None = None
-    alpha: Positive | None = None
-    dropout: Fraction | None = None
-    batch: Positive
-    accumulation: Positive
-    max_length: Positive
-    learning_rate: Annotated[float, Field(gt=0)]
-    warmup: Fraction
-    weight_decay: Annotated[float, Field(ge=0)]
-    epochs: Positive
-    packing: bool
-    weights: ExampleWeights = "equal"
-    quantization: Literal["nf4"] | None = None
-    offload: Literal["cpu"] | None = None
-    optimizer: Literal["adamw", "adamw8bit"] = "adamw"
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SftModel:
-        if self.quantization and self.tuning == "full":
-            raise ValueError("quantization needs tuning: lora, because weights of 4 bits cannot be trained")
-        if self.single and self.offload:
-            raise ValueError("offload: cpu is instead of quantization: nf4 and optimizer: adamw8bit, not besides")
-        return self
-
-    @property
-    def single(self) -> bool:
-        """Whether the recipe can use only one GPU, because its weights or moments cannot be divided."""
-        return self.quantization is not None or self.optimizer == "adamw8bit"
-
-    @property
-    def deviations(self) -> tuple[str, ...]:
-        """What a recipe for fewer GPUs computes differently from the paper, for the report; usually nothing."""
-        quantized = ("base in 4 bits (nf4)",) if self.quantization else ()
-        return (*quantized, *(("AdamW in 8 bits",) if self.optimizer == "adamw8bit" else ()))
-
-
-class EncoderModel(Based):
-    """A text encoder with one output per label, for machines without a large accelerator."""
-
-    kind: Literal["encoder"]
-    batch: Positive
-    max_tokens: Positive
-    learning_rate: Annotated[float, Field(gt=0)]
-    warmup: Fraction
-    weight_decay: Annotated[float, Field(ge=0)]
-    epochs: Positive
-    weights: ExampleWeights = "equal"
-
-
-class KnnModel(Entry):
-    """Nearest neighbours in the split train by sentence embedding, blended with a labeller's ``votes`` if set.
-
-    ``neighbours`` are candidate numbers of neighbours, ``blend`` candidate weights of the labeller; the best are chosen
-    on the split dev.
-    """
-
-    kind: Literal["knn"]
-    neighbours: tuple[Positive, ...]
-    blend: tuple[Fraction, ...]
-
-
-class LocalModel(Based):
-    """A causal language model that runs locally and is prompted without tuning.
-
-    ``prompt``: ``evaluation`` asks as labellers are asked (CRADLE 4.1 and B: their prompt with its examples, up to
-    ``votes.max_output_tokens`` tokens written freely); ``training`` asks as a model fine-tuned on this corpus is asked
-    (its short prompt, constrained to valid answers), which a base that cannot follow an instruction needs.
-    """
-
-    kind: Literal["local"]
-    max_new_tokens: Positive = 128
-    batch: Positive
-    max_length: Positive
-    prompt: Literal["evaluation", "training"] = "evaluation"
-
-
-class VotesModel(Entry):
-    """Use the stored votes of one labeller as predictions."""
-
-    kind: Literal["votes"]
-    votes: str
-
-
-class EnsembleModel(Entry):
-    """Use the silver labels (aggregated votes) of one ensemble as predictions."""
-
-    kind: Literal["ensemble"]
-    silver: str
-
-
-class SavedModel(Entry):
-    """Use predictions from outside this project, in a file at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
-
-    kind: Literal["saved"]
-    path: str
-
-
-class RegisteredModel(Entry):
-    """Use a registered model as predictor, such as ``models:/crisis-posts@champion``."""
-
-    kind: Literal["registered"]
-    uri: str
-
-
-Model = Annotated[
-    TextModel
-    | ImageModel
-    | FusionModel
-    | YadavModel
-    | InfusedModel
-    | M3hModel
-    | PromptedModel
-    | SftModel
-    | EncoderModel
-    | KnnModel
-    | LocalModel
-    | VotesModel
-    | EnsembleModel
-    | SavedModel
-    | RegisteredModel,
-    Field(discriminator="kind"),
-]
+    labeller: str | None = None
 
 
 class FitRows(Section):
@@ -452,7 +186,7 @@ class Drift(Section):
 
 
 class ModelSections(Section):
-    models: dict[str, Model]
+    models: dict[str, Entry]
     evaluate: Evaluate
     report: Report
     train: Train

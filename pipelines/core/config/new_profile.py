@@ -109,7 +109,7 @@ def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: 
     put(values, ("votes", "labellers"), list(labellers))
     put(values, ("silver", "ensembles"), fitting)
     put(values, ("finetune", "ensemble"), fitting[0])
-    models = [name for name, model in params.models.items() if getattr(model, "ensemble", None) in fitting]
+    models = [name for name, model in params.models.items() if model.silver in fitting]
     put(values, ("baselines", "models"), models)
 
 

@@ -56,21 +56,10 @@ class Params(
         fitted = [name for rows in self.train.rows.values() for name in rows.models]
         return tuple(dict.fromkeys([*fitted, *(name for names in self.predict.rows.values() for name in names)]))
 
-    def weights(self, model: str, *, fitted: bool) -> str | None:
-        """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
-
-        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order. What a fitted model
-        reads beside its input are no weights of it.
-        """
-        if (entry := self.models.get(model)) is None:
-            return None
-        if entry.silver is not None and not fitted:
-            members = self.ensembles[entry.silver].members
-            named = [getattr(self.labellers[name], "model", None) for name in members]
-            return " + ".join(map(str, named)) if named and all(named) else None
-        if not fitted and (asked := getattr(entry, "labeller", None) or entry.votes) is not None:
-            return getattr(self.labellers.get(asked), "model", None)
-        return " + ".join(base for base, _ in getattr(entry, "bases", ())) or None
+    def ensemble(self, corpus: str) -> str | None:
+        """Return the ensemble whose silver the models of a corpus learn from, if they learn from any."""
+        fitted = self.train.rows.get(corpus)
+        return fitted.ensemble if fitted else None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
@@ -104,6 +93,7 @@ class Params(
                 },
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
@@ -153,7 +143,7 @@ class Params(
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
-            asked = (getattr(model, "labeller", None), model.rationales, model.votes)
+            asked = (model.labeller, model.rationales, model.votes)
             if missing := [labeller for labeller in asked if labeller is not None and labeller not in self.labellers]:
                 raise ValueError(f"models.{name} names '{missing[0]}', which section labellers does not have")
             if model.silver is not None and model.silver not in self.ensembles:

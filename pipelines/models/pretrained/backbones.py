@@ -50,7 +50,7 @@ class Built:
         forget: clears the cache of prepared examples.
         inputs: a digest of what ``prepare`` reads beside the examples, if a run must not resume with other such input.
         recordable: whether the module starts the same GPU kernels for all batches of a shape, as
-            :class:`pipelines.train.predictors.inference.Recordings` needs.
+            :class:`pipelines.models.fitting.inference.Recordings` needs.
     """
 
     module: Any

@@ -1,7 +1,7 @@
 """Tell what a row of a profile takes (GPU memory, disk, hours), and what it lacks here, with commands that supply it.
 
-Memory and disk of fine-tuning are those of its preflight (:mod:`pipelines.train.preflight`). All else is simple
-arithmetic from numbers of parameters; every constant is ours unless a source is named.
+Memory and disk of fine-tuning are those of its preflight (:mod:`pipelines.models.kinds.sft.preflight`). All else is
+simple arithmetic from numbers of parameters; every constant is ours unless a source is named.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def tuned(model: str, *, spec: SftModel, params: Params, posts: int, runs: int, 
     size = parameters([spec.base])
     if not size:
         return UNKNOWN if size is None else HardwareNeed(of_gb=of_gb)
-    from pipelines.train import preflight
+    from pipelines.models.kinds.sft import preflight
 
     try:
         required = preflight.requirements(model, params=params, card=int(of_gb * GB))

@@ -23,13 +23,13 @@ from crisis_corpus.versions import Version
 from pipelines.core.config.models import SftModel
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
+from pipelines.models.fitting.instruct import DELIMITER, instruction
 from pipelines.packaging.model_described import FILE as DESCRIPTION
 from pipelines.packaging.model_described import Described, asked
 from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
 from pipelines.registry.journal import Journal
 from pipelines.release.export.folder import CARD, LICENCE, ExportOrigin, NotExportable, checked_repo, finish, writing
-from pipelines.train.predictors.instruct import DELIMITER, instruction
 
 WITHDRAWN = "it is withdrawn, and its weights may not be handed out"
 STALE = "records on which it was trained were taken down, and its weights are deleted on {until}"
@@ -120,8 +120,8 @@ def text(pack: Path, *, origin: ExportOrigin, status: ModelStatus) -> str:
     """Return the text of ``README.md`` for the files of a model package."""
     from huggingface_hub import ModelCardData
 
+    from pipelines.models.fitting import adapter
     from pipelines.models.pretrained.base_files import on_hub
-    from pipelines.train.predictors import adapter
 
     described, adapted = Described.read(pack), adapter.stored(str(pack))
     pipeline = PIPELINES[described.kind]
@@ -202,7 +202,7 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
 
 def _sound(candidate: Candidate, *, what: str, context: Context) -> Path:
     """Return the model package of a downloaded version, if it may be exported."""
-    from pipelines.train.predictors import adapter
+    from pipelines.models.fitting import adapter
 
     wrong = [reason for reasons in candidate.faults.values() for reason in reasons]
     if wrong or candidate.pack is None:

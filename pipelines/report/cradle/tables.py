@@ -35,7 +35,7 @@ FAMILIES = {
     "Closed": "Closed-source models",
     "Ensemble": "Ensemble of the closed-source models",
 }
-SOURCES = {"finetuned": "Ours, fine-tuned", "untuned": "Ours, not fine-tuned", None: "Ours"}
+SOURCES = {"fitted": "Ours, fine-tuned", "asked": "Ours, not fine-tuned", None: "Ours"}
 BASELINES = {"majority": "Majority labels", "majority_set": "Most frequent set", "every_label": "Every label"}
 
 

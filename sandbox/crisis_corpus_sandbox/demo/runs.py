@@ -177,7 +177,7 @@ MODELS = {
         named("memes_benchmark"), named("memes_dataset"), "snapshot(memes): quality@", "snapshot(memes): report@"
     ),
     "posts": Models(
-        named("posts_finetune"),
+        named("posts_benchmark"),
         named("posts_label"),
         "snapshot(posts): injection_test@",
         "snapshot(posts): report@",

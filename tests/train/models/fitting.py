@@ -1,15 +1,26 @@
-"""Ask a small model, and fit it on all examples at once: the training loop has its own tests."""
+"""Build a small model, ask it, and fit it on all examples at once: the training loop has its own tests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, targets
+from pipelines.models.fitting.classifier import Classifier
+from pipelines.models.kind import Serving
 from pipelines.models.pretrained.backbones import Built
+
+
+def build(spec: Classifier, *, task: Task, folder: Path, seed: int = 1, **given: Any) -> Built:
+    """Build a classifier; ``given`` are its ``max_tokens``, and what it is opened with."""
+    changed = {name: given.pop(name) for name in ("max_tokens",) if name in given}
+    serving = Serving(task=task, scheme=load("figsim"), folder=folder, seed=seed, **given)
+    return spec.model_copy(update=changed).build(serving)
 
 
 def logits(built: Built, examples: Sequence[Example]) -> Any:

@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.models import TextModel, YadavModel
 from pipelines.core.config.params import load
+from pipelines.models import kind
+from pipelines.models.fitting import adapter
+from pipelines.models.kinds.text import Text
+from pipelines.models.kinds.yadav import Yadav
 from pipelines.models.pretrained.backbones import opened
 from pipelines.models.pretrained.base_files import files_of, identified, located, quiet
-from pipelines.train.predictors import adapter
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -38,9 +40,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:12], COMMIT.upper(), ""])
 def test_a_branch_a_tag_or_a_part_of_a_commit_is_no_revision(revision: str) -> None:
     with pytest.raises(ValidationError):
-        TextModel(kind="text", base="team/base", revision=revision)
+        Text(kind="text", base="team/base", revision=revision)
     with pytest.raises(ValidationError):
-        YadavModel(kind="yadav", text="team/base", image="team/base", image_revision=revision)
+        Yadav(kind="yadav", text="team/base", image="team/base", image_revision=revision)
 
 
 def test_only_the_commit_is_taken(cache: Path, tmp_path: Path) -> None:
@@ -95,9 +97,9 @@ def test_the_full_configuration_has_the_published_number_of_parameters(base: str
 @pytest.mark.parametrize("profile", ["figsim", "cradle"])
 def test_every_base_and_open_model_of_a_paper_has_a_size(profile: str) -> None:
     params = load(ROOT, profile=profile)
-    named = {*params.train.models, *params.prompted.models, *params.finetune.models, *params.baselines.models}
-    bases = {base for name in named for base, _ in getattr(params.models[name], "bases", ())}
-    labellers = {getattr(params.models[name], "labeller", None) for name in named} - {None}
+    used = [kind.spec(params, name) for name in params.used_models]
+    bases = {base for spec in used for base, _ in spec.bases}
+    labellers = {params.models[name].labeller for name in params.used_models} - {None}
     asked = [params.labellers[name] for name in labellers]
     bases |= {one.model for one in asked if isinstance(one, RemoteLabeller) and one.provider == "local"}
     assert len(bases) >= 8 and bases <= base_sizes().keys()

@@ -15,29 +15,31 @@ import torch
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import f1_score
 
-from pipelines.core.config.models import FusionModel, ImageModel, Model, TextModel
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, targets
-from pipelines.models import build
+from pipelines.models.fitting.classifier import Classifier
+from pipelines.models.kinds.fusion import Fusion
+from pipelines.models.kinds.image import Image
+from pipelines.models.kinds.text import Text
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
-from tests.train.models.fitting import logits
+from tests.train.models.fitting import build, logits
 from tests.train.models.test_build import YADAV
 from tests.train.small_memes import FILLERS, WORDS, picture
 
 EPOCHS, RATE = 8, 0.003
 TASK: Task = task_of(load("figsim"), "severity")
-BASES: dict[str, Model] = {
-    "tiny:bert": TextModel(kind="text", base="tiny:bert"),
-    "tiny:vit": ImageModel(kind="image", base="tiny:vit"),
-    "tiny:resnet": ImageModel(kind="image", base="tiny:resnet"),
-    "tiny:dinov2": ImageModel(kind="image", base="tiny:dinov2"),
-    "tiny:clip": FusionModel(kind="fusion", base="tiny:clip"),
-    "tiny:blip2": FusionModel(kind="fusion", base="tiny:blip2"),
-    "tiny:modernbert": TextModel(kind="text", base="tiny:modernbert"),
-    "tiny:bart": TextModel(kind="text", base="tiny:bart"),
+BASES: dict[str, Classifier] = {
+    "tiny:bert": Text(kind="text", base="tiny:bert"),
+    "tiny:vit": Image(kind="image", base="tiny:vit"),
+    "tiny:resnet": Image(kind="image", base="tiny:resnet"),
+    "tiny:dinov2": Image(kind="image", base="tiny:dinov2"),
+    "tiny:clip": Fusion(kind="fusion", base="tiny:clip"),
+    "tiny:blip2": Fusion(kind="fusion", base="tiny:blip2"),
+    "tiny:modernbert": Text(kind="text", base="tiny:modernbert"),
+    "tiny:bart": Text(kind="text", base="tiny:bart"),
     "yadav": YADAV,
 }
 
@@ -158,4 +160,4 @@ def test_a_blip_2_saved_with_its_language_model_lacks_words(tmp_path: Path) -> N
     kept = {name: value for name, value in held.items() if not name.startswith("embeddings.")}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     with refused("BaseUnfit", match=r"lacks 2 weights \(such as embeddings\."):
-        build(FusionModel(kind="fusion", base=str(folder)), task=TASK, seed=1, folder=tmp_path)
+        build(Fusion(kind="fusion", base=str(folder)), task=TASK, seed=1, folder=tmp_path)

@@ -14,17 +14,18 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BartConfig
 
-from pipelines.core.config.models import M3hModel
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
-from pipelines.models import build, m3h
-from pipelines.models.m3h import Similar
+from pipelines.models import kind
+from pipelines.models.kinds.m3h import M3h
+from pipelines.models.kinds.m3h import network as m3h
+from pipelines.models.kinds.m3h.network import Similar
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
-from tests.train.models.fitting import fitted, logits, right
+from tests.train.models.fitting import build, fitted, logits, right
 from tests.train.models.test_build import INFUSED
 from tests.train.models.test_build import M3H as TINY
 from tests.train.small_memes import REPO
@@ -59,7 +60,7 @@ def embed(text: str) -> Any:
 
 
 def prompts(
-    train: Sequence[Example], *, others: Sequence[Example] = (), cues: Cues | None = None, spec: M3hModel = TINY
+    train: Sequence[Example], *, others: Sequence[Example] = (), cues: Cues | None = None, spec: M3h = TINY
 ) -> dict[Item, str]:
     some = cues or cued([*train, *others])
     said = {e.item: m3h.explanation(some.remarks(e.item)) for e in (*train, *others)}
@@ -77,7 +78,7 @@ def built(
 ) -> Built:
     given: dict[str, Any] = {"cues": cues or cued([*train, *others]), "train": train, "others": others}
     spec = TINY.model_copy(update=changes)
-    return build(spec, task=TASK, seed=1, folder=folder, max_tokens=1, **given)
+    return build(spec, task=TASK, seed=1, folder=folder, **given)
 
 
 def test_a_prompt_has_the_meme_and_one_other_of_train_with_its_label() -> None:
@@ -174,7 +175,7 @@ def test_rows_follow_the_examples(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [TINY, INFUSED], ids=lambda spec: spec.kind)
 def test_without_remarks_nothing_is_built(tmp_path: Path, spec: Any) -> None:
     train = corpus()["train"]
-    given = {"task": TASK, "seed": 1, "folder": tmp_path, "max_tokens": 32}
+    given = {"task": TASK, "seed": 1, "folder": tmp_path}
     with refused("NoCues", match="were not loaded"):
         build(spec, **given)
     with refused("NoCues", match="'claude'"):
@@ -193,8 +194,8 @@ def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_pat
 
 
 def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> None:
-    spec = load_params(REPO).models["m3h"]
-    assert isinstance(spec, M3hModel)
+    spec = kind.spec(load_params(REPO), "m3h")
+    assert isinstance(spec, M3h)
     # facebook/bart-large, on which MentalBART was tuned
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(BartConfig(vocab_size=50265, num_labels=5))

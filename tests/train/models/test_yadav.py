@@ -8,14 +8,15 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertModel
 
-from pipelines.core.config.models import YadavModel
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
+from pipelines.models.kinds.yadav import Yadav
+from pipelines.models.kinds.yadav.network import Orthogonal, orthogonal
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import Built
-from pipelines.models.yadav import Orthogonal, build, orthogonal
 from tests.refusals import refused
+from tests.train.models.fitting import build
 from tests.train.small_memes import picture
 
 TASK = task_of(load("figsim"), "severity")
@@ -25,7 +26,7 @@ GRAVE = NOTHING | {"severity": frozenset({"Suicide planning"})}
 
 @pytest.mark.parametrize("image", ["tiny:resnet", "tiny:vit", "tiny:dinov2"])
 def test_features_of_text_and_picture_are_orthogonal_in_every_meme(tmp_path: Path, image: str) -> None:
-    spec = YadavModel(kind="yadav", text="tiny:bert", image=image)
+    spec = Yadav(kind="yadav", text="tiny:bert", image=image)
     built = build(spec, task=TASK, seed=1, folder=tmp_path, max_tokens=32)
     assert isinstance(built.module, Orthogonal)
     built.module.eval()
@@ -52,7 +53,7 @@ def test_pooler_may_be_missing_and_nothing_else(tmp_path: Path) -> None:
         AutoTokenizer.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / name)
 
     def made(name: str) -> Built:
-        spec = YadavModel(kind="yadav", text=str(tmp_path / name), image="tiny:resnet")
+        spec = Yadav(kind="yadav", text=str(tmp_path / name), image="tiny:resnet")
         return build(spec, task=TASK, seed=1, folder=tmp_path, max_tokens=32)
 
     assert not any("pooler" in name for name in made("headless").module.state_dict())

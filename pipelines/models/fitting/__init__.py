@@ -1,0 +1,1 @@
+"""What several kinds of models share: loop, loss, checkpoints, causal prediction, calibration, cards, tracking."""

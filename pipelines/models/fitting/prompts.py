@@ -1,0 +1,46 @@
+"""Build the prompts by which models that are not fitted here are asked: as labellers, about one task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pipelines.datasets import items
+from pipelines.datasets.example import Item
+from pipelines.datasets.items import SplitItems
+from pipelines.datasets.post import Post
+from pipelines.llm.pictures import picture
+from pipelines.llm.prompting import examples, own_prompts
+from pipelines.llm.prompting.prompts import Prompt, PromptExample, System, build
+from pipelines.models.kind import Desk
+
+
+def pictured(desk: Desk) -> bool:
+    """Return whether the items of the corpus are pictures."""
+    return "image" in items.CONTENTS[desk.params.corpora[desk.corpus].content].inputs
+
+
+def sent(posts: Mapping[Item, Post], *, desk: Desk) -> dict[Item, Post]:
+    """Return items as labellers receive them: in mode ``paper``, a picture without the words read from it (T11)."""
+    words = desk.params.votes.mode == "improved"
+    return {item: picture(post, words=words) for item, post in posts.items()} if pictured(desk) else dict(posts)
+
+
+def chosen(desk: Desk, *, most: int | None = None) -> list[PromptExample]:
+    """Return the items that the stage ``few_shot`` chose, at most ``most``, with their gold."""
+    split = SplitItems.read(desk.corpus, params=desk.params, vault=desk.vault, root=desk.root)
+    shown = [item for item in split.examples if item in split.posts][:most]
+    posts = sent({item: split.posts[item] for item in shown}, desk=desk)
+    return examples.chosen(split, keys=[desk.task.key], posts=posts)
+
+
+def evaluation_prompt(desk: Desk, *, system: System, shown: Sequence[PromptExample] | None = None) -> Prompt:
+    """Return the labellers' prompt for the task; ``shown`` are its examples, by default all that were chosen."""
+    return build(
+        desk.scheme,
+        keys=[desk.task.key],
+        system=system,
+        examples=chosen(desk) if shown is None else shown,
+        secret=desk.settings.secret(),
+        mode=desk.params.votes.mode,
+        own=own_prompts.read(desk.params.prompts, root=desk.root),
+    )

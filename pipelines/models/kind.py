@@ -1,0 +1,271 @@
+"""Define what a kind of model is: the parameters of its entries in section ``models``, and how they fit and answer.
+
+A kind is a package below :mod:`pipelines.models.kinds`, or a module of another distribution, with one subclass of
+:class:`Kind`. A validated entry is an object of its kind, so that no other code asks which kind it is. Libraries that
+take seconds to import are imported in methods. Modules that only fitting needs are imported by :func:`later`: a served
+version of the model gets what the imports of its kind name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict, ValidationError
+
+from pipelines.core.config.base import faults
+from pipelines.core.config.models import Entry, Revision
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.parts import Allowed, Parts
+from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
+
+if TYPE_CHECKING:
+    from pipelines.core.config.params import Params
+    from pipelines.core.config.settings import Settings
+    from pipelines.core.taxonomy import Scheme
+    from pipelines.core.taxonomy.task import Task
+    from pipelines.datasets.example import Example, Item, Material
+    from pipelines.datasets.features import Cues
+    from pipelines.llm.asking import PlannedRequests
+    from pipelines.llm.prompting.own_prompts import OwnPrompts
+    from pipelines.store.vault.vault import Vault
+
+Say = Any
+"""Called with the numbers of each epoch, by name."""
+
+
+class Kind(Entry):
+    """An entry of section ``models``; a subclass has the parameters of its kind as fields.
+
+    Class attributes:
+        fitted: whether the stage ``train`` fits it; else it only answers in the stage ``predict``.
+        inputs: what it reads of an item: ``text``, ``image``.
+        compares: whether it needs the examples of train where it predicts.
+        packable: why a package for consumers cannot hold it; ``None`` if it can.
+        note: what a reader of its figures must know about it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    fitted: ClassVar[bool] = False
+    inputs: ClassVar[tuple[str, ...]] = ("text",)
+    compares: ClassVar[bool] = False
+    packable: ClassVar[str | None] = "it is not fitted here"
+    note: ClassVar[str | None] = None
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The modules that a served version needs, beside those that they import."""
+        return (type(self).__module__,)
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that a served version needs although no module imports them."""
+        return ()
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Each base model with its revision."""
+        return ()
+
+    @property
+    def named(self) -> str:
+        """The names of its base models."""
+        return " + ".join(base for base, _ in self.bases)
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """What its recipe computes differently from the paper's."""
+        return ()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether an item of train weighs as much as its silver labels are probable."""
+        return False
+
+    def labellers(self, params: Params) -> tuple[str, ...]:
+        """Return the labellers of section ``labellers`` whose answers are the model's."""
+        return ()
+
+    def check(self, name: str, *, params: Params, settings: Settings, root: Path, folder: Path) -> None:
+        """Refuse to fit on this machine, before anything is loaded; ``folder`` has the checkpoints of a killed run."""
+
+    def fit(self, job: Job[Any], *, say: Say) -> dict[str, Any]:
+        """Fit the model, write its files to ``job.out``, and return measures of the fit, as JSON values."""
+        raise NotImplementedError
+
+    def open(self, folder: Path, serving: Serving) -> Predictor:
+        """Load a fitted model from the folder that :meth:`fit` or :meth:`pack` wrote."""
+        raise NotImplementedError
+
+    def pack(self, folder: Path, *, to: Path, serving: Serving) -> None:
+        """Write the files of a fitted model to ``to`` as consumers get them, without need of any base model."""
+        later("fitting.card").copy_parts(folder, to=to)
+
+    def answer(self, desk: Desk) -> Answers:
+        """Return the model's answers without a fit."""
+        raise NotImplementedError
+
+    def planned(self, desk: Desk) -> Iterator[PlannedRequests]:
+        """Yield what :meth:`answer` would send, and at what cost; nothing is sent."""
+        yield from ()
+
+
+class Based(Kind):
+    """A model on a pretrained base model.
+
+    ``base`` is a folder, a ``tiny:`` name, or an id on the Hugging Face hub, which needs a ``revision``.
+    """
+
+    base: str
+    revision: Revision | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        return ((self.base, self.revision),)
+
+
+KINDS = Parts("pipelines.models.kinds", Kind)
+K = TypeVar("K", bound=Kind)
+
+
+def later(module: str) -> Any:
+    """Import a module that a served version must not get."""
+    return import_module(f"pipelines.models.{module}")
+
+
+def spec(params: Params, name: str) -> Kind:
+    """Return an entry of section ``models`` as an object of its kind."""
+    if (entry := params.models.get(name)) is None:
+        raise ConfigError("UnknownName", kind="model", name=name, known=", ".join(params.models))
+    return parsed(entry.model_dump(exclude_unset=True), allowed=params.distributions, where=f"models.{name}")
+
+
+def parsed(entry: Mapping[str, Any], *, allowed: Allowed, where: str) -> Kind:
+    """Validate an entry of section ``models`` by its kind; ``where`` names it in an error."""
+    kind = KINDS.get(str(entry["kind"]), allowed)
+    try:
+        return kind.model_validate(dict(entry))
+    except ValidationError as error:
+        raise BadParams(where=where, detail=faults(error)) from None
+
+
+def check_models(params: Params) -> None:
+    """Refuse an entry of section ``models`` that does not fit its kind."""
+    for name in params.models:
+        spec(params, name)
+
+
+def weights(params: Params, name: str) -> str | None:
+    """Return the weights that a model predicts with, by their names; ``None`` if not known.
+
+    Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
+    """
+    if name not in params.models:
+        return None
+    model = spec(params, name)
+    asked = [getattr(params.labellers.get(labeller), "model", None) for labeller in model.labellers(params)]
+    if asked:
+        return None if None in asked else " + ".join(map(str, asked))
+    return (model.named if model.bases else None) or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What a fitted model is opened with.
+
+    Args:
+        folder: for temporary files and, while it is fitted, checkpoints.
+        seed: of the fit: seeds the order of the examples, dropout and new weights.
+        batch: how many texts a causal model reads together.
+        vault: for models that hold content.
+        cues: the rationales of the items, for models that read them.
+        said: the votes of the entry's labeller by item, for models that read them.
+        train: examples of train with labels, for models that compare items with them.
+        others: the other examples that such a model is asked about.
+    """
+
+    task: Task
+    scheme: Scheme
+    folder: Path
+    seed: int = 0
+    batch: int = 16
+    vault: Vault | None = None
+    cues: Cues | None = None
+    said: Votes | None = None
+    train: Sequence[Example] = ()
+    others: Sequence[Example] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Serving, Generic[K]):
+    """What a model is fitted with.
+
+    Args:
+        spec: its entry.
+        out: the folder for its files.
+        mode: ``train.mode``.
+        own: a team's own prompts.
+        processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
+    """
+
+    spec: K
+    validation: Sequence[Example]
+    out: Path
+    mode: Literal["paper", "improved"] = "improved"
+    checkpoint_steps: int = 200
+    own: OwnPrompts | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model's answers by seed and item; an item without one has no row.
+
+    Args:
+        runs: the answers of each run: 0 where nothing is sampled, 1 to n where a model is asked n times.
+        splits: the splits that the model was asked about.
+        spent: their cost, if known.
+        more: further metrics of the kind.
+    """
+
+    runs: Mapping[int, Mapping[Item, Prediction]]
+    spent: Spent | None
+    splits: tuple[str, ...] = ("validation", "test")
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What an entry that is not fitted answers about: the examples of one task, and where stored answers are."""
+
+    corpus: str
+    model: str
+    task: Task
+    params: Params
+    settings: Settings
+    vault: Vault
+    root: Path
+
+    @cached_property
+    def material(self) -> Material:
+        """The examples to predict, with gold, those of train with gold if there is any."""
+        from pipelines.datasets import items
+
+        asked: dict[str, Any] = {"params": self.params, "vault": self.vault, "root": self.root}
+        return items.load(self.corpus, task=self.task, subset=items.GOLD, ensemble=None, **asked)
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """The label scheme of the corpus."""
+        from pipelines.core.taxonomy import load
+
+        return load(self.params.corpora[self.corpus].scheme, root=self.root)
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder of the corpus's stages."""
+        return self.root / "snapshot" / self.corpus

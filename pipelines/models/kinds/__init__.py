@@ -1,0 +1,1 @@
+"""The kinds of models, one package each; see :mod:`pipelines.models.kind`."""

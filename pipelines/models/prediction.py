@@ -1,0 +1,69 @@
+"""Define a model's prediction for an item, what predictions cost, and the interface of models that predict here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pipelines.datasets.example import Example, Item, LabelSet
+
+VOTE = "vote"
+MICROSECONDS = 6  # digits of a time
+
+Progress = Callable[[int], None] | None
+Votes = Mapping[Item, LabelSet]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model's prediction for one item, a row of the table ``predictions``.
+
+    ``scores`` are probabilities in the task's order of labels, empty if the model gives none. ``labels`` are set only
+    if the outcome is a vote. ``input_tokens`` counts what is read, ``output_tokens`` the answer without its end token.
+    ``alerts`` are labels flagged at a threshold that keeps a required recall (:mod:`pipelines.metrics.alerts`).
+    """
+
+    outcome: str
+    labels: LabelSet
+    scores: tuple[float, ...] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    alerts: LabelSet = frozenset()
+
+    def row(self, item: Item, **about: Any) -> dict[str, Any]:
+        """Return a row of the table ``predictions``; ``about``: its ``task``, ``model``, ``seed`` and ``split``."""
+        answer = {"outcome": self.outcome, "scores": list(self.scores), "labels": sorted(self.labels)}
+        return {"record_id": item[0], "image": item[1], **answer, "alerts": sorted(self.alerts), **about}
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What predictions cost: US dollars, tokens, and ``seconds`` of wall time (``None`` if not measured)."""
+
+    records: int
+    seconds: float | None
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+    @classmethod
+    def of(cls, predictions: Iterable[Prediction], *, cost: float = 0.0, seconds: float | None = None) -> Spent:
+        """Return the cost of predictions and their tokens; those made on this machine cost no US dollars."""
+        made = list(predictions)
+        read, written = sum(p.input_tokens for p in made), sum(p.output_tokens for p in made)
+        return cls(len(made), None if seconds is None else round(seconds, MICROSECONDS), read, written, cost)
+
+
+class Predictor(Protocol):
+    """A model that labels items in this process."""
+
+    def predict(self, examples: Sequence[Example], *, progress: Progress = None) -> list[Prediction]:
+        """Return one prediction per example, in their order.
+
+        Args:
+            progress: called with the number of examples that are done.
+        """
+
+    def forget(self) -> None:
+        """Clear what the process keeps of the examples, if it goes on after the prediction."""

@@ -1,1 +1,0 @@
-"""Train the models of the benchmark and the post classifiers."""

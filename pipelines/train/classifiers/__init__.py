@@ -1,1 +1,0 @@
-"""Train classifiers with one output for each label."""

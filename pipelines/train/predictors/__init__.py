@@ -1,1 +1,0 @@
-"""Read fine-tuned models and predict with them: encoders, nearest neighbours, causal models."""

@@ -1,1 +1,0 @@
-"""Fine-tune causal models on the JSON of the labels."""
