@@ -47,11 +47,11 @@ from pipelines.metrics.calibration import Calibration
 from pipelines.models.fitting.inference import AT_ONCE
 from pipelines.models.kinds.encoder import Encoder
 from pipelines.models.pretrained import tiny
-from pipelines.packaging import model
-from pipelines.packaging.model_described import SCHEME, Described
-from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.described import SCHEME, Described
+from pipelines.registry.packaging.register import put
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault

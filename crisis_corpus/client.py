@@ -57,6 +57,7 @@ class Model:
     Args:
         token: the argument for :func:`changed`.
         labels: the model's labels, in the order of the probabilities.
+        inputs: the columns that it reads.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
         stale: the time (ISO 8601) at which the version is removed, because records that it was trained on were taken
             down; ``None`` for a version that is not stale.
@@ -67,6 +68,7 @@ class Model:
     files: str
     token: str
     labels: tuple[str, ...]
+    inputs: tuple[str, ...]
     card: Mapping[str, Any] = field(repr=False)
     _model: Any = field(repr=False)
     stale: str | None = None
@@ -100,10 +102,11 @@ def load(
     """
     loadable, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
     pack = integrity.place(folder)
-    labels = integrity.read_manifest(pack / integrity.MODEL).labels
+    manifest = integrity.read_manifest(pack / integrity.MODEL)
     card = json.loads((pack / integrity.CARD).read_bytes())
     version, loaded = loadable.version, _loaded(loadable.version, folder)
-    return Model(version.name, version.version, loadable.files, loadable.token, labels, card, loaded, loadable.stale)
+    described = (loadable.files, loadable.token, manifest.labels, manifest.inputs, card)
+    return Model(version.name, version.version, *described, loaded, loadable.stale)
 
 
 def download(

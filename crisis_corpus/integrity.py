@@ -54,11 +54,15 @@ class TrainedWeights(BaseModel, frozen=True):
 
 
 class PackManifest(BaseModel, frozen=True):
-    """The fields of ``model.json`` that the registry reads; other fields are used only when the model is loaded."""
+    """The fields of ``model.json`` that the registry reads; other fields are used only when the model is loaded.
+
+    ``inputs`` are the columns that the model reads: ``title`` and ``body``, ``image`` and ``text``, or some of these.
+    """
 
     kind: str
     task: str
     labels: tuple[str, ...]
+    inputs: tuple[str, ...]
     scheme_digest: str
     data_commit: str
     split_digest: str

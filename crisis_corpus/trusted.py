@@ -18,9 +18,9 @@ from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
 from crisis_corpus.state import VISIBLE, of_rows
-from crisis_corpus.versions import CHAMPION, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
+from crisis_corpus.versions import CHAMPION, NAME, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
-REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
+REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
 LOOKS = 3
 

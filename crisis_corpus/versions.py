@@ -7,6 +7,7 @@ digest that the journal recorded at registration. Other modules make these check
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +24,8 @@ DIGEST = "digest"
 COMPILED = "__pycache__"
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
+# A registered name is a part of addresses and paths.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class NoRegistry(ConfigError):

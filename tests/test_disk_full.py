@@ -24,7 +24,7 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError
-from pipelines.promotion.promote import promote
+from pipelines.registry.promotion.promote import promote
 from pipelines.release import removal
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, takedown

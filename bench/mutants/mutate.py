@@ -51,8 +51,8 @@ AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "gate": (
         35,
         (
-            "pipelines/promotion/gate*.py",
-            *(f"pipelines/promotion/{name}.py" for name in GATE),
+            "pipelines/registry/promotion/gate*.py",
+            *(f"pipelines/registry/promotion/{name}.py" for name in GATE),
         ),
         (
             "tests/registry/test_recall_checks.py",

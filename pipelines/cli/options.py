@@ -54,10 +54,16 @@ def checked(kind: str, *, section: str | None = None) -> dict[str, Any]:
             raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
         return value
 
+    return {"callback": check, **completed(section)}
+
+
+def completed(section: str) -> dict[str, Any]:
+    """Return what completes a name in the shell: one of a section of the parameters."""
+
     def complete(incomplete: str) -> list[str]:
         return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
 
-    return {"callback": check, "autocompletion": complete}
+    return {"autocompletion": complete}
 
 
 def _rows() -> list[str]:

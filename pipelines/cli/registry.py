@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,15 +27,16 @@ from pipelines.cli.shared import Decider, doing, emit, login, open_registry, req
 from pipelines.core.config.settings import Settings
 
 if TYPE_CHECKING:
-    from pipelines.promotion.gate import GateVerdict
-    from pipelines.promotion.promote import Moved
     from pipelines.registry.candidate import Context
+    from pipelines.registry.promotion.gate import GateVerdict
+    from pipelines.registry.promotion.promote import Moved
     from pipelines.registry.webhook import Watch
 
 app = typer.Typer()
 
 MODELS = "the registered model: a name in section registry of params.yaml, such as crisis-posts"
 REGISTERED = checked("registered model", section="registry")
+
 Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
 Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
@@ -54,10 +54,8 @@ def register(
     why: Reason = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
-    from pipelines.core.config.params import load
-    from pipelines.packaging import register as stage
-    from pipelines.registry.versions import subject
-    from pipelines.workspace.clone import workspace
+    from pipelines.registry.packaging import register as stage
+    from pipelines.registry.versions import entry
     from pipelines.workspace.scratch import temporary_files
 
     if not names and corpus is None:
@@ -68,24 +66,20 @@ def register(
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
     registered: dict[str, list[dict[str, Any]]] = {}
-    # models of one corpus are packaged from the same clone
-    with workspace(settings, revision=base) as clone:
-        params = load(clone.path)
-    wanted = names or [name for name, model in params.registry.items() if model.corpus == corpus]
-    for same in (list(group) for _, group in groupby(wanted, key=lambda name: subject(name, params=params)[0])):
-        with open_registry(settings, name=same[0], base=base) as context, temporary_files(settings.home):
-            for name in same:
-                for chosen in params.registry[name].candidates:
-                    version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                    line = {"version": version.version, "model": chosen.model, "new": new}
-                    registered.setdefault(name, []).append(line)
+    with open_registry(settings, base=base) as context, temporary_files(settings.home):
+        wanted = {name: entry(name, params=context.params) for name in names or context.params.registry}
+        for name, of in wanted.items():
+            for chosen in of.candidates if names or of.corpus == corpus else ():
+                version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
+                line = {"version": version.version, "model": chosen.model, "new": new}
+                registered.setdefault(name, []).append(line)
     emit({"registered": registered})
 
 
 @app.command(rich_help_panel="Registry")
 def gate(name: Name, version: Version, base: Base = None) -> None:
     """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
-    from pipelines.promotion import gate as judge
+    from pipelines.registry.promotion import gate as judge
 
     with open_registry(Settings.from_env(), name=name, base=base) as context:
         verdict = judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")
@@ -108,7 +102,7 @@ def promote(
     ] = False,
 ) -> None:
     """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
-    from pipelines.promotion import promote as moves
+    from pipelines.registry.promotion import promote as moves
 
     decision = Decider.from_options(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
     with open_registry(Settings.from_env(), name=name, base=base) as context:
@@ -130,7 +124,7 @@ def reject(
     run: RunOfApproval = "",
 ) -> None:
     """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
-    from pipelines.promotion import promote as moves
+    from pipelines.registry.promotion import promote as moves
 
     subject = f"promote {name} {version}"
     decision = Decider.from_options(who, why, approval=approval, run=run, subject=subject, yes=False)
@@ -150,7 +144,7 @@ def rollback(
     ] = None,
 ) -> None:
     """Make the previous champion (promoted version) of a model the champion again."""
-    from pipelines.promotion import promote as moves
+    from pipelines.registry.promotion import promote as moves
 
     with open_registry(Settings.from_env()) as context:
         emit(_moved(moves.rollback(name, who=who, why=why, context=context, leaving=leaving)))
@@ -159,7 +153,7 @@ def rollback(
 @app.command(rich_help_panel="Registry")
 def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
-    from pipelines.promotion import promote as moves
+    from pipelines.registry.promotion import promote as moves
 
     with open_registry(Settings.from_env()) as context:
         emit(_moved(moves.withdraw(name, version, who=who, why=why, context=context)))
@@ -203,7 +197,7 @@ def registry(
 @app.command("batch_predict", rich_help_panel=STAGES)
 def batch_predict(corpus: CorpusName) -> None:
     """Label every record of a corpus with the champions (promoted versions) of its models."""
-    from pipelines.predict import batch_predict as stage
+    from pipelines.registry import batch_predict as stage
 
     run_stage(stage.run, corpus)
 
@@ -261,19 +255,19 @@ def _moved(moved: Moved) -> dict[str, Any]:
 def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
     """Return what an approver may want to open: the version, report and numbers in MLflow, and the commit."""
     from pipelines.registry import mlflow_pages
-    from pipelines.registry.versions import subject
+    from pipelines.registry.versions import entry
 
     page = mlflow_pages.of_version(context.settings, name=verdict.name, version=verdict.version)
     links = {"version": page} if page else {}
     if learnt := verdict.figures.get("candidate"):
-        corpus, commit = subject(verdict.name, params=context.params)[0], learnt["data_commit"]
+        corpus, commit = entry(verdict.name, params=context.params).corpus, learnt["data_commit"]
         options: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
         links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **options)}
     return links
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:
-    from pipelines.promotion.gate import summary
+    from pipelines.registry.promotion.gate import summary
 
     names = ("name", "version", "champion", "passed", "reasons", "figures")
     return {name: getattr(verdict, name) for name in names} | {"text": summary(verdict)}

@@ -187,7 +187,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
-    from pipelines.predict import pins
+    from pipelines.registry import pins
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
     from pipelines.workspace import publish
@@ -206,9 +206,9 @@ def champions(corpus: CorpusName) -> None:
 @app.command("drift")
 def drift(corpus: CorpusName) -> None:
     """Print which champions' (promoted models') predictions have drifted in a month, and send webhooks about it."""
-    from pipelines.predict import drift_notice
+    from pipelines.registry import webhook
 
-    emit(drift_notice.run(corpus, settings=Settings.from_env()))
+    emit(webhook.notify_drift(corpus, settings=Settings.from_env()))
 
 
 @app.command("publish-snapshot")

@@ -253,10 +253,11 @@ class Desk:
     @cached_property
     def material(self) -> Material:
         """The examples to predict, with gold, those of train with gold if there is any."""
-        from pipelines.datasets import items
-
+        # a served version must not get it
+        items = import_module("pipelines.datasets.items")
         asked: dict[str, Any] = {"params": self.params, "vault": self.vault, "root": self.root}
-        return items.load(self.corpus, task=self.task, subset=items.GOLD, ensemble=None, **asked)
+        material: Material = items.load(self.corpus, task=self.task, subset=items.GOLD, ensemble=None, **asked)
+        return material
 
     @cached_property
     def scheme(self) -> Scheme:

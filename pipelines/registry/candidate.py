@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from pipelines.registry.journal import Journal
-from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
+from pipelines.registry.versions import TAKEN_DOWN, Registry, entry
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
@@ -48,15 +48,22 @@ def read_records(path: Path) -> frozenset[str]:
         raise NoPack(detail=f"{RECORDS} is missing or unreadable") from None
 
 
-# The stage outputs that a model is packaged from or tested on.
-CHECKED_OUT = ("split", "gold", "few_shot", "silver", "finetuned", "predictions")
+# The stage outputs that a model is tested on.
+TESTED_ON = ("split", "gold", "few_shot", "predictions")
+
+
+def present(*paths: str) -> None:
+    """Place no files, because the clone has all of them."""
 
 
 @dataclass(frozen=True)
 class Context:
     """The inputs of all decisions about models: registry, journal, parameters, settings, vault, and a clone.
 
-    ``root`` is a clone of the corpus with split, gold and data; ``terms`` is the section ``promote`` of the parameters.
+    Args:
+        terms: the section ``promote`` of the parameters.
+        root: the clone, with the data of one corpus if the context was opened for a model.
+        check_out: places further files that DVC tracks in the clone.
     """
 
     registry: Registry
@@ -66,6 +73,7 @@ class Context:
     settings: Settings
     vault: Vault
     root: Path = Path()
+    check_out: Callable[..., None] = present
 
 
 @dataclass(frozen=True)
@@ -124,9 +132,10 @@ def opened(
     ):
         params = load(clone.path)
         if name is not None:
-            corpus, _ = subject(name, params=params)
-            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in CHECKED_OUT))
-        yield Context(Registry.open(settings), journal, params, params.promote, settings, held, clone.path)
+            corpus = entry(name, params=params).corpus
+            clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in TESTED_ON))
+        registry = Registry.open(settings)
+        yield Context(registry, journal, params, params.promote, settings, held, clone.path, clone.checkout)
 
 
 @contextmanager

@@ -36,8 +36,8 @@ from pipelines.store.tables import Item, items_of
 WORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TWENTIETHS = 20
 T_TEST_ITEMS = 30
-# Content of a corpus -> the tables for :func:`inputs_of`, below ``data/<corpus>``.
-INPUTS = {"images": "*/images/*.parquet", "texts": "*/texts/*.parquet"}
+# The tables with the words and the language of items, below ``data/<corpus>``; a corpus has one of them.
+INPUTS = ("*/images/*.parquet", "*/texts/*.parquet")
 ALERTS, CONFIDENCE = "alerts", "confidence"
 Json = dict[str, Any]
 Inputs = Mapping[Item, tuple[int, str]]
@@ -96,6 +96,11 @@ def count(
         language=dict(sorted(Counter(language for _, language in known).items())),
         words=tuple(words[k] for k in range(len(WORDS) + 1)),
     )
+
+
+def tables_of(folder: Path) -> list[Path]:
+    """Return the files for :func:`inputs_of` below ``data/<corpus>``, sorted."""
+    return sorted(path for pattern in INPUTS for path in folder.glob(pattern))
 
 
 def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:

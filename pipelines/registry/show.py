@@ -27,7 +27,7 @@ Json = dict[str, Any]
 def gather(
     name: str | None, *, registry: Registry, journal: Journal, known: Mapping[str, str] | None = None
 ) -> list[Json]:
-    """Collect the state of one registered model, or of all models that have a version or a journal row.
+    """Collect the state of one registered model, or of all that have a journal row or a version of this project.
 
     Args:
         known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
@@ -37,24 +37,25 @@ def gather(
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
     """
-    names = sorted({*registry.names(), *journal.models()})
-    if name is not None and name not in names:
-        raise UnknownModel(name=name, known=", ".join(names) or "none")
-    known = known or {}
-    models = [_model(each, registry=registry, journal=journal, known=known) for each in ([name] if name else names)]
-    return [model for model in models if name or model["versions"] or model["journal"]]
+    names = sorted({*journal.models(), *registry.names()})
+    models = [
+        _model(each, registry=registry, journal=journal, known=known or {}) for each in ([name] if name else names)
+    ]
+    shown = [each for each in models if each["journal"] or any(version["files"] for version in each["versions"])]
+    if name and not shown:
+        raise UnknownModel(name=name, known=", ".join(names))
+    return shown
 
 
 def summary(journal: Journal) -> list[Json]:
     """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
     models = []
     for name in journal.models():
-        if rows := journal.rows(name):
-            last = last_move(journal, name)
-            change = {"event": last.event, "at": last.at, "who": last.who} if last else {}
-            now = of_rows(name, rows)
-            until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
-            models.append({"name": name, "champion": now.champion, "journal": len(rows), **change, **until})
+        last, rows = last_move(journal, name), journal.rows(name)
+        change = {"event": last.event, "at": last.at, "who": last.who} if last else {}
+        now = of_rows(name, rows)
+        until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
+        models.append({"name": name, "champion": now.champion, "journal": len(rows), **change, **until})
     return models
 
 

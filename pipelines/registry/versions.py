@@ -15,6 +15,7 @@ from crisis_corpus import versions
 from crisis_corpus.errors import RegistryError
 from crisis_corpus.versions import (
     CHAMPION,
+    NAME,
     NoRegistry,
     RegistryUnavailable,
     UnknownModel,
@@ -24,6 +25,7 @@ from crisis_corpus.versions import (
     of_mlflow,
     translated,
 )
+from pipelines.core.config.models import Registered
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 
@@ -43,11 +45,11 @@ class AliasAstray(RegistryError):
     """A model's alias points to another version than the one just set, because another process sets it, too."""
 
 
-def subject(name: str, *, params: Params) -> tuple[str, str]:
-    """Return the corpus of a registered model and the label category that it predicts."""
-    if name not in params.registry:
-        raise UnknownModel(name=name, known=", ".join(params.registry))
-    return params.registry[name].corpus, params.registry[name].task
+def entry(name: str, *, params: Params) -> Registered:
+    """Return what a registered name stands for: its corpus, its task and its candidates."""
+    if (registered := params.registry.get(name)) is None:
+        raise UnknownModel(name=name, known=", ".join(params.registry) or "a name of section registry of params.yaml")
+    return registered
 
 
 class Registry(versions.RegistryReader):
@@ -61,7 +63,9 @@ class Registry(versions.RegistryReader):
         return cls(settings.mlflow_tracking_uri)
 
     def names(self) -> list[str]:
-        return sorted(model.name for model in _pages(self.client.search_registered_models))
+        """Return the names of all models, without those that this project could not have registered."""
+        names = (str(model.name) for model in _pages(self.client.search_registered_models))
+        return sorted(filter(NAME.fullmatch, names))
 
     def versions(self, name: str) -> list[Version]:
         """Return the versions of a model, oldest first; empty if no model is registered as ``name``."""

@@ -17,6 +17,7 @@ import base64
 import hashlib
 import json
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,9 +32,13 @@ from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.config.label import on_this_machine
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.process import now
 from pipelines.core.progress import silent
 from pipelines.registry.journal import Clock, Journal, utc_now
+from pipelines.store.metrics_file import read_metrics
+from pipelines.workspace.clone import workspace
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
 # attempt after the last delay fails.
@@ -308,3 +313,28 @@ def _line(delivery: Delivery) -> tuple[str, str, bool]:
 
 def _stamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def notify_drift(corpus: str, *, settings: Settings) -> dict[str, Any]:
+    """Print the months whose predictions drifted, from the published ``batch_predict.json``, and send webhooks.
+
+    A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
+
+    Returns:
+        ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
+        :meth:`Watch.deliver`, which sends the queued notices.
+    """
+    with workspace(settings) as clone:
+        metrics = read_metrics(clone.path / "metrics" / corpus / "batch_predict.json")
+    drifted = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
+    queued = 0
+    with Journal.of(settings, clock=now) as journal:
+        watch = Watch.open(journal, clock=now)
+        for name, model in drifted.items():
+            months = model["drift"]["exceeded"]
+            for month, quantities in months.items():
+                sys.stderr.write(f"drift: {name}/{model['version']} in {month}: {', '.join(quantities)}\n")
+            queued += watch.drift(name, version=model["version"], months=months)
+        delivered = watch.deliver()
+    exceeded = {name: model["drift"]["exceeded"] for name, model in drifted.items()}
+    return {"drift": exceeded, "queued": queued, **delivered}

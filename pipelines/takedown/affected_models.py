@@ -26,9 +26,9 @@ from crisis_corpus.journal import Event
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.promotion import promote
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
+from pipelines.registry.promotion import promote
 from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.store.vault import removals
 from pipelines.takedown.object_versions import remove_folder

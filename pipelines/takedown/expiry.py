@@ -3,19 +3,18 @@
 The champion's alias is moved first, and weights are deleted last. A stale champion is replaced by the newest version
 that is not stale and passes the promotion gate; it need not be better than the stale champion, which is deleted anyway.
 Without such a version, the model has no champion, and subscribers get a notice. The stale versions are withdrawn, and
-their files and versions deleted. Then the weights of fine-tuned models leave every version of the corpus, cache and
-remote, and those of training runs leave MLflow. Each step may be repeated: what is due follows from the journal and
-from the vault's table ``removals``, so a killed run is finished by the next.
+their files and versions deleted. Then the weights of fitted models leave every version of the corpus, cache and remote.
+Each step may be repeated: what is due follows from the journal and from the vault's table ``removals``, so a killed run
+is finished by the next.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from crisis_corpus.state import standing
 from crisis_corpus.versions import Version
@@ -25,21 +24,19 @@ from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.progress import silent
 from pipelines.models.fitting import card as finetuned
 from pipelines.models.fitting import training_records
-from pipelines.promotion import promote
-from pipelines.promotion.promote import NotPromoted
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
+from pipelines.registry.promotion import promote
+from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects, remove_folder
 from pipelines.takedown.pointers import LOCK, Pointers
-from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import TREE
 
 WHO = "corpus takedown"
-WEIGHTS = "model"
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,6 @@ class Expiry:
         objects: the DVC objects with weights of fine-tuned models that no other model uses.
         stages: the stages that name such models in the newest commit of the corpus branch.
         versions: the registered model versions.
-        runs: the ids of the MLflow training runs with weights.
     """
 
     settings: Settings
@@ -59,12 +55,11 @@ class Expiry:
     objects: frozenset[str] = frozenset()
     stages: frozenset[str] = frozenset()
     versions: tuple[Version, ...] = ()
-    runs: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many versions, objects, stages and runs are due."""
-        return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages", "runs")}
+        """Return how many versions, objects and stages are due."""
+        return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages")}
 
     def remove(
         self, *, opening: Callable[[str], AbstractContextManager[Context]], say: Callable[[str], None] = silent
@@ -98,11 +93,6 @@ class Expiry:
             with workspace(self.settings) as clone, Objects.opened(clone) as objects:
                 objects.remove(self.objects)
             say("objects removed")
-        if self.context is not None:
-            for run_id in self.runs:
-                if _weights(run_id, context=self.context):
-                    self.context.registry.run_files(run_id).delete_artifacts(WEIGHTS)
-                say("run emptied")
         return counts
 
 
@@ -113,7 +103,7 @@ def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, con
     trained = _trained(settings, lists=lists) if lists else (frozenset[str](), frozenset[str]())
     if context is None:
         return Expiry(settings, context, *trained)
-    return Expiry(settings, context, *trained, tuple(_stale(context, now=now)), tuple(_runs(context, lists=lists)))
+    return Expiry(settings, context, *trained, tuple(_stale(context, now=now)))
 
 
 def _stale(context: Context, *, now: datetime) -> list[Version]:
@@ -172,15 +162,3 @@ def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
     with objects.file(card) as path:
         card_values = json.loads(path.read_bytes())
     return {part["digest"] for name in ("train", "selected") if (part := card_values.get(name))}
-
-
-def _runs(context: Context, *, lists: Collection[str]) -> list[str]:
-    if not lists:
-        return []
-    runs = (run for corpus in context.params.corpora for run in context.registry.runs(EXPERIMENT.format(corpus=corpus)))
-    ids = (run.info.run_id for run in runs if run.data.tags.get(training_records.TAG) in lists)
-    return [run_id for run_id in ids if _weights(run_id, context=context)]
-
-
-def _weights(run_id: str, *, context: Context) -> list[Any]:
-    return list(context.registry.client.list_artifacts(run_id, WEIGHTS))

@@ -16,9 +16,9 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing
 from pipelines.core.config.settings import Settings
-from pipelines.packaging import register
-from pipelines.promotion import holdout
 from pipelines.registry.candidate import Context, opened
+from pipelines.registry.packaging import register
+from pipelines.registry.promotion import holdout
 from pipelines.store import tables
 from tests.airflow.heart_model import digest
 
@@ -57,7 +57,8 @@ def put(context: Context, *, share: float, folder: Path) -> int:
     pack = folder / "pack"
     pack.mkdir(parents=True)
     described = {
-        "kind": "heart", "task": test.task.key, "labels": list(test.task.labels), "scheme_digest": "5" * 64,
+        "kind": "heart", "task": test.task.key, "labels": list(test.task.labels), "inputs": ["title", "body"],
+        "scheme_digest": "5" * 64,
         "data_commit": "c" * 40, "split_digest": test.split, "train": {"records": len(ids), "digest": "7" * 64},
     }  # fmt: skip
     (pack / integrity.MODEL).write_text(json.dumps(described))

@@ -11,7 +11,7 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.promotion.scores import floor_of
+from pipelines.registry.promotion.scores import floor_of
 
 TASK = task_of(load("cradle"), "labels")
 A, B = TASK.labels[0], TASK.labels[4]

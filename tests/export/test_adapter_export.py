@@ -11,7 +11,7 @@ import torch
 import yaml
 from peft import PeftModel
 
-from pipelines.packaging.register import put
+from pipelines.registry.packaging.register import put
 from pipelines.release.export import model_folder
 from tests.registry import small_registry
 from tests.registry.packs import NAME

@@ -12,7 +12,7 @@ import typer
 
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
-from pipelines.packaging.register import put
+from pipelines.registry.packaging.register import put
 from pipelines.release import approval
 from pipelines.release.export.folder import NotExportable
 from pipelines.release.release_store import NoSuchRelease

@@ -16,9 +16,9 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoModelForImageClassification, AutoTokenizer
 from transformers import AutoModelForSequenceClassification as AutoTexts
 
-from pipelines.packaging import model
-from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.register import put
 from pipelines.release.export import model_folder
 from tests.registry.test_pack_memes import NAME, Lab, lab
 

@@ -20,9 +20,9 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceCl
 from crisis_corpus import integrity
 from crisis_corpus.versions import UnknownVersion
 from pipelines.metrics.calibration import Calibration
-from pipelines.packaging.register import put
-from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.register import put
+from pipelines.registry.promotion import promote
 from pipelines.release.export import model_folder
 from pipelines.release.export.folder import NotExportable, read
 from tests.registry import packs, small_registry

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pipelines.train.classifiers.train import EXPERIMENT
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
@@ -26,7 +27,6 @@ from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.takedown import expiry
-from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests import mlflow_database, mlflow_server

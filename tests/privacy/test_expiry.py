@@ -17,14 +17,15 @@ from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.packaging.refusals import refuse_deleted
-from pipelines.promotion import promote
+from pipelines.models.fitting import card as finetuned
+from pipelines.models.fitting import training_records
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.pack import refuse_deleted
+from pipelines.registry.promotion import promote
 from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
-from pipelines.models.fitting import card as finetuned, training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests import small_corpus
@@ -105,7 +106,7 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
     assert len(weights(house, "all")) == 2
     [receipt] = revisit(now=NOW + timedelta(days=30))
     assert receipt.steps["weights"] == {
-        "versions": 0, "objects": 1, "stages": 1, "runs": 0, "moved": 0, "without_champion": 0
+        "versions": 0, "objects": 1, "stages": 1, "moved": 0, "without_champion": 0
     }  # fmt: skip
     assert weights(house, "all") == [] and len(weights(house, "some")) == 2
     lock = yaml.safe_load(git("--git-dir", house.settings.repo, "show", "corpus:dvc.lock"))["stages"]
@@ -220,23 +221,6 @@ def test_without_a_clean_version_the_model_is_withdrawn_with_notice(context: Con
     assert [json.loads(d.body)["type"] for d in watch.deliveries()] == ["model.withdrawn"]
     with pytest.raises(NoChampion):
         client.load(f"{NAME}@champion")
-
-
-def test_weights_leave_the_training_runs_of_affected_lists_only(context: Context, tmp_path: Path) -> None:
-    ids, runs = trained(context.root), context.registry.client
-    place = runs.create_experiment("memes_train")
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    made = {}
-    for name, learnt in {"affected": ids, "clean": ids[4:], "another": None}.items():
-        tags = {training_records.TAG: training_records.trained_on(learnt).digest} if learnt else {}
-        made[name] = runs.create_run(place, tags=tags, start_time=1000).info.run_id
-        runs.log_artifact(made[name], str(tmp_path / "model.safetensors"), "model")
-    add(context, knows=6)
-    Noted().run(ids[:1], context=context)
-    assert expire(context)["runs"] == 1
-    left = {name for name, run_id in made.items() if runs.list_artifacts(run_id, "model")}
-    assert left == {"clean", "another"}
-    assert expire(context)["runs"] == 0
 
 
 def test_a_version_that_was_packed_before_and_registered_after_a_takedown_is_found(context: Context) -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.models.fitting.training_records import trained_on
 from pipelines.store import tables
 from pipelines.takedown.redaction import BLANK, Gone, Left
-from pipelines.models.fitting.training_records import trained_on
 from tests.refusals import refused
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]

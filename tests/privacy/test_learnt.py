@@ -17,9 +17,9 @@ from crisis_corpus.state import standing
 from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.promotion import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context, enter, registration
+from pipelines.registry.promotion import promote
 from pipelines.takedown import affected_models
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
@@ -123,8 +123,8 @@ def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Co
 
 
 def test_a_version_is_stale_at_once_for_the_gate_and_for_consumers(context: Context) -> None:
-    from pipelines.promotion import gate
     from pipelines.registry import show
+    from pipelines.registry.promotion import gate
     from pipelines.registry.webhook import Watch
 
     ids = trained(context.root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,8 +13,10 @@ from tests import mlflow_server
 from tests.killed import asking
 from tests.postgres import BOTH, postgres
 from tests.postgres import address as database
-from tests.registry import packs, small_registry
-from tests.registry.packs import Made
+from tests.registry import small_registry
+
+if TYPE_CHECKING:
+    from tests.registry.packs import Made
 
 __all__ = ["postgres"]
 
@@ -45,6 +47,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def made() -> Made:
     """Give a small encoder with its pack."""
+    from tests.registry import packs
+
     return packs.made("encoder")
 
 

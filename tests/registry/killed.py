@@ -27,10 +27,10 @@ from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.datasets import memes
-from pipelines.packaging.register import put
-from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging.register import put
+from pipelines.registry.promotion import promote
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config.models import Chosen
+from pipelines.core.config.models import Chosen, Registered
+from pipelines.core.config.params import Params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging import model
-from pipelines.packaging.pack import pack
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.pack import pack
 from tests.built_once import built_once
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
@@ -56,23 +57,28 @@ def made(kind: str) -> Made:
 
 
 def tuned(corpus: SmallPosts, *, kind: str, home: Path) -> SmallPosts:
-    """Run the stages finetune, predict and evaluate for one small model."""
+    """Run the stages train, predict and evaluate for one small model."""
     with pytest.MonkeyPatch.context() as patch:
         told = small_tuned.settings(home, patch=patch)
-        small_tuned.tuned(corpus, told, model=kind, recall_floors={})
+        small_tuned.tuned(corpus, told, model=kind)
         small_tuned.predicted(corpus, told, model=kind)
-    evaluate.run("posts", params=small_tuned.params(), root=corpus.root, sampling=Sampling(200, 1))
+    evaluate.run("posts", params=params(kind), root=corpus.root, sampling=Sampling(200, 1))
     return corpus
+
+
+def params(kind: str) -> Params:
+    """Return the parameters with the model as the only candidate of :data:`NAME`."""
+    found, chosen = small_tuned.params(models=(kind,)), Chosen(model=kind, subset=SUBSET)
+    return found.model_copy(
+        update={"registry": {NAME: Registered(corpus="posts", task="labels", candidates=(chosen,))}}
+    )
 
 
 def packed(corpus: SmallPosts, *, kind: str, to: Path, **changed: Any) -> Path:
     """Package it."""
-    with pytest.MonkeyPatch.context() as patch:
-        given: dict[str, Any] = {
-            "chosen": Chosen(model=kind, subset=SUBSET), "params": small_tuned.params(), "vault": corpus.vault,
-            "settings": small_tuned.settings(to.parent / "home", patch=patch), "root": corpus.root, "to": to,
-        }  # fmt: skip
-        return pack(NAME, **given | changed)
+    chosen = Chosen(model=kind, subset=SUBSET)
+    given: dict[str, Any] = {"chosen": chosen, "params": params(kind), "vault": corpus.vault, "root": corpus.root}
+    return pack(NAME, to=to, **given | changed)
 
 
 @contextmanager

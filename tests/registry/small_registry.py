@@ -20,11 +20,11 @@ from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.promotion.holdout import Frozen, open_test, split_digest
-from pipelines.promotion.promote import Moved, promote
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.promotion.holdout import Frozen, open_test, split_digest
+from pipelines.registry.promotion.promote import Moved, promote
 from pipelines.registry.versions import Registry
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
@@ -123,6 +123,7 @@ def add(
     version = context.registry.add(NAME, source=str(folder), run_id=None, tags=tags)
     if journal:
         given = {"event": "registered", "who": "corpus register", "why": "a test"}
+        given["metrics"] = {"inputs": ["image", "text"]}
         context.journal.append(NAME, to_version=version.version, files=found, **given)
     if after:
         after(folder)
@@ -156,6 +157,7 @@ def saved(
         "kind": "rule",
         "task": TASK,
         "labels": list(labels or _labels(context)),
+        "inputs": ["image", "text"],
         "scheme_digest": "5" * 64,
         "data_commit": "c" * 40,
         "split_digest": split_digest("memes", root=context.root),

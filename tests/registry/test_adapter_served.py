@@ -17,11 +17,11 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from crisis_corpus import integrity
-from pipelines.core.config.models import SftModel
+from pipelines.models.fitting import adapter
+from pipelines.models.kinds.sft import Sft
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.base_files import files_of
-from pipelines.packaging import model
-from pipelines.train.predictors import adapter, finetuned
+from pipelines.registry.packaging import model
 from tests.refusals import refused
 from tests.registry import packs
 from tests.train import small_posts, small_tuned
@@ -30,7 +30,7 @@ from tests.train.small_posts import SmallPosts
 pytestmark = pytest.mark.faults
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 # The paper's learning rate, rank and alpha for Llama-3.3-70B (CRADLE F).
-SPEC = SftModel(
+SPEC = Sft(
     kind="sft", base="team/base", revision=REVISION, tuning="lora", rank=8, alpha=32, dropout=0.05, batch=8,
     accumulation=1, max_length=1536, learning_rate=2e-5, warmup=0, weight_decay=0, epochs=1, packing=True,
 )  # fmt: skip
@@ -79,8 +79,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adapted]:
             packs.tuned(corpus, kind="lora", home=folder / "home")
             pack = packs.packed(corpus, kind="lora", to=folder / "pack")
             saved = model.save(pack, to=folder / "saved")
-            told = json.loads((corpus.root / "metrics/posts/finetune-consensus-lora.json").read_text())
-            place = finetuned.folder_of("posts", subset=packs.SUBSET, model="lora", root=corpus.root)
+            told = json.loads((corpus.root / f"metrics/posts/train-{small_tuned.row_of('lora')}.json").read_text())
+            place = small_tuned.folder(corpus, model="lora")
             yield Adapted(corpus, told, base, place, pack, saved)
 
 

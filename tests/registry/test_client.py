@@ -21,9 +21,9 @@ from crisis_corpus.integrity import digest
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
-from pipelines.packaging.register import put
-from pipelines.promotion.promote import rollback, withdraw
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.register import put
+from pipelines.registry.promotion.promote import rollback, withdraw
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, altered, champion, promoted, saved
 
 ASKED = pd.DataFrame({"text": ["the week door", "we go"]})

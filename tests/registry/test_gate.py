@@ -15,12 +15,12 @@ import pytest
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
 from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
-from pipelines.promotion import gate
-from pipelines.promotion.gate import summary
-from pipelines.promotion.holdout import Frozen, open_test
-from pipelines.promotion.promote import promote
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.gate import summary
+from pipelines.registry.promotion.holdout import Frozen, open_test
+from pipelines.registry.promotion.promote import promote
 from pipelines.registry.versions import CHALLENGER
 from pipelines.store import tables
 from tests.registry import small_registry
@@ -315,7 +315,7 @@ def test_posts_of_the_test_are_sent_as_title_and_body(tmp_path: Path) -> None:
     with small_posts.copied(made, to=tmp_path / "copy") as corpus:
         test = frozen(corpus)
         assert [item[0] for item in test.board.items] == corpus.of("test")
-        frames = list(test.frames())
+        frames = list(test.frames(("title", "body")))
         assert [*frames[0].columns] == ["title", "body"]
         titles = [title for frame in frames for title in frame["title"]]
         assert titles == [corpus.posts[record].title for record in corpus.of("test")]

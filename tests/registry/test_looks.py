@@ -17,15 +17,15 @@ from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
-from pipelines.promotion import gate, looks, superiority
-from pipelines.promotion.gate import summary
-from pipelines.promotion.holdout import macro_f1
-from pipelines.promotion.looks import GateSet, divide, only, part_of
-from pipelines.promotion.promote import NotPromoted, promote, rollback
-from pipelines.promotion.scores import reported
-from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.promotion import gate, looks, superiority
+from pipelines.registry.promotion.gate import summary
+from pipelines.registry.promotion.holdout import macro_f1
+from pipelines.registry.promotion.looks import GateSet, divide, only, part_of
+from pipelines.registry.promotion.promote import NotPromoted, promote, rollback
+from pipelines.registry.promotion.scores import reported
+from pipelines.registry.promotion.superiority import compared, jackknife
 from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, promoted
 
 GATE = GateSet("memes", "severity", 1, 2, 0)
@@ -71,7 +71,7 @@ def test_a_look_is_on_record_before_a_model_is_compared_and_a_retry_makes_none(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.promotion.comparison.compared", killed)
+        patch.setattr("pipelines.registry.promotion.comparison.compared", killed)
         with pytest.raises(KeyboardInterrupt):
             gate.run(NAME, 1, context=context)
     for _ in range(2):

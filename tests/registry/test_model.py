@@ -20,14 +20,15 @@ from mlflow.exceptions import MlflowException
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
-from pipelines.packaging import model
-from pipelines.packaging.model_described import Described
-from pipelines.predict import predict_finetuned
-from pipelines.train.predictors import finetuned
-from pipelines.train.predictors.prediction import Prediction
+from pipelines.core.taxonomy import load as load_scheme
+from pipelines.models.fitting import card as fits
+from pipelines.models.kind import Serving
+from pipelines.models.prediction import Prediction
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.described import Described
 from tests.refusals import refused
 from tests.registry import packs
-from tests.registry.packs import SUBSET, Made
+from tests.registry.packs import Made
 from tests.train import small_posts, small_tuned
 
 REPO = Path(__file__).resolve().parents[2]
@@ -61,17 +62,15 @@ def asked(model: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[frozenset[st
 
 def tuned(made: Made, tmp_path: Path) -> list[Prediction]:
     """What the stage ``predict`` would say of the same posts."""
-    with packs.copied(made, to=tmp_path / "root") as corpus, pytest.MonkeyPatch.context() as patch:
-        folder = finetuned.folder_of("posts", subset=SUBSET, model=made.kind, root=corpus.root)
-        told = small_tuned.settings(tmp_path / "home", patch=patch)
-        predictor = predict_finetuned.open_model(folder, params=small_tuned.params(), settings=told, vault=corpus.vault)
-        material = corpus.load(None)
-        return predictor.predict([material.posts[r].text for r in corpus.of("test")])
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        folder = small_tuned.folder(corpus, model=made.kind)
+        serving = Serving(task=small_posts.TASK, scheme=load_scheme("cradle"), folder=tmp_path)
+        return fits.read(folder).spec.open(folder, serving).predict(corpus.load(None).test)
 
 
 def test_a_saved_model_has_an_input_example(made: Made) -> None:
     described = mlflow.models.Model.load(str(made.saved))
-    assert described.load_input_example(str(made.saved)).equals(model.example("encoder"))
+    assert described.load_input_example(str(made.saved)).equals(model.example(("title", "body")))
 
 
 def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: Path) -> None:
@@ -201,13 +200,13 @@ def test_saving_leaves_the_process_as_it_was(made: Made, tmp_path: Path) -> None
 def test_two_versions_in_one_process_each_run_their_own_code(
     made: Made, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roots = ["pipelines.packaging.model_posts"]
+    roots = ["pipelines.registry.packaging.served"]
     one = model.write(roots, to=tmp_path / "one")
     assert model.write(roots, to=tmp_path / "again") == one
     copy = tmp_path / "repository"
     for package in model.OURS:
         shutil.copytree(REPO / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = copy / "pipelines/packaging/model_pyfunc.py"
+    changed = copy / "pipelines/registry/packaging/served.py"
     first = small_posts.TASK.labels[0]
     changed.write_text(
         changed.read_text().replace('"malformed", frozenset()', f'"malformed", frozenset({{{first!r}}})')
@@ -243,13 +242,18 @@ def test_weights_beside_a_module_go_and_count_in_the_name(tmp_path: Path, monkey
     assert len(names) == 2
 
 
-@pytest.mark.parametrize("kind", model.OPENERS)
+@pytest.mark.parametrize("kind", ["encoder", "sft", "text", "image", "fusion"])
 def test_the_code_of_a_version_needs_no_library_of_the_pipelines(made: Made, kind: str) -> None:
-    ocr = small_tuned.params().images.ocr if kind in ("text", "fusion") else None
-    files = model.closure(model._roots(Described.read(made.pack).model_copy(update={"kind": kind, "ocr": ocr})))
+    images, of_posts = small_tuned.params().images, kind in ("encoder", "sft")
+    entry = small_tuned.MODELS.get(kind)
+    spec = entry.model_dump(exclude_unset=True) if entry else {"kind": kind, "base": "tiny:clip"}
+    changed = {"kind": kind, "spec": spec, "decode": None if of_posts else images.decode}
+    described = Described.read(made.pack).model_copy(update=changed | {"ocr": None if of_posts else images.ocr})
+    files = model.closure(model.roots_of(described))
     libraries = {name.partition(".")[0] for path in files.values() for name, _ in model.imported(path)}
     assert not libraries & {"airflow", "dvc", "sqlalchemy", "label_studio_sdk"}
-    assert "pipelines.core.config.params" not in files
+    assert not {"pipelines.core.config.params", "pipelines.models.train"} & files.keys()
+    assert ("pipelines.collect.read.decode" in files) is not of_posts
 
 
 def test_the_closure_of_a_module_and_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

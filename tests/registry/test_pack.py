@@ -20,16 +20,16 @@ from crisis_corpus.versions import UnknownModel
 from pipelines.core.config.models import Chosen
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.metrics.alerts import alert
-from pipelines.packaging import card
-from pipelines.packaging.card import failures
-from pipelines.packaging.model_described import Described
-from pipelines.packaging.pack import measured
-from pipelines.promotion.holdout import split_digest
+from pipelines.models.fitting import card as fits
 from pipelines.registry.candidate import Pack
-from pipelines.train.predictors import finetuned
+from pipelines.registry.packaging import card
+from pipelines.registry.packaging.card import failures
+from pipelines.registry.packaging.described import Described
+from pipelines.registry.packaging.pack import measured
+from pipelines.registry.promotion.holdout import split_digest
 from tests.refusals import refused
 from tests.registry import packs
-from tests.registry.packs import NAME, SUBSET, Made
+from tests.registry.packs import NAME, Made
 from tests.small_corpus import own_scheme
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
@@ -42,13 +42,13 @@ def corpus(made: Made, tmp_path: Path) -> Iterator[SmallPosts]:
 
 
 def folder_of(root: Path) -> Path:
-    return finetuned.folder_of("posts", subset=SUBSET, model="encoder", root=root)
+    return fits.folder_of("posts", small_tuned.row_of("encoder"), root=root)
 
 
 def test_it_says_what_it_was_made_of(made: Made) -> None:
     found, described = Pack.read(made.pack), Described.read(made.pack)
-    root, seen = made.corpus.root, finetuned.lineage(folder_of(made.corpus.root))
-    card = finetuned.read(folder_of(root))
+    root, seen = made.corpus.root, fits.lineage(folder_of(made.corpus.root))
+    card = fits.read(folder_of(root))
     assert found.records == frozenset(seen)
     assert set(seen.values()) == {"train", "dev"}
     assert found.manifest.train.model_dump() == card.train.model_dump()
@@ -61,7 +61,7 @@ def test_it_says_what_it_was_made_of(made: Made) -> None:
     ).hexdigest()  # fmt: skip
     assert tuple(described.definitions) == described.labels == found.manifest.labels == small_posts.TASK.labels
     assert described.scrub == small_tuned.params().collect.scrub
-    assert described.measured_as == "encoder-consensus"
+    assert described.shown == "encoder-consensus"
 
 
 def test_its_files_are_listed_whole_and_no_pickles(made: Made) -> None:
@@ -86,7 +86,7 @@ def test_the_same_model_gives_the_same_pack(corpus: SmallPosts, made: Made, tmp_
 def test_a_team_s_scheme_is_packed_from_the_clone(corpus: SmallPosts, tmp_path: Path) -> None:
     scheme = own_scheme(corpus.root, like="cradle")
     to = folder_of(corpus.root)
-    (to / finetuned.CARD).write_text(finetuned.read(to).model_copy(update={"scheme": scheme}).model_dump_json())
+    (to / fits.CARD).write_text(fits.read(to).model_copy(update={"scheme": scheme}).model_dump_json())
     pack = packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     file = corpus.root / "schemes" / "own.yaml"
     assert (pack / "scheme.yaml").read_bytes() == file.read_bytes()
@@ -95,7 +95,7 @@ def test_a_team_s_scheme_is_packed_from_the_clone(corpus: SmallPosts, tmp_path: 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_who_was_taken_down_keeps_a_model_out(corpus: SmallPosts, tmp_path: Path, split: str) -> None:
-    seen = sorted(r for r, where in finetuned.lineage(folder_of(corpus.root)).items() if where == split)
+    seen = sorted(r for r, where in fits.lineage(folder_of(corpus.root)).items() if where == split)
     corpus.vault.destroy(seen[:2], reason="request-1", now=small_posts.NOW)
     with refused("LearntFromDeleted") as caught:
         packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
@@ -116,7 +116,7 @@ def test_a_file_that_the_training_did_not_write_is_not_packed(corpus: SmallPosts
 
 
 def test_metrics_that_record_no_weights_are_not_enough(corpus: SmallPosts, tmp_path: Path) -> None:
-    path = corpus.root / "metrics/posts/finetune-consensus-encoder.json"
+    path = corpus.root / f"metrics/posts/train-{small_tuned.row_of('encoder')}.json"
     told = json.loads(path.read_text())
     weights = told.pop("weights")
     path.write_text(json.dumps(told))
@@ -136,12 +136,15 @@ def test_who_was_only_asked_about_does_not(corpus: SmallPosts, tmp_path: Path) -
 
 
 def test_neighbours_are_people_s_posts_and_stay_here(corpus: SmallPosts, tmp_path: Path) -> None:
-    to = finetuned.folder_of("posts", subset=SUBSET, model="knn", root=corpus.root)
-    shutil.copytree(folder_of(corpus.root), to)
-    card = finetuned.read(to).model_copy(update={"kind": "knn", "spec": small_tuned.MODELS["knn"], "model": "knn"})
-    (to / finetuned.CARD).write_text(card.model_dump_json())
     with refused("NotPackable", match="neighbours"):
         packs.packed(corpus, kind="knn", to=tmp_path / "pack")
+
+
+def test_gold_that_has_changed_since_is_noticed(corpus: SmallPosts, tmp_path: Path) -> None:
+    left_out = corpus.of("dev")[-1]
+    small_posts.write_gold(corpus, {r: corpus.posts[r].labels for r in corpus.posts if r != left_out})
+    with refused("NotPackable", match="have changed since the training"):
+        packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
 
 
 def test_what_is_not_there_is_named(corpus: SmallPosts, tmp_path: Path) -> None:
@@ -150,8 +153,8 @@ def test_what_is_not_there_is_named(corpus: SmallPosts, tmp_path: Path) -> None:
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack", **changed)
         assert not (tmp_path / "pack" / integrity.FILES).exists()
 
-    attempt("NotPackable", "subset", chosen=Chosen(model="encoder"))
-    attempt("NoModel", "model.json", chosen=Chosen(model="encoder", subset="gold"))
+    attempt("NotPackable", "no such entry", chosen=Chosen(model="nobody"))
+    attempt("NothingToPack", "fits no 'encoder' on gold", chosen=Chosen(model="encoder"))
     metrics = corpus.root / "metrics/posts/evaluate.json"
     found = json.loads(metrics.read_text())
     found["tasks"]["labels"]["models"].pop("encoder-consensus")
@@ -161,6 +164,10 @@ def test_what_is_not_there_is_named(corpus: SmallPosts, tmp_path: Path) -> None:
     attempt("NothingToPack", "evaluate@posts has not run")
     (corpus.root / "snapshot/posts/silver/cradle/silver.parquet").unlink()
     attempt("NothingToPack", "silver")
+    (folder_of(corpus.root) / fits.CARD).unlink()
+    attempt("NoModel", "model.json")
+    shutil.rmtree(corpus.root / "metrics")
+    attempt("NothingToPack", "no metrics of 'encoder'")
 
 
 def test_an_unknown_name_is_refused(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

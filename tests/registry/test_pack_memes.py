@@ -1,4 +1,4 @@
-"""Models of memes from MLflow's run to the answer that a consumer gets, whatever picture was sent."""
+"""Models of memes from the folder of a fit to the answer that a consumer gets, whatever picture was sent."""
 
 from __future__ import annotations
 
@@ -14,30 +14,28 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from PIL import Image, ImageDraw, ImageFont
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
-from crisis_corpus.versions import NoRegistry
 from pipelines.collect.read import decode, decode_child
 from pipelines.collect.read.ocr import open_engine
-from pipelines.core.config.models import Chosen, FusionModel, InfusedModel
+from pipelines.core.config import rows
+from pipelines.core.config.models import Chosen, Entry, FitRows, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging import model
-from pipelines.packaging.model_described import Described
-from pipelines.packaging.pack import pack
+from pipelines.models import predict, train
+from pipelines.models.fitting import card, training_records
 from pipelines.registry.candidate import Pack
+from pipelines.registry.packaging import model
+from pipelines.registry.packaging.described import Described
+from pipelines.registry.packaging.pack import pack
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
-from pipelines.train.classifiers import train as stage
-from pipelines.train.predictors import training_records
-from tests import mlflow_database
 from tests.refusals import refused
 from tests.registry import packs
 from tests.train import small_memes
@@ -51,7 +49,7 @@ SECRET = bytes.fromhex("7a" * 64)
 
 @dataclass(frozen=True)
 class Lab:
-    """A corpus of memes, its runs in MLflow, and who has the keys."""
+    """A corpus of memes with models that were fitted on it, and who has the keys."""
 
     root: Path
     memes: Any
@@ -60,11 +58,11 @@ class Lab:
     vault: Vault
 
     def pack(self, name: str, *, to: Path, **changed: Any) -> Path:
-        given: dict[str, Any] = {"params": self.params, "settings": self.settings, "vault": self.vault}
+        given: dict[str, Any] = {"params": self.params, "vault": self.vault}
         return pack(NAME, chosen=Chosen(model=name), root=self.root, to=to, **given | changed)
 
-    def metrics(self, name: str, seed: int) -> Path:
-        return self.root / "metrics" / "memes" / f"train-{TASK}-{name}-{seed}.json"
+    def metrics(self, name: str, seed: int) -> Any:
+        return json.loads((self.root / "metrics" / "memes" / f"train-{TASK}-{name}-gold-{seed}.json").read_text())
 
     def inputs(self, split: str) -> dict[Any, dict[str, Any]]:
         """What a consumer would send of the items of a split: picture, and text as the corpus has it."""
@@ -82,16 +80,23 @@ def stored(data: bytes) -> bytes:
 def made(place: Path) -> Lab:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(place / "home"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.sqlite")
-        settings = Settings.from_env()
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        settings = Settings.from_env().model_copy(update={"mlflow_tracking_uri": None})
     params = load_params(small_memes.REPO, profile="sandbox")
-    train = params.train.model_copy(update={"epochs": 2, "seeds": SEEDS, "checkpoint_steps": 50})
-    models = {
-        **params.models,
-        "tiny-blip2": FusionModel(kind="fusion", base="tiny:blip2"),
-        "infused": InfusedModel(kind="infused", base="tiny:clip", labeller="gpt"),
+    models = {**params.models, "tiny-blip2": Entry(kind="fusion", base="tiny:blip2")}
+    for name in MODELS:
+        models[name] = Entry(**models[name].model_dump(exclude_unset=True) | {"epochs": 2})
+    models["infused"] = Entry(kind="infused", base="tiny:clip", rationales="gpt")
+    wanted = FitRows(models=MODELS, subsets=("gold",), seeds=SEEDS)
+    changed = {
+        "models": models,
+        "train": params.train.model_copy(update={"rows": {"memes": wanted}, "keep": (), "checkpoint_steps": 50}),
+        "predict": params.predict.model_copy(update={"rows": {}}),
+        "registry": {
+            NAME: Registered(corpus="memes", task=TASK, candidates=tuple(Chosen(model=name) for name in MODELS))
+        },
     }
-    params = params.model_copy(update={"train": train, "models": models})
+    params = params.model_copy(update=changed)
     vault = Vault.open(f"sqlite:///{place}/vault.sqlite", secret=SECRET)
     draw = small_memes.picture
     with pytest.MonkeyPatch.context() as patch:
@@ -102,15 +107,17 @@ def made(place: Path) -> Lab:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    place = tmp_path_factory.mktemp("memes")
-    mlflow_database.place(place)
-    lab = made(place)
-    client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
-    client.create_experiment("memes_train", artifact_location=str(place / "artifacts"))
+    lab = made(tmp_path_factory.mktemp("memes"))
+    fits = {key: row for key, row in rows.resolve(lab.params, root=lab.root).fits.items() if row.task == TASK}
+    answers = {key: row for key, row in rows.resolve(lab.params, root=lab.root).answers.items() if row.task == TASK}
+    text = rows.HEAD + json.dumps(
+        {"rows": rows.Rows(votes={}, silver={}, fits=fits, answers=answers).model_dump(mode="json", exclude_none=True)}
+    )
+    (lab.root / rows.FILE).write_text(text)
     given: dict[str, Any] = {"params": lab.params, "root": lab.root}
-    for name in MODELS:
-        for seed in SEEDS if name == "tiny-text" else SEEDS[:1]:
-            stage.run("memes", task=TASK, model=name, seed=seed, settings=lab.settings, vault=lab.vault, **given)
+    for row in fits.values():
+        for stage in (train, predict):
+            stage.run("memes", row=row.name, settings=lab.settings, vault=lab.vault, **given)
     evaluate.run("memes", sampling=Sampling(100, 1), **given)
     yield lab
     lab.vault.close()
@@ -145,7 +152,7 @@ def png(words: str = "", *, size: tuple[int, int] = (720, 160)) -> bytes:
 @pytest.mark.parametrize("name", MODELS)
 def test_it_answers_as_the_trained_model_does(lab: Lab, saved: dict[str, Path], loaded: Any, name: str) -> None:
     seed = Described.read(integrity.place(saved[name])).seed
-    path = lab.root / f"snapshot/memes/predictions/train/{TASK}/{name}/{seed}/predictions.parquet"
+    path = lab.root / f"snapshot/memes/predictions/{TASK}-{name}-gold-{seed}/predictions.parquet"
     said = {(r["record_id"], r["image"]): r for r in tables.read(path, name="predictions").to_pylist()}
     compared = 0
     for split in ("validation", "test"):
@@ -217,54 +224,36 @@ def test_base64_is_as_good_as_bytes_and_anything_else_is_refused(loaded: Any) ->
 
 
 def test_the_best_seed_is_taken_and_the_smaller_of_equals(lab: Lab, tmp_path: Path) -> None:
-    scores = {seed: json.loads(lab.metrics("tiny-text", seed).read_text())["validation_macro_f1"] for seed in SEEDS}
+    scores = {seed: lab.metrics("tiny-text", seed)["score"] for seed in SEEDS}
     best = min(SEEDS, key=lambda seed: (-scores[seed], seed))
-    found = Described.read(lab.pack("tiny-text", to=tmp_path / "pack"))
-    assert found.seed == best
-    assert found.thresholds == tuple(json.loads(lab.metrics("tiny-text", best).read_text())["thresholds"].values())
+    assert Described.read(lab.pack("tiny-text", to=tmp_path / "pack")).seed == best
+    thresholds = json.loads((tmp_path / "pack" / "thresholds.json").read_text())["thresholds"]
+    assert thresholds == [*lab.metrics("tiny-text", best)["fit"]["thresholds"].values()]
+    given: dict[str, Any] = {"params": lab.params, "vault": lab.vault, "root": lab.root}
+    second = pack(NAME, chosen=Chosen(model="tiny-text", seed=SEEDS[1]), to=tmp_path / "second", **given)
+    assert Described.read(second).seed == SEEDS[1]
 
 
-def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:
-    recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
-    client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
-    trained = client.get_run(recorded["run"])
-    forged = client.create_run(trained.info.experiment_id, tags={"data_commit": "none"}).info.run_id
-    for name, value in trained.data.params.items():
-        client.log_param(forged, name, value)
-    for epoch in client.get_metric_history(recorded["run"], "validation_macro_f1"):
-        client.log_metric(forged, epoch.key, epoch.value, step=epoch.step)
-    file = client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path))
-    (tmp_path / "forged").mkdir()
-    client.log_artifact(forged, str(packs.zeroed(Path(file), to=tmp_path / "forged" / "model.safetensors")), "model")
-    client.set_terminated(forged, "FINISHED")
-    assert Described.read(lab.pack("tiny-image", to=tmp_path / "pack")).weights.run == recorded["run"]
-
-
-def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_path: Path) -> None:
-    recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
-    client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
-    own = Path(client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path)))
-    (tmp_path / "zeros").mkdir()
-    client.log_artifact(recorded["run"], str(packs.zeroed(own, to=tmp_path / "zeros" / own.name)), "model")
+def test_weights_that_were_exchanged_are_not_packed(lab: Lab, tmp_path: Path) -> None:
+    seed = Described.read(lab.pack("tiny-image", to=tmp_path / "before")).seed
+    path = card.folder_of("memes", f"{TASK}-tiny-image-gold-{seed}", root=lab.root) / "weights.safetensors"
+    own = path.read_bytes()
     try:
-        with refused("WeightsChanged", match=r"model\.safetensors"):
+        packs.zeroed(path, to=path)
+        with refused("WeightsChanged", match=r"weights\.safetensors"):
             lab.pack("tiny-image", to=tmp_path / "pack")
     finally:
-        client.log_artifact(recorded["run"], str(own), "model")
+        path.write_bytes(own)
     assert lab.pack("tiny-image", to=tmp_path / "again").is_dir()
 
 
 def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Path) -> None:
     with refused("NotPackable", match="rationales"):
         lab.pack("infused", to=tmp_path / "pack")
-    with refused("NotPackable", match="unknown"):
+    with refused("NotPackable", match="no such entry"):
         lab.pack("nobody", to=tmp_path / "pack")
-    with refused("NothingToPack", match="no metrics of 'tiny-vit'"):
-        params = lab.params.model_copy(update={"models": {**lab.params.models, "tiny-vit": lab.params.models["vit"]}})
-        lab.pack("tiny-vit", to=tmp_path / "pack", params=params)
-    with pytest.raises(NoRegistry):
-        settings = lab.settings.model_copy(update={"mlflow_tracking_uri": None})
-        lab.pack("tiny-text", to=tmp_path / "pack", settings=settings)
+    with refused("NothingToPack", match="fits no 'vit' on gold"):
+        lab.pack("vit", to=tmp_path / "pack")
 
 
 def test_google_s_words_are_not_read_by_sending_a_consumer_s_pictures_there(lab: Lab, tmp_path: Path) -> None:

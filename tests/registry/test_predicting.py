@@ -11,6 +11,7 @@ from typing import Any
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 from mlflow.pyfunc import scoring_server
 from starlette.testclient import TestClient
@@ -19,10 +20,10 @@ from crisis_corpus.versions import CHAMPION
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.packaging.register import put
-from pipelines.predict import predict
+from pipelines.registry import predict
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging.register import put
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
@@ -115,10 +116,10 @@ def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> No
     [
         ("secret", "it is not JSON"),
         ('["secret"]', "it is not a JSON object"),
-        ('{"text": "secret"}', "neither a title nor an image"),
+        ('{"text": "secret"}', "it has no title, which the model reads"),
         ('{"title": 3, "body": "secret"}', "its title is not a string"),
         ('{"title": "secret", "body": ["secret"]}', "its body is not a string"),
-        ('{"image": "secret.png"}', "it has image, but earlier lines have title"),
+        ('{"image": "secret.png"}', "it has no title, which the model reads"),
     ],
 )
 def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: str) -> None:
@@ -128,10 +129,18 @@ def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: st
     assert "secret" not in str(caught.value)
 
 
-def test_a_picture_that_is_not_there_and_a_model_of_something_else(made: Made, tmp_path: Path) -> None:
+class Failing:
+    """A model of pictures whose error quotes its input."""
+
+    def predict(self, frame: pd.DataFrame) -> None:
+        raise ValueError(str(frame["image"][0]))
+
+
+def test_a_picture_that_is_not_there_and_a_model_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "load", lambda _: (Failing(), ("image", "text")))
     with refused("BadLine", match="its picture cannot be read"):
-        predicted(str(made.saved), [{"image": "secret.png"}], folder=tmp_path)
+        predicted("a", [{"image": "secret.png"}], folder=tmp_path)
     (tmp_path / "a.png").write_bytes(b"secret")
     with refused("NoAnswer", match="an error for the input lines 1 to 1") as caught:
-        predicted(str(made.saved), [{"image": "a.png"}], folder=tmp_path)
+        predicted("a", [{"image": "a.png"}], folder=tmp_path)
     assert "secret" not in str(caught.value)

@@ -16,11 +16,11 @@ from crisis_corpus.state import standing
 from crisis_corpus.versions import CHAMPION
 from pipelines.cli.shared import login
 from pipelines.core.errors import BadParams, CorpusError, RegistryError
-from pipelines.promotion import gate
-from pipelines.promotion.promote import NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.promote import NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHALLENGER
 from tests.refusals import refused

@@ -14,8 +14,8 @@ from scipy.special import xlogy
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import Board
-from pipelines.promotion import scores
-from pipelines.promotion.scores import floor_of, paired_bounds, severe_of
+from pipelines.registry.promotion import scores
+from pipelines.registry.promotion.scores import floor_of, paired_bounds, severe_of
 
 TASK = task_of(load("figsim"), "severity")
 LABEL = TASK.labels[-1]

@@ -28,11 +28,12 @@ from pipelines.core.config.models import Chosen
 from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging.register import PACK, PLACE, Unregistrable, put, register
-from pipelines.promotion import gate
 from pipelines.registry.candidate import Context
+from pipelines.registry.packaging.register import PACK, PLACE, Unregistrable, put, register
+from pipelines.registry.promotion import gate
 from pipelines.registry.versions import Registry
 from tests.refusals import refused
+from tests.registry import packs
 from tests.registry.small_registry import NAME, WHO, add, events, opened, saved
 from tests.train import small_posts, small_tuned
 
@@ -280,12 +281,12 @@ CHOSEN = Chosen(model="encoder", subset="consensus")
 def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small: Path, tmp_path: Path) -> None:
     made = small_posts.made()
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:
-        small_tuned.tuned(corpus, memes.settings, model="encoder", recall_floors={})
+        small_tuned.tuned(corpus, memes.settings, model="encoder")
         small_tuned.predicted(corpus, memes.settings, model="encoder")
-        evaluate.run("posts", params=small_tuned.params(), root=corpus.root, sampling=Sampling(200, 1))
+        evaluate.run("posts", params=packs.params("encoder"), root=corpus.root, sampling=Sampling(200, 1))
         settings = memes.settings.model_copy(update={"mlflow_tracking_uri": address})
         given: dict[str, Any] = {"settings": settings, "vault": corpus.vault, "root": corpus.root}
-        context = replace(memes, registry=Registry(address), params=small_tuned.params(), **given)
+        context = replace(memes, registry=Registry(address), params=packs.params("encoder"), **given)
         version, written = register("crisis-posts", chosen=CHOSEN, context=context, **WHO)
         assert written and register("crisis-posts", chosen=CHOSEN, context=context, **WHO) == (version, False)
         model = load("crisis-posts/1", tracking_uri=address)

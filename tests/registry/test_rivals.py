@@ -12,14 +12,15 @@ import pytest
 
 from crisis_corpus import integrity
 from pipelines.core.errors import BadParams
-from pipelines.promotion import gate
-from pipelines.promotion.gate import summary
-from pipelines.promotion.promote import promote
 from pipelines.registry.candidate import Context
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.gate import summary
+from pipelines.registry.promotion.promote import promote
 from pipelines.store import tables
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, severity_test
 
 WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}
+CLIP = {"model": "clip", "subset": "gold", "shown": "clip", "seed": 1, "weights": WEIGHTS}
 RECORDS = {"records": 36, "digest": "5" * 64}
 
 
@@ -39,7 +40,7 @@ def predict(context: Context, *, model: str, seed: int, right: float, folder: st
 
 
 def trained(context: Context, *, seed: int, selected: dict[str, Any] = RECORDS, weights: Any = WEIGHTS) -> None:
-    path = context.root / "metrics" / "memes" / f"train-severity-clip-{seed}.json"
+    path = context.root / "metrics" / "memes" / f"train-severity-clip-gold-{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"weights": weights, "selected": selected}))
 
@@ -54,7 +55,7 @@ def described(**values: Any) -> Callable[[Path], None]:
 
 def test_a_first_champion_must_beat_the_best_baseline_that_the_corpus_has(small: Path) -> None:
     with opened(small, baselines=("offline", "clip")) as context:
-        predict(context, model="offline", seed=0, right=0.7, folder="untuned/offline")
+        predict(context, model="offline", seed=0, right=0.7, folder="severity-offline")
         add(context, knows=4)
         verdict = gate.run(NAME, 1, context=context)
         assert [reason.partition(":")[0] for reason in verdict.reasons] == ["better"]
@@ -78,17 +79,17 @@ def test_a_baseline_that_is_no_model_is_refused(small: Path) -> None:
 def test_a_fine_tuned_model_is_a_baseline_under_the_name_of_its_predictions(small: Path) -> None:
     with opened(small, baselines=("knn-consensus",)) as context:
         for seed in (1, 2):
-            predict(context, model="knn-consensus", seed=seed, right=0.9, folder=f"repeats/consensus/knn/{seed}")
+            predict(context, model="knn-consensus", seed=seed, right=0.9, folder=f"severity-knn-consensus-{seed}")
         add(context, knows=4)
         verdict = gate.run(NAME, 1, context=context)
     assert not verdict.passed and verdict.figures["scores"]["rival"]["name"] == "knn-consensus"
 
 
 def test_further_seeds_that_arrive_later_are_judged(context: Context) -> None:
-    add(context, knows=6, change=described(model="clip", seed=1, weights=WEIGHTS))
+    add(context, knows=6, change=described(**CLIP))
     trained(context, seed=1)
     before = gate.run(NAME, 1, context=context)
-    predict(context, model="clip", seed=2, right=0.1, folder="train/severity/clip/2")
+    predict(context, model="clip", seed=2, right=0.1, folder="severity-clip-gold-2")
     trained(context, seed=2)
     after = gate.run(NAME, 1, context=context)
     assert before.basis != after.basis
@@ -107,7 +108,7 @@ def test_further_seeds_that_arrive_later_are_judged(context: Context) -> None:
 )
 def test_all_seeds_of_exactly_this_training_are_judged(context: Context, other: dict[str, Any], seeds: int) -> None:
     for seed, right in ((1, 1.0), (2, 0.4), (3, 0.0)):
-        predict(context, model="clip", seed=seed, right=right, folder=f"train/severity/clip/{seed}")
+        predict(context, model="clip", seed=seed, right=right, folder=f"severity-clip-gold-{seed}")
         trained(context, seed=seed)
     if "own" in other:
         trained(context, seed=1, weights=other["own"])
@@ -117,7 +118,7 @@ def test_all_seeds_of_exactly_this_training_are_judged(context: Context, other: 
             trained(context, seed=seed, **other)
     add(context, knows=4)
     promote(NAME, 1, who="tester", why="a test", context=context)
-    add(context, knows=6, change=described(model="clip", seed=1, weights=WEIGHTS))
+    add(context, knows=6, change=described(**CLIP))
     verdict = gate.run(NAME, 2, context=context)
     found = verdict.figures["scores"]
     assert ("over all seeds is above 0.1" in " ".join(verdict.reasons)) is not verdict.passed
@@ -159,4 +160,4 @@ def test_a_guarantee_is_of_the_alert_and_is_refused_when_the_test_refutes_it(con
 def test_an_alert_of_another_label_makes_a_model_unfit(context: Context) -> None:
     add(context, knows=6, change=warn(raised=["Fog"], guaranteed=0.9))
     (reason,) = gate.run(NAME, 1, context=context).reasons
-    assert "an alert is of a label that is not in task 'severity'" in reason
+    assert "not valid for 'severity': its labels or alerts are not labels of the task" in reason

@@ -15,12 +15,13 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
+from pipelines.core.config.models import Registered
 from pipelines.operate import status
-from pipelines.packaging.register import put
-from pipelines.predict import batch_predict, drift_notice, pins
-from pipelines.promotion.promote import promote, withdraw
+from pipelines.registry import batch_predict, lineage, pins, show
 from pipelines.registry.candidate import Context
-from pipelines.registry.webhook import Watch
+from pipelines.registry.packaging.register import put
+from pipelines.registry.promotion.promote import promote, withdraw
+from pipelines.registry.webhook import Watch, notify_drift
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
@@ -29,7 +30,7 @@ from pipelines.takedown.stores.folders import Copies
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
-from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, take_down, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
 from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
@@ -39,7 +40,8 @@ MONTH = "2022-12"
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     small_registry.champion(context, version, before=before, name=name)
-    pins.pin(name, root=context.root, registry=context.registry, journal=context.journal)
+    corpus = context.params.registry[name].corpus
+    pins.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
@@ -270,9 +272,9 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
     begin(context.settings, code=code_of(work, {}))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
-    told = drift_notice.run("memes", settings=context.settings)
+    told = notify_drift("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
-    assert drift_notice.run("memes", settings=context.settings)["queued"] == 0
+    assert notify_drift("memes", settings=context.settings)["queued"] == 0
     [(_, body)] = receiver.came
     sent = json.loads(body)
     assert sent["type"] == "model.drift"
@@ -283,3 +285,34 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]
+
+
+def test_a_model_of_an_added_corpus_goes_the_whole_way(small: Path, tmp_path: Path) -> None:
+    """From its registration to its withdrawal; only the parameters know the name."""
+    with opened(small) as memes:
+        for part in ("data", "snapshot"):
+            shutil.copytree(small / part / "memes", small / part / "signs")
+        changed = {
+            "corpora": {**memes.params.corpora, "signs": memes.params.corpora["memes"]},
+            "split": {**memes.params.split, "signs": memes.params.split["memes"]},
+            "registry": {"sign-tone": Registered(corpus="signs", task="severity", candidates=())},
+            "batch_predict": {"signs": ("sign-tone",)},
+        }
+        context = replace(memes, params=memes.params.model_copy(update=changed))
+        put("sign-tone", saved(context, to=tmp_path / "model", knows=6), context=context, **WHO)
+        moved = promote("sign-tone", 1, **WHO, context=context)
+        assert moved.champion == 1 and moved.verdict is None
+        loaded = client.load("sign-tone@champion")
+        assert (loaded.version, loaded.inputs) == (1, ("image", "text"))
+        given = {"registry": context.registry, "journal": context.journal}
+        [pin] = pins.champions("signs", params=context.params, root=context.root, **given)
+        assert pin.model == "sign-tone/1"
+        metrics = run(context, "signs")["sign-tone"]
+        assert metrics["items"] == 108 and metrics["drift"]["months"] == 2
+        assert [model["name"] for model in show.gather(None, **given)] == ["sign-tone"]
+        learnt = lineage.versions_of(trained(small)[:1], registry=context.registry, settings=context.settings)
+        assert [v.name for versions in learnt.versions.values() for v in versions] == ["sign-tone"]
+        withdraw("sign-tone", 1, **WHO, context=context)
+        assert show.summary(context.journal)[0]["champion"] is None
+        with pytest.raises(Withdrawn):
+            client.load("sign-tone/1")

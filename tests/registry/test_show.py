@@ -13,10 +13,10 @@ from rich.console import Console
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack
 from crisis_corpus.versions import CHAMPION, DIGEST, UnknownModel
-from pipelines.promotion.holdout import split_digest
-from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import lineage, show
 from pipelines.registry.candidate import Context
+from pipelines.registry.promotion.holdout import split_digest
+from pipelines.registry.promotion.promote import NotPromoted, promote, withdraw
 from tests.registry.small_registry import NAME, add, altered, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}

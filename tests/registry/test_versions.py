@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
+from pydantic import ValidationError
 
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.versions import CHAMPION, DIGEST, RegistryUnavailable, UnknownVersion, Version
+from crisis_corpus.versions import NAME as NAME_PATTERN
+from pipelines.core.config.models import ModelSections
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.registry.versions import CHALLENGER, Registry, subject
+from pipelines.registry.versions import CHALLENGER, Registry, entry
 from tests.refusals import refused
 from tests.registry.small_registry import NAME, REPO
 
@@ -106,9 +110,21 @@ def test_what_is_not_there_is_said_without_mlflows_words(monkeypatch: pytest.Mon
     assert caught.value.exit_code == 75
 
 
-def test_each_name_has_its_corpus_and_category() -> None:
+def test_each_name_stands_for_a_corpus_and_a_task_of_the_parameters() -> None:
     params = load_params(REPO)
-    assert subject("crisis-posts", params=params) == ("posts", params.finetune.category)
-    assert subject(NAME, params=params) == ("memes", "severity")
+    assert [(of.corpus, of.task) for of in map(partial(entry, params=params), ("crisis-posts", NAME))] == [
+        ("posts", "labels"),
+        ("memes", "severity"),
+    ]
     with refused("UnknownModel", match="meme-related"):
-        subject("other", params=params)
+        entry("other", params=params)
+
+
+@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a/b", "it's", "a" * 65, "name\n", "nämé"])
+def test_a_name_that_is_no_part_of_an_address_is_refused(name: str) -> None:
+    assert not NAME_PATTERN.fullmatch(name)
+    params = load_params(REPO).model_dump()
+    registry = params["registry"]
+    registry[name] = registry.pop("crisis-posts")
+    with pytest.raises(ValidationError):
+        ModelSections.model_validate({key: params[key] for key in ModelSections.model_fields})

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from crisis_corpus.versions import NAME
 from pipelines.core.config.base import Fraction, Positive, Section
 
 Subset = Literal["unanimous", "consensus", "gold"]
@@ -191,7 +192,7 @@ class ModelSections(Section):
     report: Report
     train: Train
     predict: Predict
-    registry: dict[str, Registered]
+    registry: dict[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], Registered]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
     drift: Drift

@@ -22,9 +22,9 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import GitFailed
 from pipelines.llm import traces
 from pipelines.operate.services import mlflow_app
-from pipelines.packaging import register
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging import register
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.engine import file_missing
 from pipelines.train import finetune

@@ -20,15 +20,13 @@ from crisis_corpus.integrity import pickles
 from crisis_corpus.journal import canonical
 from crisis_corpus.state import MOVES, Standing, standing
 from crisis_corpus.versions import Version
-from pipelines.core.config.models import SftModel
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.models.fitting.instruct import DELIMITER, instruction
-from pipelines.packaging.model_described import FILE as DESCRIPTION
-from pipelines.packaging.model_described import Described, asked
-from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
 from pipelines.registry.journal import Journal
+from pipelines.registry.packaging.described import Described, asked
+from pipelines.registry.promotion.comparison import JUDGED, last_verdict
 from pipelines.release.export.folder import CARD, LICENCE, ExportOrigin, NotExportable, checked_repo, finish, writing
 
 WITHDRAWN = "it is withdrawn, and its weights may not be handed out"
@@ -144,7 +142,7 @@ def text(pack: Path, *, origin: ExportOrigin, status: ModelStatus) -> str:
     names = {"page": (pack / integrity.PAGE).read_text(), "status": status, "adapted": adapted, "repo": origin.repo}
     names |= {"base": described.base, "name": described.name, "version": origin.version, "licence": LICENCE}
     names |= {"model": model, "reader": reader, "beside": BESIDE[described.kind]}
-    names["revision"] = described.spec.revision if isinstance(described.spec, SftModel) else None
+    names["revision"] = described.spec.get("revision") if pipeline == GENERATED else None
     return f"---\n{head.to_yaml()}\n---\n\n{render(TEMPLATE, **names)}"
 
 
@@ -158,12 +156,13 @@ def _results(described: Described, *, measured: Mapping[str, Any]) -> list[Any]:
     return [EvalResult(metric_type=name, metric_value=round(mean, 4), **shared) for name, mean in figures.items()]
 
 
+GENERATED = "text-generation"
 # Kind -> the task on the Hub. Each is one model of ``transformers``; an ``sft`` version may be an adapter of ``peft``.
 PIPELINES = {
     "encoder": "text-classification",
     "text": "text-classification",
     "image": "image-classification",
-    "sft": "text-generation",
+    "sft": GENERATED,
 }
 FUSION = "its head on the features of text and picture is not a part of any model of transformers"
 OTHER_KIND = "models of kind '{kind}' are not models of transformers"
@@ -173,7 +172,7 @@ LOAD_OTHERWISE = (
     "the Hub, set a text or image encoder, or a fine-tuned model, under registry in params.yaml and register it."
 )
 # The parts of a package that are not exported: ids of records, the list of files with them, what the card replaces.
-LEFT_OUT = (integrity.RECORDS, integrity.FILES, integrity.PAGE, DESCRIPTION)
+LEFT_OUT = (integrity.RECORDS, integrity.FILES, integrity.PAGE, integrity.MODEL)
 CONFIG, THRESHOLDS, INSTRUCTION = "config.json", "thresholds.json", "prompt.json"
 # Settings in which libraries note the folder that a model was loaded from.
 PLACES = ("_name_or_path", "name_or_path")
@@ -228,18 +227,19 @@ def _copy(pack: Path, *, to: Path, described: Described) -> None:
     scheme, task = asked(pack, described=described)
     for path in to.rglob("*config.json"):
         _write(path, {key: value for key, value in json.loads(path.read_bytes()).items() if key not in PLACES})
-    if not isinstance(described.spec, SftModel):
+    if PIPELINES[described.kind] != GENERATED:
         names = dict(enumerate(described.labels))
         config = json.loads((to / CONFIG).read_bytes())
         config |= {"id2label": names, "label2id": {label: place for place, label in names.items()}}
         kinds = {"multi": "multi_label_classification", "single": "single_label_classification"}
         _write(to / CONFIG, config | {"problem_type": kinds[task.kind]})
-    if described.thresholds is not None:
-        _write(to / THRESHOLDS, dict(zip(described.labels, described.thresholds, strict=True)))
-    if isinstance(described.spec, SftModel):
+    if (to / THRESHOLDS).is_file():
+        stored = json.loads((to / THRESHOLDS).read_bytes())
+        _write(to / THRESHOLDS, dict(zip(stored["labels"], stored["thresholds"], strict=True)))
+    if PIPELINES[described.kind] == GENERATED:
         prompt = instruction(scheme, category=task.key)
         words = {"system": prompt.system, "template": prompt.template, "delimiter": DELIMITER}
-        _write(to / INSTRUCTION, words | {"schema": prompt.schema, "max_length": described.spec.max_length})
+        _write(to / INSTRUCTION, words | {"schema": prompt.schema, "max_length": described.spec["max_length"]})
 
 
 def _write(path: Path, value: Any) -> None:

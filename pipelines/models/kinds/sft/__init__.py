@@ -77,9 +77,9 @@ class Sft(Based):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        # jinja2 for chat templates
+        # accelerate places the weights; jinja2 for chat templates
         adapters = ("peft",) if self.tuning == "lora" else ()
-        return ("jinja2", *adapters, *(("bitsandbytes",) if self.quantization else ()))
+        return ("accelerate", "jinja2", *adapters, *(("bitsandbytes",) if self.quantization else ()))
 
     def check(self, name: str, *, params: Params, settings: Settings, root: Path, folder: Path) -> None:
         needed = later("kinds.sft.preflight").check(name, params=params, settings=settings, root=root, folder=folder)

@@ -8,7 +8,7 @@ level. A look that finds a better candidate returns its level (online fallback; 
 the familywise error rate"): if that was an error, the error has already happened. More looks then remain than
 Bonferroni has. The bound holds however the tests depend on each other, and also for candidates that are made in view of
 earlier verdicts, until the first promotion: of a refused version only the verdicts are shown
-(:func:`pipelines.promotion.scores.withheld`), so that after refusals for ``better`` alone, the next candidate is the
+(``scores.withheld``), so that after refusals for ``better`` alone, the next candidate is the
 one that would have come next in any case. It does not cover a choice by other figures of the gate set, such as those of
 versions that passed. Thresholdout and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not how often
 a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder.
@@ -34,7 +34,7 @@ from typing import Any
 from crisis_corpus.journal import Event, JournalRow
 from pipelines.core.config.models import Promote
 from pipelines.core.errors import BadParams
-from pipelines.datasets.posts import digest_of
+from pipelines.datasets.items import digest_of
 from pipelines.evaluate.model_scores import Board
 from pipelines.registry.journal import Journal, JournalMoved
 

@@ -15,7 +15,7 @@ from crisis_corpus.integrity import CARD, PAGE
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
-from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.registry.packaging.described import Described
 from pipelines.store.metrics_file import read_metrics
 
 Json = Mapping[str, Any]
@@ -65,7 +65,8 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
 
     ``measured`` is the ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
-    alerts = read_metrics(pack / recall_constraints.FILE).get("alerts", {})
+    calibrated = (pack / recall_constraints.FILE).is_file()
+    alerts = read_metrics(pack / recall_constraints.FILE).get("alerts", {}) if calibrated else None
     made = card(described, measured=measured, alerts=alerts)
     (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
     (pack / PAGE).write_text(page(made))
@@ -73,15 +74,16 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
 
 
 def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | None = None) -> dict[str, Any]:
-    """Return the content of ``card.json``; ``alerts`` has the package's ``metrics.alerts.Alert`` by label."""
-    model = measured["models"][described.measured_as]
-    thing = "post" if described.kind in OF_POSTS else "meme"
+    """Return the content of ``card.json``; ``alerts`` has the ``metrics.alerts.Alert`` by label of a calibrated one."""
+    model = measured["models"][described.shown]
+    thing = described.item.removesuffix("s")
     words = {"things": f"{thing}s", "thing": thing}
-    decoded = "set" if described.kind in OF_POSTS else measured["kind"]
+    # a calibrated model decides on whole sets, another one by thresholds
+    decoded = measured["kind"] if alerts is None else "set"
     return {
         "name": described.name,
         "model": {
-            **described.model_dump(include={"kind", "model", "subset", "base", "seed", "task"}),
+            **described.model_dump(include={"kind", "model", "subset", "base", "seed", "task", "item"}),
             "labels": described.definitions,
         },
         "data": {
@@ -123,9 +125,8 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
 
 def page(made: Json) -> str:
     """Format the content of ``card.json`` (``made``) as Markdown for ``card.md``."""
-    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
     formats = {"interval": interval, "share": share, "rate": rate, "verdicts": VERDICTS}
-    return render(TEMPLATE, card=made, thing=thing, **formats)
+    return render(TEMPLATE, card=made, thing=made["model"]["item"].removesuffix("s"), **formats)
 
 
 def description(page: str) -> str:

@@ -18,11 +18,11 @@ from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
 from pipelines.core.progress import silent
-from pipelines.packaging import card
+from pipelines.models.fitting import tracking
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed
-from pipelines.registry.versions import subject
-from pipelines.train import tracking
+from pipelines.registry.packaging import card
+from pipelines.registry.versions import entry
 
 if TYPE_CHECKING:
     from pipelines.core.config.models import Chosen
@@ -42,13 +42,13 @@ class Unregistrable(RegistryError):
 
 def register(name: str, *, chosen: Chosen, context: Context, who: str, why: str) -> tuple[Version, bool]:
     """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns."""
-    from pipelines.packaging.model import save
-    from pipelines.packaging.pack import pack
+    from pipelines.registry.packaging.model import save
+    from pipelines.registry.packaging.pack import pack
 
     signed(who, why)
-    sources: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
+    sources: dict[str, Any] = {"params": context.params, "vault": context.vault, "root": context.root}
     with scratch(context.settings) as folder:
-        made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **sources)
+        made = pack(name, chosen=chosen, to=folder / "pack", check_out=context.check_out, **sources)
         saved = save(made, to=folder / "model")
         return put(name, saved, context=context, who=who, why=why)
 
@@ -73,7 +73,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
     signed(who, why)
-    subject(name, params=context.params)
+    entry(name, params=context.params)
     context.journal.verify(name)
     pack, mark = _looked_at(name, folder)
     version = _known(name, mark=mark, context=context)
@@ -104,6 +104,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         "run": run_id,
         "kind": pack.manifest.kind,
         "task": pack.manifest.task,
+        "inputs": pack.manifest.inputs,
         "data_commit": pack.manifest.data_commit,
         "split": pack.manifest.split_digest,
         "records": len(pack.records),
@@ -156,7 +157,7 @@ def _stored(
 
     Returns the run's id and the result of :func:`_read_back`.
     """
-    corpus, _ = subject(name, params=context.params)
+    corpus = entry(name, params=context.params).corpus
     client, experiment = context.registry.client, EXPERIMENT.format(corpus=corpus)
     with translated():
         place = client.get_experiment_by_name(experiment)

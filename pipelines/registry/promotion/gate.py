@@ -12,10 +12,10 @@ All checks are made, and each failed check is reported with its numbers:
 - ``labels``: the version's labels are the task's labels.
 - ``asked``, ``champion``: the test has items with gold, and both the version (``asked``) and the champion could be run
   on them.
-- ``looks``: the probability of a false promotion is not spent at this gate set (:mod:`pipelines.promotion.looks`).
-- ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, without one that can be compared,
-  the best baseline (:mod:`pipelines.promotion.holdout`).
-- ``recall``: :mod:`pipelines.promotion.scores`.
+- ``looks``: the probability of a false promotion is not spent at this gate set (``looks.py``).
+- ``better``: it is shown to be better (``superiority.py``) than the champion or, without one that can be compared, the
+  best baseline (``holdout.py``).
+- ``recall``: its recalls are not below their floors, nor below the champion's of severe labels (``scores.py``).
 
 The last three compare the candidate on the gate set (a look), and are made only if no other check has failed. The
 verdict is written to the journal. Scores are reused while candidate, rival, test and terms are the same, so the
@@ -34,12 +34,12 @@ from crisis_corpus.state import standing
 from pipelines.core.errors import ConfigError
 from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json
-from pipelines.promotion import holdout
-from pipelines.promotion.comparison import JUDGED, GateCase, last_verdict
-from pipelines.promotion.looks import divide, gate_sets, require_part
-from pipelines.promotion.scores import undecided
 from pipelines.registry.candidate import Context, enter, scratch
-from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
+from pipelines.registry.promotion import holdout
+from pipelines.registry.promotion.comparison import JUDGED, GateCase, last_verdict
+from pipelines.registry.promotion.looks import divide, gate_sets, require_part
+from pipelines.registry.promotion.scores import undecided
+from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, entry
 
 WHO = "corpus gate"
 TEMPLATE = Path(__file__).with_name("summary.md.jinja")
@@ -122,14 +122,17 @@ def judge(
     Only the look (the use of the gate set for a comparison) is recorded. Without ``look``, nothing is recorded, and the
     version has scores only if an earlier verdict has them.
     """
-    corpus, category = subject(name, params=context.params)
+    subject = entry(name, params=context.params)
+    corpus = subject.corpus
     now, terms = standing(context.journal, name), context.terms
     candidate = context.registry.version(name, version)
     if compare:
         require_part(corpus, terms=terms)
     if now.champion == version:
         raise ChampionAlready(name=name, version=version)
-    test = holdout.open_test(corpus, category=category, params=context.params, vault=context.vault, root=context.root)
+    test = holdout.open_test(
+        corpus, category=subject.task, params=context.params, vault=context.vault, root=context.root
+    )
     used = gate_sets(context.journal.rows(name))
     divided = divide(test.board, corpus=corpus, version=context.params.split[corpus].version, terms=terms, used=used)
     with scratch(context.settings) as folder:

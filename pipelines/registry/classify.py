@@ -1,24 +1,25 @@
-"""Run ``corpus predict``: read posts or memes as lines of JSON, and write a registered model's predictions as lines.
+"""Run ``corpus classify``: read inputs as lines of JSON, and write a registered model's predictions as lines.
 
-An input line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``. ``body`` and ``text`` are
-optional; an ``id`` is copied to the output line; other keys are ignored. Errors never quote a line.
+An input line has the columns that the model reads: ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text":
+...}``. ``body`` and ``text`` are optional; an ``id`` is copied to the output line; other keys are ignored. Errors never
+quote a line.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from crisis_corpus.versions import CHAMPION
 from pipelines.core.errors import DataError, RegistryError
+from pipelines.registry.packaging.inputs import REQUIRED
 
 MODELS = "models:/"
 # Ours: inputs per call of the model, so that not all pictures are in memory together.
 TOGETHER = 64
-COLUMNS = {"title": "body", "image": "text"}
 
 Json = dict[str, Any]
 
@@ -32,13 +33,10 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         out: receives the predictions, one line of JSON each, batch by batch.
         folder: base of the relative paths of pictures.
     """
-    model, kind = load(reference), None
+    model, columns = load(reference)
     waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while batch := list(islice(waiting, TOGETHER)):
-        rows = []
-        for number, line in batch:
-            kind, row = _row(line, number=number, kind=kind, folder=folder)
-            rows.append(row)
+        rows = [_row(line, number=number, columns=columns, folder=folder) for number, line in batch]
         where = {"reference": reference, "first": batch[0][0], "last": batch[-1][0]}
         for row, answer in zip(rows, _answers(model, rows=rows, where=where), strict=True):
             named = {"id": row["id"]} if "id" in row else {}
@@ -46,11 +44,10 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
         out.flush()
 
 
-def load(reference: str) -> Any:
-    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`.
+def load(reference: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the model that a reference names (see :func:`run`), and the columns that it reads.
 
-    Its ``predict`` returns a table with a row for each row: ``labels``, ``probabilities``, ``abstain`` and ``alerts``,
-    which versions of earlier releases lack.
+    Its ``predict`` returns a table with a row for each row: ``labels``, ``probabilities``, ``abstain`` and ``alerts``.
     """
     from crisis_corpus import client
     from pipelines.core.config.settings import Settings
@@ -60,37 +57,37 @@ def load(reference: str) -> Any:
 
         with client.unpickled():
             # comparing all installed packages with the requirements takes longer than loading the model
-            return pyfunc.load_model(reference, suppress_warnings=True)
+            model = pyfunc.load_model(reference, suppress_warnings=True)
+        schema = model.metadata.get_input_schema()
+        return model, tuple(schema.input_names()) if schema else ()
     name = reference.removeprefix(MODELS)
     settings = Settings.from_env()
-    return client.load(
+    loaded = client.load(
         name if "@" in name or "/" in name else f"{name}@{CHAMPION}",
         tracking_uri=settings.mlflow_tracking_uri,
         journal_url=settings.journal_url,
         cache=settings.home / "models",
     )
+    return loaded, loaded.inputs
 
 
-def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
-    """Return the column that identifies the kind of a line, and its row for the model."""
+def _row(line: str, *, number: int, columns: Sequence[str], folder: Path) -> Json:
+    """Return the ``id`` of a line, if it has one, and its row for a model that reads ``columns``."""
     try:
         cells = json.loads(line)
     except ValueError:
         raise DataError("BadLine", line=number, detail="it is not JSON") from None
     if not isinstance(cells, dict):
         raise DataError("BadLine", line=number, detail="it is not a JSON object")
-    first = next((column for column in COLUMNS if column in cells), None)
-    if first is None:
-        raise DataError("BadLine", line=number, detail="it has neither a title nor an image")
-    if kind not in (None, first):
-        raise DataError("BadLine", line=number, detail=f"it has {first}, but earlier lines have {kind}")
-    for column in (first, COLUMNS[first]):
+    for column in columns:
+        if column in REQUIRED and column not in cells:
+            raise DataError("BadLine", line=number, detail=f"it has no {column}, which the model reads")
         if not isinstance(cells.get(column, ""), str | None):
             raise DataError("BadLine", line=number, detail=f"its {column} is not a string")
-    row = {key: cells[key] for key in ("id", first) if key in cells} | {COLUMNS[first]: cells.get(COLUMNS[first])}
-    if first == "image":
-        row["image"] = _read(cells["image"], number=number, folder=folder)
-    return first, row
+    row = {key: cells.get(key) for key in ("id", *columns) if key in columns or key in cells}
+    if "image" in row:
+        row["image"] = _read(row["image"], number=number, folder=folder)
+    return row
 
 
 def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:

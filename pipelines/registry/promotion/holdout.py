@@ -6,7 +6,7 @@ models receive only the input that a consumer would send.
 
 Without a champion that can be compared, the rivals of a candidate are baselines: constants and the models in
 ``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of
-them (:mod:`pipelines.promotion.superiority`); the figures show the best one on the gate set.
+them (:mod:`pipelines.registry.promotion.superiority`); the figures show the best one on the gate set.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
 from crisis_corpus.integrity import TrainedWeights
 from pipelines.core.config.params import Params
+from pipelines.core.config.rows import resolve
 from pipelines.core.errors import CorpusError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.datasets.posts import digest_of, split_digest
+from pipelines.datasets.example import VALIDATION
+from pipelines.datasets.items import digest_of, load, split_digest
 from pipelines.evaluate.inputs import COLUMNS as PREDICTED
 from pipelines.evaluate.inputs import EvaluationGold, runs_of
-from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Json, Run, Sampling, counted, figures
+from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, Sampling, counted, figures
+from pipelines.models.kinds.registered.version import BadAnswer, read_answers
 from pipelines.registry import drift
 from pipelines.registry.candidate import Pack
+from pipelines.registry.packaging.inputs import cells
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEST = "test"
-COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
 # Ours: items per request, so that not all images are in memory twice.
 TOGETHER = 64
 
@@ -74,7 +77,7 @@ class Frozen:
         majority: the most frequent label set of the validation split, which the constant baseline predicts.
         digest: a digest of the items and their gold; scores on different digests are not comparable.
         groups_of: the groups of near-duplicates of every record of the split, by which leaks are found.
-        inputs: the model's input columns for each item, in the order of ``board``.
+        inputs: what a model may be sent of each item, by column, in the order of ``board``.
     """
 
     board: Board
@@ -94,12 +97,12 @@ class Frozen:
     def record_ids(self) -> frozenset[str]:
         return frozenset(record_id for record_id, _ in self.board.items)
 
-    def frames(self) -> Iterator[pd.DataFrame]:
-        """Yield the model inputs as tables of at most ``TOGETHER`` items."""
+    def frames(self, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """Yield the input columns of a model as tables of at most ``TOGETHER`` items."""
         import pandas as pd
 
         for start in range(0, len(self.inputs), TOGETHER):
-            yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
+            yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))[[*columns]]
 
     def seen_by(self, records: Collection[str]) -> frozenset[str]:
         """Return the near-duplicate groups of test items that contain a record of ``records``, which a model learnt."""
@@ -110,19 +113,8 @@ class Frozen:
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
     """Read the test items with gold labels in a category from a clone of the corpus."""
     task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
-    sources: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
-    if params.corpora[corpus].content == "texts":
-        from pipelines.datasets import posts
-
-        material: Any = posts.load(corpus, subset=None, ensemble=None, **sources)
-        tested = [material.posts[example.item[0]] for example in material.test]
-        inputs = [{"title": post.title, "body": post.body} for post in tested]
-    else:
-        from pipelines.datasets import memes
-
-        material = memes.load(corpus, **sources)
-        inputs = [{"image": example.image, "text": example.text} for example in material.test]
-    truth, counts = material.truth(TEST), Counter(material.truth("validation").values())
+    material = load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
+    truth, counts = material.truth(TEST), Counter(material.truth(VALIDATION).values())
     items = tuple(example.item for example in material.test)
     groups, gold = tuple(example.group for example in material.test), tuple(truth[item] for item in items)
     majority: frozenset[str] = min(
@@ -135,9 +127,9 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         digest=digest_of([corpus, task.key, *lines]),
         split=split_digest(corpus, root=root),
         taken_down=material.taken_down[TEST],
-        inputs=tuple(inputs),
+        inputs=tuple(cells(material.posts[item]) for item in items),
         groups_of=_groups(root / "snapshot" / corpus),
-        traits=drift.inputs_of((root / "data" / corpus).glob(drift.INPUTS[params.corpora[corpus].content])),
+        traits=drift.inputs_of(drift.tables_of(root / "data" / corpus)),
     )
 
 
@@ -148,29 +140,34 @@ def _groups(folder: Path) -> dict[str, frozenset[str]]:
     return {record_id: frozenset(groups) for record_id, groups in by_record.items()}
 
 
-def ask(folder: Path, *, frozen: Frozen) -> Answered:
-    """Load a model from a folder with verified files and return its predictions on the test items."""
+def ask(folder: Path, *, frozen: Frozen, columns: Sequence[str]) -> Answered:
+    """Load a model that reads ``columns`` from a folder with verified files; return its answers on the test items."""
     from mlflow import pyfunc
 
     with unpickled():
         try:
             model = pyfunc.load_model(str(folder))
-            rows = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
-        except CannotBeAsked:
-            raise
+            said = [
+                answer
+                for frame in frozen.frames(columns)
+                for answer in read_answers(model.predict(frame), task=frozen.task, count=len(frame))
+            ]
+        except BadAnswer as bad:
+            raise CannotBeAsked(detail=f"an answer is not valid for '{frozen.task.key}': {bad}") from None
         except CorpusError as error:
             raise CannotBeAsked(detail=str(error)) from None
         except Exception as error:
             # a model's own message may quote its input
             raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
-    outcomes, answers, scores, alerts = {}, {}, {}, {}
-    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, rows, strict=True):
-        outcomes[item] = ABSTAINED if abstained else VOTE
-        if not abstained:
-            answers[item] = _labels(labels, task=frozen.task)
-            scores[item] = _scores(probabilities, task=frozen.task)
-            alerts[item] = _alerts(raised, task=frozen.task)
-    return Answered(0, outcomes, answers, {item: values for item, values in scores.items() if values}, alerts)
+    by_item = dict(zip(frozen.board.items, said, strict=True))
+    voted = {item: answer for item, answer in by_item.items() if answer.outcome == VOTE}
+    return Answered(
+        0,
+        {item: answer.outcome for item, answer in by_item.items()},
+        {item: answer.labels for item, answer in voted.items()},
+        {item: answer.scores for item, answer in voted.items() if answer.scores},
+        {item: answer.alerts for item, answer in voted.items()},
+    )
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
@@ -178,52 +175,6 @@ def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
     answers = [(item, labels, run.scores.get(item, ())) for item, labels in run.answers.items()]
     high = drift.alerting(frozen.task, severe=severe)
     return drift.count(answers, task=frozen.task, alerting=high, inputs=frozen.traits)
-
-
-def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool, Any]]:
-    import pandas as pd
-
-    if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
-        raise CannotBeAsked(detail=f"the output must have the columns {', '.join(COLUMNS)}")
-    if len(answer) != asked:
-        raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
-    alerts = answer[ALERTS].tolist() if ALERTS in answer else [()] * asked
-    values = (*(answer[column].tolist() for column in COLUMNS), alerts)
-    for labels, probabilities, abstained, raised in zip(*values, strict=True):
-        if not isinstance(abstained, bool | np.bool_):
-            raise CannotBeAsked(detail="the column abstain has values that are not boolean")
-        yield labels, probabilities, bool(abstained), raised
-
-
-def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
-    try:
-        scores = tuple(float(value) for value in ([] if values is None else values))
-    except (TypeError, ValueError):
-        raise CannotBeAsked(detail="the column probabilities has values that are not lists of numbers") from None
-    if scores and (len(scores) != len(task.labels) or not all(0 <= p <= 1 for p in scores)):
-        raise CannotBeAsked(detail="the column probabilities has not one number from 0 to 1 for each label")
-    return scores
-
-
-def _named(labels: Any, *, column: str) -> frozenset[str]:
-    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail=f"the column {column} has values that are not lists")
-    return frozenset(map(str, labels))
-
-
-def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
-    if not (named := _named(labels, column=ALERTS)) <= {*task.labels}:
-        raise CannotBeAsked(detail=f"an alert is of a label that is not in task '{task.key}'")
-    return named
-
-
-def _labels(labels: Any, *, task: Task) -> frozenset[str]:
-    named = _named(labels, column="labels")
-    if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise CannotBeAsked(
-            detail=f"an answer has labels that are not in task '{task.key}', or not exactly one where one is required"
-        )
-    return named
 
 
 @dataclass(frozen=True)
@@ -262,10 +213,9 @@ def answers_of(run: Run) -> str:
     return digest_of([str(run.seed), *(f"{item} {sorted(labels)}" for item, labels in sorted(run.answers.items()))])
 
 
-def names(params: Params) -> set[str]:
-    """Return the names of all predictions that a corpus may have: a fine-tuned model is named with its subset."""
-    tuned = {f"{model}-{subset}" for model in params.finetune.models for subset in params.finetune.subsets}
-    return {*params.train.models, *params.prompted.models, *params.baselines.models} | tuned
+def names(params: Params, *, root: Path) -> set[str]:
+    """Return the names of all predictions that a corpus may have; a fitted model is named with its subset."""
+    return {row.shown for row in resolve(params, root=root).answers.values()}
 
 
 def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
@@ -277,7 +227,7 @@ def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
 def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
     """Return by model the stored predictions of the test items, one run for each seed, ordered by seed."""
     folder, task = root / "snapshot" / corpus, frozen.task
-    paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
+    paths = sorted((folder / "predictions").glob(f"{task.key}-*/predictions.parquet")) if models else []
     rows = [row for path in paths for row in tables.read(path, name="predictions", columns=PREDICTED).to_pylist()]
     own = [row for row in rows if row["model"] in models]
     runs = runs_of(own, tasks={task.key: task}, gold=EvaluationGold.read(folder)) if own else {}
@@ -287,10 +237,10 @@ def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Pat
 def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
     """Return the predictions of a candidate's model trained with other seeds, if the corpus still has that training."""
     described = json.loads((pack.folder / integrity.MODEL).read_bytes())
-    model, own = described.get("model"), described.get("seed")
+    model, subset, own = described.get("model"), described.get("subset"), described.get("seed")
 
     def trained(seed: int) -> Json:
-        path = root / "metrics" / corpus / f"train-{frozen.task.key}-{model}-{seed}.json"
+        path = root / "metrics" / corpus / f"train-{frozen.task.key}-{model}-{subset}-{seed}.json"
         return dict(json.loads(path.read_bytes())) if path.is_file() else {}
 
     own_metrics = trained(own)
@@ -298,7 +248,8 @@ def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
         return []
     if TrainedWeights.model_validate(own_metrics["weights"]) != pack.manifest.weights:
         return []
-    runs = predicted(corpus, frozen=frozen, models={model}, root=root).get(model, ())
+    shown = described.get("shown")
+    runs = predicted(corpus, frozen=frozen, models={shown}, root=root).get(shown, ())
     return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == own_metrics["selected"]]
 
 

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from pydantic import Field
-
-from crisis_corpus.integrity import Learnt, TrainedWeights
+from crisis_corpus.integrity import MODEL, Learnt, TrainedWeights
 from pipelines.core.config.base import Section
 from pipelines.core.config.collect import Decode, Ocr
-from pipelines.core.config.models import Model
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.loader import load_file
 from pipelines.core.taxonomy.task import Task, task_of
 
-FILE, SCHEME = "model.json", "scheme.yaml"
-# The weights of the head, which the library does not save with the base.
-REST = "rest.safetensors"
-
-# The kinds whose input is title and body; the input of all others is an image.
-OF_POSTS = ("encoder", "sft")
+SCHEME = "scheme.yaml"
 
 
 class Described(Section):
     """The content of ``model.json``: a model, the origin of its data, and the preprocessing of its input.
 
     Args:
-        kind: the kind of model, ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
         model: the name of its entry in ``params.models``.
-        subset: posts: the subset of labels that it was trained on.
+        subset: the subset of labels that it was trained on.
+        shown: its name in tables of predictions and in ``evaluate.json``.
         base: the base model; for a folder only the last part of the path.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
+        item: the scheme's noun for what it labels, such as ``post``.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
-        weights: the training run and the digests of its weights, as committed by the training stage; for memes, the
-            package has these weights in another format.
-        spec: the entry in ``params.models``, with the folder of the model package as the base model.
-        scrub: the kinds of personal data that are removed from the input, as in the corpus.
-        max_new_tokens: ``sft``: the maximum length of an answer.
-        thresholds: memes: label -> the least probability at which the label is predicted.
+        weights: the training run and the digests of its weights, as committed by the training stage.
+        spec: the parameters of its kind: the entry in ``params.models``.
+        inputs: the columns of its input (:mod:`pipelines.registry.packaging.inputs`).
+        words: whether it reads words: a title and body, or the text of a picture.
+        pictures: whether it reads pictures.
+        scrub: the kinds of personal data that are removed from words, as in the corpus.
+        batch: how many texts a causal model reads together.
+        decode: how pictures are decoded; ``None`` if there is none among the inputs.
+        ocr: how words are read from a picture without a text; ``None`` if they must be given.
     """
 
     name: str
@@ -46,11 +42,13 @@ class Described(Section):
     kind: str
     task: str
     model: str
-    subset: str | None = None
+    subset: str
+    shown: str
     base: str
     seed: int
     labels: tuple[str, ...]
     definitions: dict[str, str]
+    item: str
     scheme: str
     scheme_digest: str
     data_commit: str
@@ -58,26 +56,21 @@ class Described(Section):
     votes_digest: str | None = None
     train: Learnt
     weights: TrainedWeights
-    spec: Model
+    spec: dict[str, Any]
+    inputs: tuple[str, ...]
+    words: bool
+    pictures: bool
     scrub: tuple[str, ...]
-    batch: Annotated[int, Field(ge=1)]
-    max_tokens: int | None = None
-    max_new_tokens: int | None = None
-    thresholds: tuple[float, ...] | None = None
+    batch: int
     decode: Decode | None = None
     ocr: Ocr | None = None
 
-    @property
-    def measured_as(self) -> str:
-        """The name of this model in ``evaluate.json``, the metrics of the stage ``evaluate``."""
-        return self.model if self.subset is None else f"{self.model}-{self.subset}"
-
     @classmethod
     def read(cls, pack: Path) -> Described:
-        return cls.model_validate_json((pack / FILE).read_bytes())
+        return cls.model_validate_json((pack / MODEL).read_bytes())
 
     def write(self, pack: Path) -> None:
-        (pack / FILE).write_text(self.model_dump_json(indent=2) + "\n")
+        (pack / MODEL).write_text(self.model_dump_json(indent=2) + "\n")
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:

@@ -30,15 +30,18 @@ from packaging.utils import canonicalize_name
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
-from pipelines.core.config.models import SftModel
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.models.kind import parsed
+from pipelines.registry.packaging.described import Described
+from pipelines.registry.packaging.inputs import REQUIRED, TYPES
+
+PICTURES = "pipelines.registry.packaging.pictures"
 
 if TYPE_CHECKING:
     import pandas as pd
     from mlflow.models import ModelSignature
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # Package of this project -> where its copy is, below the package of the version.
 OURS = {"pipelines": "", "crisis_corpus": "crisis_corpus"}
 LOCK = "requirements.lock"
@@ -136,8 +139,6 @@ def _distribution(package: str) -> str:
 
 
 ARTIFACT, SCRIPT = "pack", "serve.py"
-# Kind -> the module that opens it. Modules that are imported by a computed name are additional roots.
-OPENERS = dict.fromkeys(OF_POSTS, "model_posts") | dict.fromkeys(("text", "image", "fusion"), "model_memes")
 ENTRY = '''"""Opens the pack that came with this version."""
 
 import sys
@@ -148,11 +149,11 @@ from mlflow.models import set_model
 compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
     from {package}.packaging.{opener} import opened
-    from {package}.packaging.model_pyfunc import Served
+    from {package}.packaging.served import Served
 finally:
     sys.dont_write_bytecode = compiling
 
-set_model(Served(opened))
+set_model(Served())
 '''
 
 
@@ -160,20 +161,20 @@ def save(pack: Path, *, to: Path) -> Path:
     """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``.
 
     Raises:
-        NotServable: the package's files differ from its ``files.json``, a file is or may be a pickle, the card is
-            missing, or the kind of the model is not in ``OPENERS``.
-        TooMuchCode, NotLocked: see ``model_code``.
+        NotServable: the package's files differ from its ``files.json``, a file is or may be a pickle, or the card is
+            missing.
+        NotLocked: a library is not in the lock.
     """
     from mlflow import pyfunc
 
     described = _checked(pack)
-    roots = _roots(described)
+    roots = roots_of(described)
     with TemporaryDirectory() as scratch:
         code = Path(scratch) / "code"
         code.mkdir()
         package = write(roots, to=code)
         script = Path(scratch) / SCRIPT
-        script.write_text(ENTRY.format(package=package, opener=OPENERS[described.kind]))
+        script.write_text(ENTRY.format(package=package))
         with _importable(code, package=package), warnings.catch_warnings():
             # MLflow warns of missing type hints and examples; the signature is given
             warnings.simplefilter("ignore", UserWarning)
@@ -182,8 +183,8 @@ def save(pack: Path, *, to: Path) -> Path:
                 python_model=str(script),
                 artifacts={ARTIFACT: str(pack)},
                 code_paths=[str(code / package)],
-                signature=signature(described.kind),
-                input_example=example(described.kind),
+                signature=signature(described.inputs),
+                input_example=example(described.inputs),
                 pip_requirements=requirements(roots, more=_unimported(described)),
             )
     # MLflow has imported the code, and bytecode differs between machines
@@ -191,30 +192,32 @@ def save(pack: Path, *, to: Path) -> Path:
     return to
 
 
-def example(kind: str) -> pd.DataFrame:
-    """Return one input of a registered model of this kind: mild, synthetic, and of no record."""
+def example(inputs: Sequence[str]) -> pd.DataFrame:
+    """Return one input of a registered model with these columns: mild, synthetic, and of no record."""
     import pandas as pd
 
-    if kind in OF_POSTS:
-        return pd.DataFrame([{"title": "A title", "body": "This text shows the form of the input. It is no post."}])
+    row = {"title": "A title", "body": "This text shows the form of the input. It is no post.", "text": "words"}
+    return pd.DataFrame([{column: _blank() if column == "image" else row[column] for column in inputs}])
+
+
+def _blank() -> bytes:
     from PIL import Image
 
     blank = io.BytesIO()
     Image.new("RGB", (64, 48), "white").save(blank, "PNG")
-    return pd.DataFrame([{"image": blank.getvalue(), "text": "words of no meme"}])
+    return blank.getvalue()
 
 
-def signature(kind: str) -> ModelSignature:
-    """Return the MLflow signature (input and output columns) of a registered model of this kind.
+def signature(inputs: Sequence[str]) -> ModelSignature:
+    """Return the MLflow signature (input and output columns) of a registered model with these input columns.
 
-    ``body`` and ``text`` may be missing, and any cell may be null; a meme's words are then read from its image.
+    Any cell may be null; the words of a picture are then read from it.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array
 
-    first, second = (("title", "string"), "body") if kind in OF_POSTS else (("image", "binary"), "text")
-    asked = [ColSpec(first[1], first[0]), ColSpec("string", second, required=False)]
+    asked = [ColSpec(TYPES[column], column, required=column in REQUIRED) for column in inputs]
     answered = [
         ColSpec(Array(DataType.string), "labels"),
         ColSpec(Array(DataType.double), "probabilities"),
@@ -230,16 +233,15 @@ def _checked(pack: Path) -> Described:
     faults = integrity.faults(pack, registered=digest(pack))
     if wrong := [*faults["files"], *faults["pickle"], *faults["card"]]:
         raise RegistryError("NotServable", name=described.name, detail="; ".join(wrong))
-    if described.kind not in OPENERS:
-        detail = f"models of kind '{described.kind}' cannot be opened"
-        raise RegistryError("NotServable", name=described.name, detail=detail)
     return described
 
 
-def _roots(described: Described) -> list[str]:
-    roots = ["pipelines.packaging.model_pyfunc", f"pipelines.packaging.{OPENERS[described.kind]}"]
-    if described.kind not in OF_POSTS:
-        roots += [f"pipelines.models.{described.kind}", "pipelines.collect.read.decode_child"]
+def roots_of(described: Described) -> list[str]:
+    """Return the modules with which a version answers, and those that they import by a computed name."""
+    spec = parsed(described.spec, allowed={}, where=f"models.{described.model}")
+    roots = ["pipelines.registry.packaging.served", *spec.roots]
+    if described.decode is not None:
+        roots += [PICTURES, "pipelines.collect.read.decode_child"]
     if described.ocr is not None:
         roots.append(f"pipelines.collect.read.ocr.{described.ocr.engine}")
         roots += ["pipelines.collect.read.ocr.confined_engine", "pipelines.collect.read.ocr.ocr_child"]
@@ -248,12 +250,7 @@ def _roots(described: Described) -> list[str]:
 
 def _unimported(described: Described) -> list[str]:
     """Return the libraries that are needed although no module imports them."""
-    if not isinstance(described.spec, SftModel):
-        return ["mlflow"]
-    # jinja2 for chat templates
-    adapters = ["peft"] if described.spec.tuning == "lora" else []
-    quantized = ["bitsandbytes"] if described.spec.quantization else []
-    return ["mlflow", "jinja2", *adapters, *quantized]
+    return ["mlflow", *parsed(described.spec, allowed={}, where=f"models.{described.model}").libraries]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,16 +29,16 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
-from pipelines.predict import pins
-from pipelines.predict.pins import Pin
-from pipelines.predict.registered import RegistryModel
-from pipelines.registry import drift
-from pipelines.registry.versions import Registry, subject
+from pipelines.models.kinds.registered.version import RegistryModel
+from pipelines.models.prediction import VOTE
+from pipelines.registry import drift, pins
+from pipelines.registry.packaging.inputs import FILES, SOURCES, TYPES
+from pipelines.registry.pins import Pin
+from pipelines.registry.versions import Registry, entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
-from pipelines.train.predictors.prediction import VOTE
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256
@@ -57,12 +57,22 @@ class _PinnedModel:
 
     pin: Pin
     task: Task
+    inputs: tuple[str, ...]
     model: RegistryModel
     vault: Vault
 
+    @property
+    def table(self) -> str:
+        """The table of the corpus with all columns that the model reads."""
+        names = {SOURCES[column][0] for column in self.inputs}
+        if len(names) != 1:
+            detail = f"it reads {', '.join(self.inputs) or 'nothing'}, which no single table of the corpus has"
+            raise RegistryError("CannotScore", uri=f"models:/{self.pin.model}", detail=detail)
+        return names.pop()
+
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Predict all records of a corpus that were not taken down, with every pinned model (see ``predict.pins``).
+    """Predict all records of a corpus that were not taken down, with every model that is pinned (``pins.py``).
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
@@ -77,19 +87,17 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     champions = list(pins.read(corpus, root=root))
     if not champions:
         raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")
-    content, folder = params.corpora[corpus].content, root / "data" / corpus
-    texts = content == "texts"
-    months = _months(folder, "*/records.parquet" if texts else "*/images/*.parquet")
-    files = [path for paths in months.values() for path in paths]
-    inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS[content]).items()}
-    everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
+    folder = root / "data" / corpus
+    inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS).items()}
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     metrics = {}
     for champion in champions:
-        task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), subject(champion.name, params=params)[1])
-        asked = _PinnedModel(champion, task, _pinned(champion, task=task, settings=settings), vault)
-        predictions = _all(asked, months, kept=settings.home / "scored" / champion.name, texts=texts)
+        task = task_of(scheme, entry(champion.name, params=params).task)
+        asked = _pinned(champion, task=task, settings=settings, vault=vault)
+        months = _months(folder, [FILES[asked.table]])
+        predictions = _all(asked, months, kept=settings.home / "scored" / champion.name)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
-        gone = vault.tombstoned(everybody)
+        gone = vault.tombstoned({record_id for paths in months.values() for record_id in _record_ids(paths)})
         predictions = predictions.filter(
             pc.invert(pc.is_in(predictions["record_id"], value_set=tables.strings(sorted(gone))))
         )
@@ -99,7 +107,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
 
 
-def _pinned(pinned: Pin, *, task: Task, settings: Settings) -> RegistryModel:
+def _pinned(pinned: Pin, *, task: Task, settings: Settings, vault: Vault) -> _PinnedModel:
     """Check that the pinned version may be run, and return it as a model of the task."""
     addresses = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
     with journals.opened(settings.journal_url) as journal:
@@ -108,21 +116,26 @@ def _pinned(pinned: Pin, *, task: Task, settings: Settings) -> RegistryModel:
         raise RegistryError(
             "CannotScore", uri=known.version.uri, detail="the files of this version differ from those that models/ pins"
         )
-    return RegistryModel(
+    model = RegistryModel(
         task,
         lambda: client.load(pinned.model, cache=settings.home / "models", **addresses),
         partial(RegistryError, "CannotScore", uri=f"models:/{pinned.model}"),
     )
+    return _PinnedModel(pinned, task, tuple(known.registered.metrics.get("inputs", ())), model, vault)
 
 
-def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
+def _months(folder: Path, patterns: Iterable[str]) -> dict[str, list[Path]]:
     months: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob(pattern)):
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         months.setdefault(path.relative_to(folder).parts[0], []).append(path)
     return months
 
 
-def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
+def _record_ids(paths: Iterable[Path]) -> pa.ChunkedArray:
+    return pa.concat_tables(pq.read_table(path, columns=["record_id"]) for path in paths)["record_id"]
+
+
+def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Path) -> pa.Table:
     """Return the predictions of all partitions; only records without a kept prediction are predicted."""
     kept.mkdir(parents=True, exist_ok=True)
     version = hashlib.sha256(f"{asked.pin.model} {asked.pin.files}".encode()).hexdigest()
@@ -134,7 +147,7 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
         for month, paths in months.items():
             if not places[month].is_file():
                 known = _known(earlier, paths=paths)
-                rows = [row for path in paths for row in _said(asked, path, texts=texts, known=known)]
+                rows = [row for path in paths for row in _said(asked, path, known=known)]
                 half = kept / "half"
                 pq.write_table(pa.Table.from_pylist(rows, schema=KEPT), half, compression="zstd")
                 half.replace(places[month])
@@ -147,7 +160,7 @@ def _known(earlier: Sequence[Path], *, paths: Sequence[Path]) -> Known:
     """Return the predictions of the records of a partition that are kept in these files, by item and content."""
     known: dict[tuple[str, int, bytes], Json] = {}
     if earlier:
-        ids = pa.concat_tables(pq.read_table(path, columns=["record_id"]) for path in paths)["record_id"]
+        ids = _record_ids(paths)
         for path in earlier:
             table = pq.read_table(path)
             for row in table.filter(pc.is_in(table["record_id"], value_set=ids.combine_chunks())).to_pylist():
@@ -160,29 +173,34 @@ def _key(paths: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _said(asked: _PinnedModel, path: Path, *, texts: bool, known: Known) -> Iterator[Json]:
+def _said(asked: _PinnedModel, path: Path, *, known: Known) -> Iterator[Json]:
     """Predict the records of a file in batches, without those that were taken down or are ``known``."""
-    name, columns = ("records", ["title", "body"]) if texts else ("images", ["bytes", "text"])
+    name, columns = asked.table, [SOURCES[column][1] for column in asked.inputs]
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=TOGETHER, columns=tables.with_bound(name, columns)):
             table = pa.Table.from_batches([batch])
             ids = table["record_id"].to_pylist()
-            images = [0] * len(ids) if texts else table["image"].to_pylist()
-            items = list(zip(ids, images, _contents(table, columns=columns), strict=True))
-            fresh = [i for i, item in enumerate(items) if item not in known]
+            images = table["image"].to_pylist() if "image" in table.column_names else [0] * len(ids)
+            items = list(zip(zip(ids, images, strict=True), _contents(table, columns=columns), strict=True))
+            keys = [(*item, content) for item, content in items]
+            fresh = [i for i, key in enumerate(keys) if key not in known]
             new = table.take(pa.array(fresh, pa.int64()))
             opened = [open_column(new, name=name, column=c, vault=asked.vault) for c in columns]
             # checked after opening: a record that is taken down meanwhile opens as empty, and must not be predicted
             gone = asked.vault.tombstoned(set(ids))
-            yield from (known[item] for item in items if item in known and item[0] not in gone)
+            yield from (known[key] for key in keys if key in known and key[0] not in gone)
             live = [at for at, i in enumerate(fresh) if ids[i] not in gone]
-            pairs = [(opened[0][at], (opened[1][at] or b"").decode()) for at in live]
-            # an empty text means that there are no words; without a text, a model would run OCR again
-            sent = [{"title": (a or b"").decode(), "body": b} if texts else {"image": a, "text": b} for a, b in pairs]
+            sent = [dict(zip(asked.inputs, _cells(asked, [cells[at] for cells in opened]), strict=True)) for at in live]
             for at, said in zip(live, asked.model.predict(sent) if sent else (), strict=True):
-                record_id, image, content = items[fresh[at]]
+                item, content = items[fresh[at]]
                 about = {"task": asked.task.key, "model": asked.pin.model, "seed": None, "split": None}
-                yield said.row((record_id, image), **about) | {CONTENT.name: content}
+                yield said.row(item, **about) | {CONTENT.name: content}
+
+
+def _cells(asked: _PinnedModel, opened: Sequence[bytes | None]) -> Iterator[bytes | str | None]:
+    """Yield a row of input; an empty text means that there are no words: without one, a model would run OCR again."""
+    for column, cell in zip(asked.inputs, opened, strict=True):
+        yield cell if TYPES[column] == "binary" else (cell or b"").decode()
 
 
 def _contents(table: pa.Table, *, columns: Sequence[str]) -> list[bytes]:

@@ -27,8 +27,8 @@ from pipelines.evaluate.paired import TIE
 from pipelines.evaluate.reliability import found_groups
 from pipelines.metrics import alerts
 from pipelines.metrics.label_sets import LabelSet
-from pipelines.promotion.holdout import macro_f1
-from pipelines.promotion.superiority import SLACK, Superiority
+from pipelines.registry.promotion.holdout import macro_f1
+from pipelines.registry.promotion.superiority import SLACK, Superiority
 
 INFERIOR, NOT_INFERIOR, UNDECIDED = "inferior", "not_inferior", "undecided"
 Answers = Mapping[Item, LabelSet]
@@ -184,9 +184,10 @@ def withheld(figures: Json) -> Json:
     return kept
 
 
-def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return by label the recall that a model must reach; a floor of 0 removes an entry of ``params.yaml``."""
-    wanted = {label: floor for label, floor in floors.items() if floor > 0}
+def floors_of(task: Task, *, floors: Mapping[str, float] | None) -> dict[str, float]:
+    """Return by label the recall that a model must reach: ``floors``, by default the scheme's; 0 removes a floor."""
+    chosen = task.category.recall_floors if floors is None else floors
+    wanted = {label: floor for label, floor in chosen.items() if floor > 0}
     if unknown := sorted(wanted.keys() - set(task.labels)):
         raise BadParams(
             where="promote.recall_floors", detail=f"{', '.join(unknown)} not among the labels of {task.key}"

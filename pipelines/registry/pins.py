@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from crisis_corpus import trusted
+from crisis_corpus.versions import UnknownModel
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
@@ -46,7 +47,7 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
     for old in _folder(corpus, root=root).glob("*.json"):
         old.unlink()
     for name in params.batch_predict.get(corpus, ()):
-        with suppress(trusted.NoChampion):
+        with suppress(trusted.NoChampion, UnknownModel):
             pinned.append(pin(name, corpus=corpus, registry=registry, journal=journal, root=root))
     return pinned
 

@@ -1,4 +1,4 @@
-"""Test whether a candidate has a higher macro-F1 than its rival, at a level from :mod:`pipelines.promotion.looks`.
+"""Test whether a candidate has a higher macro-F1 than its rival, at the level of a look (``looks.py``).
 
 The p-value is the larger of two one-sided ones. The randomisation test of macro-F1 (Noreen 1989, Yeh 2000) exchanges
 the answers of both models on whole groups; it is exact, at any level and size, if the two are exchangeable, but too

@@ -11,14 +11,14 @@ from crisis_corpus import integrity
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import Standing
 from pipelines.core.errors import BadParams
-from pipelines.datasets.posts import digest_of
+from pipelines.datasets.items import digest_of
 from pipelines.evaluate.model_scores import Json, Run
-from pipelines.promotion import holdout, looks, scores
-from pipelines.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
-from pipelines.promotion.looks import DividedTest, RecordedLook
-from pipelines.promotion.superiority import Superiority, compared
 from pipelines.registry.candidate import Candidate, Context
 from pipelines.registry.journal import Journal
+from pipelines.registry.promotion import holdout, looks, scores
+from pipelines.registry.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
+from pipelines.registry.promotion.looks import DividedTest, RecordedLook
+from pipelines.registry.promotion.superiority import Superiority, compared
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5
@@ -136,7 +136,7 @@ class GateCase:
         if len(self.asked) > 1 or not board.items:
             return None
         models = context.terms.baselines if self.compare else ()
-        if unknown := sorted(set(models) - (known := holdout.names(context.params))):
+        if unknown := sorted(set(models) - (known := holdout.names(context.params, root=context.root))):
             detail = f"no predictions are named {', '.join(unknown)}, only {', '.join(sorted(known))}"
             raise BadParams(where="promote.baselines", detail=detail)
         return holdout.baseline(board, frozen=self.test, corpus=self.corpus, models=models, root=context.root)
@@ -179,7 +179,7 @@ class GateCase:
         last = last_verdict(self.context.journal, name=self.name, version=self.version)
         known = last.metrics["figures"].get("scores") if last and last.metrics["basis"] == self.basis else None
         if known is None:
-            floors = scores.floors_of(self.test.task, floors=self.context.terms.recall_floors.get(self.name, {}))
+            floors = scores.floors_of(self.test.task, floors=self.context.terms.recall_floors.get(self.name))
             for label, recall in self._guaranteed.items():
                 floors[label] = max(recall, floors.get(label, 0.0))
             answers = self._asked()
@@ -200,9 +200,9 @@ class GateCase:
         for number in self.asked:
             check, entry = "asked" if number == self.version else "champion", self.entries[number]
             try:
-                if not entry.sound:
+                if not entry.sound or entry.pack is None:
                     raise CannotBeAsked(detail="its files failed verification, so it was not loaded")
-                answers[number] = holdout.ask(entry.folder, frozen=self.test)
+                answers[number] = holdout.ask(entry.folder, frozen=self.test, columns=entry.pack.manifest.inputs)
             except CannotBeAsked as error:
                 remedy = "" if check == "asked" else "; withdraw it, or restore its files"
                 self.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]

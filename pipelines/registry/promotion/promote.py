@@ -14,12 +14,12 @@ from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.progress import silent
-from pipelines.promotion import gate
-from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry import anchors, transitions
 from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.journal import signed
+from pipelines.registry.promotion import gate
+from pipelines.registry.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry.transitions import Deed, Move, Say
 
 
@@ -55,13 +55,13 @@ def promote(
     compare: bool = True,
     say: Say = silent,
 ) -> Moved:
-    """Make a model version the champion if it passes the gate (:mod:`pipelines.promotion.gate`).
+    """Make a model version the champion if it passes the gate (:mod:`pipelines.registry.promotion.gate`).
 
     Args:
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
         dry_run: return the verdict without writing anything, and without a comparison that was not made before.
-        compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
+        compare: whether the version must be better than the champion; see :func:`gate.run`.
     """
     signed(who, why)
     if dry_run:

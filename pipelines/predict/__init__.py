@@ -1,1 +1,0 @@
-"""Predict labels with trained, prompted and registered models, and read predictions from external files."""
