@@ -187,7 +187,7 @@ def run(
         "offline": offline,
         "scheme": scheme.name,
         "records": len(items),
-        "agreement": statistics.summed(one["agreement"] for one in categories.values()),
+        "agreement": statistics.agreement(*(one.decisions for one in voted.values()), split=found.split),
         "labellers": labellers,
         "queue": {
             "records": len({item for item, _ in reasons}),
