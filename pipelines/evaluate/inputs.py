@@ -128,7 +128,7 @@ class Origin:
     """Where an evaluated model comes from: ``source`` (fitted on this corpus, or asked), ``name`` in params.models.
 
     ``subset`` names the labels that a fitted model learnt from, ``base`` its weights, ``untuned`` the model that is its
-    base (CRADLE T8), ``deviations`` what its recipe computes differently from the paper's, and ``note`` what a reader of
+    base (CRADLE T8), ``deviations`` what its recipe computes differently from the paper's, ``note`` what a reader of
     its figures must know about its kind.
     """
 

@@ -74,10 +74,9 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     agreed = {"unanimous": 11, "consensus": 5, "none": 4}
     silver = {
         "members": ["gpt", "claude", "gemini"],
-        "agreement": {"train": agreed},
-        "agreement_paper": {"train": agreed},
-        "distributions": {},
+        "categories": {"labels": {"agreement": {"train": agreed}, "agreement_paper": {"train": agreed}}},
     }
+    silver["categories"]["labels"]["distributions"] = {}
     (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
     shutil.copytree(REPO / "papers", tmp_path / "papers")
     answer = report.run("posts", params=params, root=tmp_path)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipelines.train import preflight
 
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
@@ -19,7 +18,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.costs import usd
 from pipelines.llm.model_facts import price
-from pipelines.models import SOURCE_NOTES
+from pipelines.models.kind import KINDS
 from pipelines.models.kinds.sft import preflight
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
@@ -170,15 +169,16 @@ def test_a_successor_never_runs_under_the_old_rows_name(cradle: Params) -> None:
 
 
 def test_a_row_that_the_profile_does_not_list_or_that_has_no_entry_is_not_runnable(figsim: Params) -> None:
-    train = figsim.train.model_copy(update={"models": ("bert",)})
+    rows_of = figsim.train.rows["memes"].model_copy(update={"models": ("bert",)})
+    train = figsim.train.model_copy(update={"rows": {"memes": rows_of}})
     models = {name: spec for name, spec in figsim.models.items() if name != "qwen3-vl-zero"}
     found = rows("figsim", figsim.model_copy(update={"train": train, "models": models}))
-    assert told(found["vit"]) == "vit in train.models" and not found["bert"].missing
+    assert told(found["vit"]) == "vit in train.rows.memes.models" and not found["bert"].missing
     assert told(found["qwen3-vl-zero"]) == "entry qwen3-vl-zero in section models"
 
 
 def test_a_row_that_rests_on_an_abstract_says_so(figsim: Params) -> None:
-    designs: Mapping[str, str] = SOURCE_NOTES
+    designs = {kind: note for kind in KINDS.names({}) if (note := KINDS.get(kind, {}).note)}
     found = rows("figsim", figsim)
     for key, row in found.items():
         kind = load(ROOT, profile="figsim").models[key].kind

@@ -15,8 +15,8 @@ OFFLINE = ("characters", "words", "embedding")
 MODELS: Mapping[str, list[str]] = {"images": ["bert", "vit", "clip"], "texts": ["modernbert", "knn"]}
 # Sections with an entry for each corpus.
 KEYED = (
-    "sample", "split", "gold", "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles", "train.rows",
-    "predict.rows", "batch_predict", "release.corpora", "report.titles",
+    "sample", "split", "gold", "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles",
+    "train.rows", "predict.rows", "batch_predict", "release.corpora", "report.titles",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
 
 def _defaults(content: str | None) -> dict[str, Any]:
     """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
-    if content not in SPLITS:
+    if content is None or content not in SPLITS:
         return {}
     splits, labelled = SPLITS[content], content == "texts"
     split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}

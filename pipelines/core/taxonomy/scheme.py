@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from math import comb
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -19,6 +20,8 @@ Mode = Literal["strict", "repair"]
 # No unknown keys in a scheme's file.
 CLOSED = ConfigDict(extra="forbid")
 TIERS = ("base", "improved", "soft")
+# Ours: every set is scored for every item.
+MOST_SETS = 20_000
 
 
 def _reserved(_: object) -> str:
@@ -295,7 +298,12 @@ class Category:
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
-        """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four)."""
+        """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four).
+
+        Of a category with so many labels that there are more than :data:`MOST_SETS`, the largest sets are left out.
+        """
+        while most > 1 and sum(comb(len(self.names), size) for size in range(most + 1)) > MOST_SETS:
+            most -= 1
         if most not in self._valid:
             sizes = range(2) if self.kind == "single" else range(most + 1)
             sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))

@@ -117,15 +117,15 @@ def typical(
     scheme: Scheme,
     params: Params,
     examples: int = 0,
-    answer: int | None = None,
+    most: int | None = None,
     picture: bool = False,
     explain: bool = False,
 ) -> RequestPlan:
     """Return the requests of a labeller for ``items`` items of usual length, one for each of the tasks.
 
     Prompts are the real ones, with ``examples`` examples; an item is a picture or a post of
-    :data:`pipelines.operate.backfill.POST_CHARACTERS`. ``answer`` limits an answer's tokens. With ``explain`` the labeller
-    writes rationales.
+    :data:`pipelines.operate.backfill.POST_CHARACTERS`. An answer has ``most`` tokens at most, by default
+    ``votes.max_output_tokens``; with ``explain`` it is a rationale.
     """
     labeller = params.labellers[name]
     if not isinstance(labeller, RemoteLabeller):
@@ -133,7 +133,7 @@ def typical(
     post = Post("", title="", body="" if picture else "a" * POST_CHARACTERS, images=(PICTURE,) if picture else ())
     vendor = vendor_of(labeller.provider, params=params)
     can, paid = vendor.capabilities(labeller.model), vendor.price(labeller, name=name)
-    cap = (rationales.OUTPUT_TOKENS if explain else answer or params.votes.max_output_tokens) * can.max_tokens_factor
+    cap = (rationales.OUTPUT_TOKENS if explain else most or params.votes.max_output_tokens) * can.max_tokens_factor
     share = vendor.batch_share if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0
     for task in tasks:
