@@ -57,7 +57,7 @@ from pipelines.models.fitting import instruct, loop
 from pipelines.models.fitting.card import FinetuneJob
 from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
 from pipelines.models.kinds.fusion import Fusion
-from pipelines.models.kinds.image import Image
+from pipelines.models.kinds import image
 from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
 from pipelines.models.pretrained import tiny

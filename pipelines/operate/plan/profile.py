@@ -171,9 +171,7 @@ class Planning:
 
     def _prompted(self, row: PaperRow, model: Any, labeller: str) -> RowPlan:
         items, times = self.items(*(self.judged if "validation" in model.splits else (TEST,))), model.runs or 1
-        asked = self._typical(
-            labeller, row.tasks, items * times, examples=model.examples, most=model.max_output_tokens
-        )
+        asked = self._typical(labeller, row.tasks, items * times, examples=model.examples, most=model.max_output_tokens)
         runs = f"predict: {len(row.tasks)} × {items:,} items × {times} runs"
         return self._row(row, runs, {self.compared: row.key}, asked, labeller=labeller)
 
