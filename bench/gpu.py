@@ -73,7 +73,7 @@ STEP, PADDED = (32, 8) if GPU else (8, 8)
 PICTURES = 64
 # Ours: words of posts, so that most have as many tokens as those of the sandbox.
 MEDIAN_LOG, SPREAD_LOG, LONGEST = 4.2, 0.9, 300
-KINDS = {"text": Text, "image": Image, "fusion": Fusion}
+KINDS = {"text": Text, "image": image.Image, "fusion": Fusion}
 BASES = {
     "text": "google-bert/bert-base-uncased",
     "image": "google/vit-base-patch16-224-in21k",

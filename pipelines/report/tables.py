@@ -108,10 +108,10 @@ class Form(Section):
         return f"{self.number(self.scale * mean, digits=self.own)}{after}{spread}{ends}"
 
     def _ends(self, cell: Json, *, digits: int | None, scale: int) -> str:
-        ends = [cell.get("low"), cell.get("high")]
-        if digits is None or None in ends:
+        low, high = cell.get("low"), cell.get("high")
+        if digits is None or low is None or high is None:
             return ""
-        return f" [{', '.join(self.number(scale * end, digits=digits) for end in ends)}]"
+        return f" [{', '.join(self.number(scale * end, digits=digits) for end in (low, high))}]"
 
 
 class Rule(Protocol):
