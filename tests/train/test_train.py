@@ -176,7 +176,7 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
         for keep in ([], [f"memes-{key}"]):
             own = {
                 "models": {name: entry},
-                "train": {"rows": {"memes": {"models": [name], "seeds": [1]}}, "keep": keep},
+                "train": {"rows": {"memes": {"models": [f"own-{name}"], "seeds": [1]}}, "keep": keep},
             }
             params = Params.model_validate(overlay(read_params(REPO), own))
             (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
