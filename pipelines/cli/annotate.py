@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets
+from pipelines.cli.shared import doing, emit, opened, project_root, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -69,7 +69,7 @@ def agreement_report(
     from pipelines.report import agreement_tables
 
     if corpus is None:
-        show_sheets(list(agreement_tables.paper_tables()), as_json=as_json)
+        show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)
         return
     with doing("reading the corpus repository"):
         sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)

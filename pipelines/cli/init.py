@@ -17,7 +17,7 @@ import typer
 
 from pipelines.cli.options import option
 from pipelines.cli.shared import doing, emit
-from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Beginning:
         from pipelines.core.config.new_profile import env_text
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
+        keys = {f"{provider_variable(labeller.provider)}_KEY" for labeller in labellers if labeller.kind == "remote"}
         # a source, or several
         if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}

@@ -115,7 +115,7 @@ def sweep(
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         if dry_run:
             emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
             return
@@ -133,7 +133,7 @@ def retention() -> None:
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         check_out(clone, corpora=params.corpora)
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})
 
@@ -166,7 +166,7 @@ def run_pending(
     with open_vault(settings) as vault:
         saved = read_tombstones(tombstones) if tombstones else {}
         with workspace(settings) as clone:
-            params = load(clone.path)
+            params = load(clone.path, parts=False)
             check_out(clone, corpora=params.corpora)
             due = kept.expired(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)
             for corpus in params.corpora:
@@ -250,7 +250,7 @@ def _taken_down(
     from pipelines.workspace.clone import workspace
 
     with doing("searching all versions"), workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
     registry = partial(models, settings, vault=vault)
     options: dict[str, Any] = {"settings": settings, "vault": vault, "now": now(), "registry": registry}

@@ -69,11 +69,8 @@ class PublishedMonth:
                 clone.checkout(*map(str, wanted))
         if not (folder / GAPS).exists():
             return None
-        gaps, sources = (
-            gaps_of(folder / GAPS),
-            tables.read(folder / RECORDS, name="records", columns=["source"])["source"],
-        )
-        if not gaps and SOURCE not in sources.unique().to_pylist():
+        gaps, records = gaps_of(folder / GAPS), tables.read(folder / RECORDS, name="records", columns=["source"])
+        if not gaps and SOURCE not in records["source"].unique().to_pylist():
             return None
         shards = (path.name.partition(".")[0] for path in folder.glob("*/*.parquet*"))
         additions = 1 + max((int(shard) // ADDITION for shard in shards if shard.isdigit()), default=0)
@@ -142,10 +139,8 @@ def gaps_of(path: Path) -> dict[str, list[Interval]]:
 
 def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
-    columns = (
-        tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops")
-    )
-    return {record_id for table in columns for record_id in table["record_id"].to_pylist()}
+    read = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops"))
+    return {record_id for table in read for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:

@@ -24,8 +24,9 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.post import Post
 from pipelines.llm import costs
-from pipelines.llm.capabilities import PriceUnknown, capabilities, price
+from pipelines.llm.model_facts import PriceUnknown
 from pipelines.llm.prompting.prompts import build
+from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.address import local_path
@@ -185,16 +186,16 @@ def _labelling(
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
             continue
-        api = params.providers[labeller.provider].api
-        can = capabilities(labeller.model, api=api)
+        vendor = vendor_of(labeller.provider, params=params)
+        can = vendor.capabilities(labeller.model)
         prompt = build(scheme, keys=[*tasks_of(scheme)], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         read = size.read + params.few_shot.examples.get(corpus, 0) * costs.tokens(POST_CHARACTERS)
         try:
-            known = price(labeller.model, api=api, given=labeller.price, name=name)
-            share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
+            known = vendor.price(labeller, name=name)
+            share = vendor.batch_share if votes.batch and can.batch else 1.0
             usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None

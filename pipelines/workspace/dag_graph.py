@@ -127,7 +127,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
-        params = load(here)
+        params = load(here, parts=False)
         known = parse(texts[rows.FILE], where=rows.FILE)["rows"]
         if "profile" in texts:
             known = rows.resolve(params, root=Path()).model_dump(mode="json", exclude_none=True)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.core.config.params import Params, load, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.models.kind import check_models
+from pipelines.models.kind import spec
 from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
 from pipelines.models.pretrained import tiny
 from tests.refusals import refused
@@ -233,7 +233,7 @@ def test_a_recipe_that_contradicts_itself_is_no_parameter(params: Params, entry:
     values = params.model_dump(mode="json")
     values["models"]["qwen3-14b"] |= entry
     with pytest.raises(BadParams, match=told):
-        check_models(validate(values, where="params.yaml"))
+        spec(validate(values, where="params.yaml"), "qwen3-14b")
 
 
 def test_the_command_prints_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

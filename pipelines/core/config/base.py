@@ -22,6 +22,24 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class Entry(Section):
+    """A section that names a part; its further keys are the part's, which checks them (:mod:`pipelines.core.parts`)."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Distribution(Section):
+    """A distribution whose parts a deployment allows.
+
+    Args:
+        version: as ``pip`` shows it.
+        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
+    """
+
+    version: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 Model = TypeVar("Model")
 
 
@@ -47,6 +65,9 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def faults(error: ValidationError) -> str:
-    """Describe every fault of a pydantic validation error by key and message, without values."""
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+def faults(error: ValidationError, *below: str) -> str:
+    """Describe every fault of a pydantic validation error by key and message, without values.
+
+    ``below``: the key of what was validated, if it is a part of a file.
+    """
+    return "; ".join(f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {e['msg']}" for e in error.errors())

@@ -1,0 +1,44 @@
+"""Check that the parts which the parameters name exist and accept their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams
+from pipelines.core.parts import Parts
+
+
+def registries() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts that each section of the parameters names."""
+    # only a command that checks parts imports them
+    from pipelines.llm.vendor import VENDORS
+    from pipelines.models.kind import KINDS
+    from pipelines.moderation.moderator import MODERATORS
+
+    return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
+
+
+def check_parts(params: Params) -> list[str]:
+    """Return what is wrong with the entries that name parts, by key and without values."""
+    faults, found = list[str](), dict[str, dict[str, Any]]()
+    for section, parts in registries().items():
+        found[section] = {}
+        for name, entry in getattr(params, section).items():
+            try:
+                found[section][name] = parts.of(entry, params.distributions, where=f"{section}.{name}")
+            except BadParams as error:
+                faults.append(error.fields["detail"])
+    return faults or [*_providers(params, found["providers"], moderators=found["moderators"])]
+
+
+def _providers(params: Params, vendors: Mapping[str, Any], *, moderators: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the labellers and moderators whose provider speaks another protocol."""
+    for name, labeller in params.labellers.items():
+        provider = getattr(labeller, "provider", None)
+        if provider is not None and not vendors[provider].labels:
+            yield f"labellers.{name}.provider: its api {vendors[provider].api} labels nothing"
+    for name, moderator in moderators.items():
+        if vendors[moderator.provider].api != moderator.api:
+            yield f"moderators.{name}.provider: does not have api: {moderator.api}"
