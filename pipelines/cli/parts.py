@@ -14,9 +14,10 @@ def registries() -> Mapping[str, Parts[Any]]:
     """Return the registry of the parts that each section of the parameters names."""
     # only a command that checks parts imports them
     from pipelines.llm.vendor import VENDORS
+    from pipelines.models.kind import KINDS
     from pipelines.moderation.moderator import MODERATORS
 
-    return {"providers": VENDORS, "moderators": MODERATORS}
+    return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
 
 
 def check_parts(params: Params) -> list[str]:

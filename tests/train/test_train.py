@@ -175,8 +175,8 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
         for keep in ([], [f"memes-{key}"]):
             own = {
-                "models": {name: entry},
-                "train": {"rows": {"memes": {"models": [name], "seeds": [1]}}, "keep": keep},
+                "models": {f"own-{name}": entry},
+                "train": {"rows": {"memes": {"models": [f"own-{name}"], "seeds": [1]}}, "keep": keep},
             }
             params = Params.model_validate(overlay(read_params(REPO), own))
             (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
