@@ -181,7 +181,7 @@ class _Source:
             pictures="image" in reads,
             scrub=params.collect.scrub,
             batch=params.predict.batch,
-            decode=images and images.decode,
+            decode=images.decode if images else None,
             # a consumer's images must not be sent to a provider just because the corpus's were
             ocr=images.ocr if images and images.ocr.engine != GOOGLE_VISION else None,
         )
