@@ -27,9 +27,10 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
-from pipelines.models.fitting.card import FinetuneJob
+from pipelines.models import kind
 from pipelines.models.fitting.generate import Generator
 from pipelines.models.fitting.instruct import conversation, instruction, read
+from pipelines.models.kind import Job
 from pipelines.models.kinds.sft.sft import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,10 +58,11 @@ def examples(params: Params) -> list[Example]:
 
 def tuned(params: Params, *, posts: list[Example], folder: Path) -> Path:
     """Fine-tune a tiny model on the form of an answer and return its path."""
-    spec = params.models["tiny-causal"].model_copy(update=RECIPE)
+    spec = kind.spec(params, "tiny-causal").model_copy(update=RECIPE)
     split = {name: [example for example in posts if example.split == name] for name in (TRAIN, VALIDATION)}
-    data, out = (split[TRAIN], split[VALIDATION], TASK, SCHEME, 1, params.finetune), folder / "out"
-    fit(FinetuneJob(spec, *data, folder / "run", out), say=lambda epoch: None)
+    data = {"train": split[TRAIN], "validation": split[VALIDATION], "task": TASK, "scheme": SCHEME, "seed": 1}
+    out = folder / "out"
+    fit(Job(spec=spec, folder=folder / "run", out=out, **data), say=lambda epoch: None)
     return out
 
 
@@ -113,7 +115,11 @@ def with_xgrammar(base: Path) -> Callable[[list[str]], float] | None:
 
 
 def valid(generator: Generator) -> Callable[[list[str]], float]:
-    return lambda texts: statistics.mean(answer.outcome == "vote" for answer in generator.predict(texts))
+    def share(texts: list[str]) -> float:
+        asked = [Example((f"{n:032}", 0), "test", text, None, None, "") for n, text in enumerate(texts)]
+        return statistics.mean(answer.outcome == "vote" for answer in generator.predict(asked))
+
+    return share
 
 
 def main() -> None:

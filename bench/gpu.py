@@ -54,10 +54,11 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.fitting import instruct, loop
-from pipelines.models.fitting.card import FinetuneJob
-from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
+from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
+from pipelines.models.fitting.recipe import TrainingSettings
+from pipelines.models.kind import Job, Serving
 from pipelines.models.kinds.fusion import Fusion
-from pipelines.models.kinds.image import Image
+from pipelines.models.kinds.image import Image as ImageKind
 from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
 from pipelines.models.pretrained import tiny
@@ -73,7 +74,7 @@ STEP, PADDED = (32, 8) if GPU else (8, 8)
 PICTURES = 64
 # Ours: words of posts, so that most have as many tokens as those of the sandbox.
 MEDIAN_LOG, SPREAD_LOG, LONGEST = 4.2, 0.9, 300
-KINDS = {"text": Text, "image": Image, "fusion": Fusion}
+KINDS = {"text": Text, "image": ImageKind, "fusion": Fusion}
 BASES = {
     "text": "google-bert/bert-base-uncased",
     "image": "google/vit-base-patch16-224-in21k",
@@ -176,20 +177,20 @@ def base_of(kind: str, *, folder: Path) -> str:
 
 def classifier(kind: str, *, folder: Path, place: Path) -> Built:
     spec = KINDS[kind](kind=kind, base=base_of(kind, folder=folder))
-    return build(spec, task=chosen(kind)[1], seed=1, folder=place, max_tokens=load(ROOT).train.max_tokens)
+    scheme, task = chosen(kind)
+    return spec.build(Serving(task=task, scheme=scheme, folder=place, seed=1))
 
 
-def job_of(*, folder: Path, place: Path, steps: int = STEPS, every: int = STEPS) -> FinetuneJob:
+def job_of(*, folder: Path, place: Path, steps: int = STEPS, every: int = STEPS) -> Job[Sft]:
     spec = Sft(
         kind="sft", base=base_of("lora", folder=folder), tuning="lora", rank=8, alpha=32, dropout=0.05, batch=1,
         accumulation=STEP, max_length=2048, learning_rate=2e-5, warmup=0, weight_decay=0, epochs=1, packing=True,
     )  # fmt: skip
     scheme, task = chosen("lora")
-    settings = load(ROOT).finetune.model_copy(update={"checkpoint_steps": every})
-    return FinetuneJob(
-        spec, train=examples("lora", split="train", count=STEP * steps),
+    return Job(
+        spec=spec, train=examples("lora", split="train", count=STEP * steps),
         validation=examples("lora", split="validation", count=STEP), task=task, scheme=scheme, seed=1,
-        settings=settings, folder=place / "checkpoints", out=place / "out",
+        checkpoint_steps=every, folder=place / "checkpoints", out=place / "out",
     )  # fmt: skip
 
 
@@ -201,13 +202,12 @@ def ours(kind: str, *, folder: Path, place: Path, steps: int = STEPS, every: int
         history = sft.fit(job, say=lambda epoch: None)["history"]
     else:
         built, (_, task) = classifier(kind, folder=folder, place=place), chosen(kind)
-        section = load(ROOT).train
-        settings = settings_of(None, train=section).model_copy(update={"epochs": 1, "checkpoint_steps": every})
+        settings = TrainingSettings(mode="improved", epochs=1, checkpoint_steps=every)
         train = examples(kind, split="train", count=settings.batch * steps)
         history = loop.fit(
             built, train=train, validation=examples(kind, split="validation", count=4 * settings.batch), task=task,
             settings=settings, seed=1, folder=place, say=lambda epoch: None,
-            weights=weigh(train, task=task, max_pos_weight=section.max_pos_weight),
+            weights=weigh(train, task=task, max_pos_weight=settings.max_pos_weight),
         ).history  # fmt: skip
     return float(history[-1]["train_loss"])
 

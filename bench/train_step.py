@@ -25,11 +25,11 @@ import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
-from pipelines.models.fitting.loss_and_optimizer import Loop, settings_of, weigh
+from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.pretrained.backbones import Batch, Built
 
 GPU = torch.cuda.is_available()
@@ -107,10 +107,9 @@ def clock() -> float:
 
 def ours(model: Any, *, prepare: Callable[[Sequence[Example]], Batch], examples: list[Example], task: Task) -> float:
     """Return the samples per second of an epoch of our loop."""
-    section = load(Path(__file__).resolve().parents[1]).train
-    settings = settings_of(None, train=section).model_copy(update={"batch": BATCH, "epochs": 1})
+    settings = TrainingSettings(mode="improved", batch=BATCH, epochs=1, checkpoint_steps=200)
     built = Built(Logits(model), prepare, (lambda e: e.text.count(" ")) if prepare is texts else (lambda e: 1))
-    weights = weigh(examples, task=task, max_pos_weight=section.max_pos_weight)
+    weights = weigh(examples, task=task, max_pos_weight=settings.max_pos_weight)
     loop = Loop(built, examples=examples, task=task, settings=settings, seed=1, weights=weights)
     begin = 0.0
     for done in loop.epoch(0):

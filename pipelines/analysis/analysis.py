@@ -38,8 +38,8 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
-from pipelines.datasets.post import BOILERPLATE
 from pipelines.datasets.items import opened_posts
+from pipelines.datasets.post import BOILERPLATE
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
 from pipelines.store.seal import open_columns

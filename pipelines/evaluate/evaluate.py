@@ -93,6 +93,7 @@ from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
+from pipelines.models.kind import spec
 from pipelines.store.metrics_file import write_metrics
 
 OUTPUT_TOKENS = 128  # FigSIM T10
@@ -131,7 +132,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
         "settings": {
-            row.model: params.models[row.model].model_dump(mode="json", exclude_none=True)
+            row.model: spec(params, row.model).model_dump(mode="json", exclude_none=True)
             for row in own
             if row.subset and row.model in params.models
         },
@@ -150,7 +151,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                     predictions.origins,
                     predictions.spent,
                     dev.get(key, {}),
-                    floors_of(task, floors=task.category.recall_floors),
+                    floors_of(task),
                     inputs.reviewed(corpus, root=root),
                 ),
             )
@@ -292,7 +293,7 @@ def decoding(models: Sequence[str], *, params: Params) -> Json:
     """Return the decoding settings (FigSIM Table 10) of those models that are prompted, as far as APIs accept them."""
     settings: Json = {}
     for name in models:
-        entry = params.models[name]
+        entry = spec(params, name)
         labeller = params.labellers.get(str(getattr(entry, "labeller", None)))
         if not isinstance(labeller, RemoteLabeller):
             continue

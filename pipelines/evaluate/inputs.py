@@ -31,6 +31,7 @@ from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
+from pipelines.models.kind import spec, weights
 from pipelines.store import tables
 
 TRAIN, DEV, VALIDATION, TEST = "train", "dev", "validation", "test"
@@ -167,16 +168,18 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
     ]
     asked = {o.base: model for model, o in alone if o.base}
     origins = {
-        model: replace(o, untuned=asked.get(o.base) if o.source == FITTED else None) for model, o in origins.items()
+        model: replace(o, untuned=asked.get(o.base) if o.base and o.source == FITTED else None) for model, o in origins.items()
     }
     return Predictions(found, origins, {model: total(costs) for model, costs in spent.items() if costs})
 
 
 def _origin(row: Answer, *, params: Params) -> Origin:
-    entry, fitted = params.models.get(row.model), row.subset is not None
-    weights, deviations = params.weights(row.model, fitted=fitted), getattr(entry, "deviations", ())
-    source = FITTED if fitted else ASKED
-    return Origin(source, row.model, row.subset, entry.kind if entry else None, weights, deviations=deviations)
+    source = FITTED if row.subset is not None else ASKED
+    if row.model not in params.models:
+        return Origin(source, row.model, row.subset)
+    model = spec(params, row.model)
+    base = (model.named or None) if source == FITTED else weights(params, row.model)
+    return Origin(source, row.model, row.subset, model.kind, base, deviations=model.deviations)
 
 
 def _spent(path: Path) -> Json | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,15 +96,9 @@ class RationaleQuery:
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
         """Yield the remarks and outcomes as rows of the table ``rationales``, not yet encrypted."""
-        for (record_id, image), outcome in self.outcomes.items():
-            said = self.remarks.get((record_id, image))
-            yield {
-                "record_id": record_id,
-                "image": image,
-                "labeller": labeller,
-                "outcome": str(outcome),
-                "remarks": None if said is None else packed(said),
-            }
+        for item, outcome in self.outcomes.items():
+            row = {"record_id": item[0], "image": item[1], "labeller": labeller, "outcome": str(outcome)}
+            yield row | {"remarks": packed(self.remarks[item]) if item in self.remarks else None}
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -122,10 +116,13 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
     readers = readers_of(corpus, params=params)
-    place(corpus, model="", root=root).parent.parent.mkdir(parents=True, exist_ok=True)
+    place(corpus, model="", root=root).parent.mkdir(parents=True, exist_ok=True)
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
     with explainers(corpus, **places) as (asked, posts, gone):
-        found = {one.name: ask(one, posts, most=params.votes.max_failed, settings=settings) for one in asked}
+        found = {}
+        for one in asked:
+            register(one.prompt, tracking_uri=settings.mlflow_tracking_uri)
+            found[one.name] = one.explain(posts, most=params.votes.max_failed)
     for model, labeller in readers.items():
         path = place(corpus, model=model, root=root)
         write_rows(found[labeller].rows(labeller), path, name="rationales", vault=vault)
@@ -212,15 +209,14 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 class Explainer(Remote):
     """A remote labeller that returns remarks on items instead of labels, with the same cache, budget and requests."""
 
-    words_suffice = True
-
-    def explain(self, items: Mapping[Item, Post], *, progress: Callable[[int], None] | None = None) -> RationaleQuery:
-        """Return the outcome and the remarks of each item, and the total cost.
+    def explain(self, items: Mapping[Item, Post], *, most: float) -> RationaleQuery:
+        """Return the outcome and the remarks of each item, and the total cost; at most the share ``most`` may fail.
 
         Raises:
             BudgetSpent: every answer so far is kept.
             LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
         """
+        progress = reporter(f"rationales of {self.name}", total=len(items))
         found = self.gather(list(items.values()), progress=progress)
         outcomes: dict[Item, Outcome] = {}
         remarks: dict[Item, Remarks] = {}
@@ -233,25 +229,8 @@ class Explainer(Remote):
             costs[self._key(post)] = stored.cost  # equal content was paid for once
             if said is not None:
                 remarks[item] = said
+        check_failures(outcomes.values(), labeller=self.name, most=most)
+        if not remarks:
+            detail = f"labeller '{self.name}' gave rationales for none of {len(items)} items"
+            raise ConfigError("NoCues", detail=detail)
         return RationaleQuery(outcomes, remarks, self.prompt.digest, cost=sum(costs.values()) / NANO)
-
-
-def ask(labeller: Explainer, items: Mapping[Item, Post], *, most: float, settings: Settings) -> RationaleQuery:
-    """Request a labeller's remarks on items of any split; items with a stored answer are not sent again.
-
-    Args:
-        labeller: the labeller.
-        items: the items as it receives them.
-        most: the share of requests that may fail.
-        settings: the address of the tracking server, where the prompt is registered.
-
-    Raises:
-        BudgetSpent: the budget is used up; every answer so far is kept.
-        LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
-    """
-    register(labeller.prompt, tracking_uri=settings.mlflow_tracking_uri)
-    found = labeller.explain(items, progress=reporter(f"rationales of {labeller.name}", total=len(items)))
-    check_failures(found.outcomes.values(), labeller=labeller.name, most=most)
-    if not found.remarks:
-        raise ConfigError("NoCues", detail=f"labeller '{labeller.name}' gave rationales for none of {len(items)} items")
-    return found

@@ -79,14 +79,15 @@ class Decoding:
         return votes.model_copy(update={"max_output_tokens": most, "batch": votes.batch and self.batch})
 
 
+def _seen(post: Post) -> bool:
+    return bool(post.images) or not isinstance(post, Picture)
+
+
 class Remote(Asking):
     """A labeller: one model of one provider with one prompt over HTTP; later runs reuse its stored answers.
 
     ``options`` are those of :class:`Asking`.
     """
-
-    words_suffice = False
-    """Whether an item of a corpus of images without a picture is sent with its words alone."""
 
     def __init__(
         self,
@@ -161,20 +162,13 @@ class Remote(Asking):
             LabellerRefused: the provider rejects the key, the model or the account; every answer so far is kept.
             ProviderNotConsented: no consent for the provider is on record, and a post would have to be sent.
         """
-        found = self.gather(self._seen(posts), progress=progress)
-        gathered = zip(found.answers, found.failed, strict=True)
-        nothing = (None, None)
-        return [
-            answer
-            for post in posts
-            for answer in self._answered(post, *(next(gathered) if self._seen([post]) else nothing))
-        ]
-
-    def _seen(self, posts: Sequence[Post]) -> list[Post]:
-        return [post for post in posts if post.images or self.words_suffice or not isinstance(post, Picture)]
+        found = self.gather([post for post in posts if _seen(post)], progress=progress)
+        gathered = iter(zip(found.answers, found.failed, strict=True))
+        pairs = [(post, *(next(gathered) if _seen(post) else (None, None))) for post in posts]
+        return [answer for pair in pairs for answer in self._answered(*pair)]
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
-        return super()._missing(self._seen(posts))
+        return super()._missing([post for post in posts if _seen(post)])
 
     def _sizes(self, missing: Sequence[Post]) -> list[Size]:
         if missing:
@@ -284,7 +278,7 @@ class Remote(Asking):
                 category=category,
                 prompt=self.prompt.digest,
                 outcome=Outcome.FAILED if failed else Outcome.ABSTAINED,
-                reason=failed or (TAKEN_DOWN if self._seen([post]) else NO_PICTURE),
+                reason=failed or (TAKEN_DOWN if _seen(post) else NO_PICTURE),
             )
             for category in self.prompt.schema["properties"]
         ]

@@ -8,7 +8,7 @@ Refused, malformed and failed answers become rows too, but only the outcome ``vo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +72,7 @@ class Desk:
         return [{item: self.posts[item] for item in shard} for shard in shards]
 
     def sent(self, posts: Mapping[Item, Post]) -> list[Post]:
-        """Return items as remote labellers receive them: in mode ``paper``, a picture without the words read from it."""
+        """Return items as remote labellers receive them: in mode ``paper``, pictures without the words read there."""
         if self.params.votes.mode == "improved":
             return list(posts.values())
         return [replace(post, body="") if isinstance(post, Picture) else post for post in posts.values()]
@@ -122,14 +122,10 @@ class Desk:
 
     def label(self, asked: Sequence[Remote | Offline], posts: Mapping[Item, Post], *, progress: str) -> list[Answer]:
         """Return an answer for each item and category; offline labellers read the words of a picture."""
-        tell, found = reporter(progress, total=len(posts) * len(asked)), list[Answer]()
-
-        def after(before: int) -> Callable[[int], None]:
-            return lambda done: tell(before + done)
-
-        for turn, labeller in enumerate(asked):
+        found: list[Answer] = []
+        for labeller in asked:
             sent = self.sent(posts) if isinstance(labeller, Remote) else list(posts.values())
-            answers = labeller.label(sent, progress=after(turn * len(posts)))
+            answers = labeller.label(sent, progress=reporter(progress, total=len(posts)))
             each = len(answers) // max(1, len(posts))
             numbers = (image for _, image in posts for _ in range(each))
             found += [replace(answer, image=image) for answer, image in zip(answers, numbers, strict=True)]

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load
 from pipelines.label.silver.statistics import AGREEMENTS
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import UNDEFINED, Distribution, Layout, Sheet, percent
 from pipelines.workspace.clone import workspace
 
 OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
-HEADINGS = {"train": "Train", "dev": "Dev", "test": "Test"}
-SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unanimous", "dev": "Dev", "test": "Test"}
+HEADINGS = {name: name.capitalize() for name in ("train", "dev", "validation", "test")}
+SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unanimous"}
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def gather(root: Path, corpus: str) -> dict[str, Any]:
 def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
     """Return the votes part of ``corpus status --json``: outcomes by labeller, agreement by ensemble, and cost.
 
-    Agreement counts records of all splits: ``unanimous``, ``consensus`` (a majority, not all) and ``none``.
+    Agreement counts decisions of all splits and categories: ``unanimous``, ``consensus`` (a majority, not all) and
+    ``none``.
     """
     votes = gathered.get("votes", {})
     cached = [found["cache_hits"] for found in votes.values() if "cache_hits" in found]
@@ -54,31 +56,38 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
 def sheets(gathered: Mapping[str, Any], *, root: Path = Path(), everything: bool = True) -> Iterator[Sheet]:
     """Yield the tables of ``corpus votes-report`` for which ``gathered`` has metrics, in the order of printing.
 
-    Without ``everything`` only the summary tables: outcomes, agreement, comparison on dev, review queue and injection
-    tests.
+    Without ``everything`` only the summary tables: outcomes, agreement, comparison on validation, review queue and
+    injection tests.
     """
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
-        yield from (_titled(sheet, name) for sheet in _agreed(found))
-        if everything:
-            yield from _details(name, found, root=root)
-        if found["comparison"]:
-            yield _titled(comparison(found["comparison"]), name)
-        if everything:
-            for system, scored in found["test"].items():
-                yield label_tables.table_12(scored, name=f"Test: {name if system == 'ensemble' else system}")
+        for key, own in found["categories"].items():
+            titled = name if len(found["categories"]) == 1 else f"{name}, {key}"
+            yield from (_titled(sheet, titled) for sheet in _agreed(own, members=len(found["members"])))
+            if everything:
+                scheme = load(found["scheme"], root=root)
+                yield from _details(titled, own, layout=Layout.of(scheme, category=scheme.category(key)))
+            if own["comparison"]:
+                yield _titled(comparison(own["comparison"]), titled)
+            if everything:
+                for system, scored in own["test"].items():
+                    yield label_tables.table_12(scored, name=f"Test: {titled if system == 'ensemble' else system}")
         yield _titled(queue(found["queue"], records=found["records"]), name)
-    if gathered.get("injection_test"):
-        yield _flat("Injected copies", gathered["injection_test"])
+    tests = {
+        name if len(found["categories"]) == 1 else f"{name}, {key}": own | {"detected": found["detected"]}
+        for name, found in gathered.get("injection_test", {}).items()
+        for key, own in found["categories"].items()
+    }
+    if tests:
+        yield _flat("Injected copies", tests)
         if everything:
-            yield from _families(gathered["injection_test"])
+            yield from _families(tests)
 
 
-def _agreed(found: Mapping[str, Any]) -> Iterator[Sheet]:
+def _agreed(found: Mapping[str, Any], *, members: int) -> Iterator[Sheet]:
     """Yield CRADLE's Table 5 and, if the decided labels are not always the majority's, the agreement on these."""
     paper, own = found["agreement_paper"], found["agreement"]
-    members = len(found["members"])
     yield label_tables.table_5({HEADINGS.get(s, s): paper[s] for s in _in_order(paper)}, members=members)
     if any(counts["differs"] for counts in paper.values()):
         table = label_tables.table_5({HEADINGS.get(s, s): own[s] for s in _in_order(own)}, members=members)
@@ -99,14 +108,11 @@ def confidence(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
     )
 
 
-def _details(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
-    from pipelines.core.taxonomy import load
-
-    scheme = load(found["scheme"], root=root)
-    layout = Layout.of(scheme, category=scheme.category())
-    given = {SUBSETS[key]: Distribution.read(plain) for key, plain in found["distributions"].items()}
-    given = {subset: given[subset] for subset in SUBSETS.values() if given[subset].instances}
-    people = {key: d for key, d in given.items() if key in ("Dev", "Test")}
+def _details(name: str, found: Mapping[str, Any], *, layout: Layout) -> Iterator[Sheet]:
+    headings = SUBSETS | HEADINGS
+    read = {headings[key]: Distribution.read(plain) for key, plain in found["distributions"].items()}
+    given = {subset: read[subset] for subset in headings.values() if subset in read and read[subset].instances}
+    people = {key: d for key, d in given.items() if key in HEADINGS.values()}
     train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
 
     yield _titled(right_by_agreement(found["by_agreement"]), name)
@@ -175,7 +181,7 @@ def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> 
 
 
 def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Return a table of dev scores of an ensemble's aggregators and members, with intervals and leads over the best."""
+    """Return a table of validation scores of an ensemble's aggregators and members, with leads over the best one."""
     rows = []
     for name, row in found.items():
         cells = [
@@ -184,8 +190,17 @@ def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
         ]
         lead = f"{row['lead']['value']:+.3f} (p {row['lead']['probability']:.2f})" if "lead" in row else UNDEFINED
         rows.append((name, row["kind"], f"{row['n_valid']}/{row['n']}", *cells, lead))
-    columns = ("On dev", "Kind", "Valid", "Exact", "Jaccard", "Micro F1", "Macro F1", "Lead over the best member")
-    return Sheet("Ways of voting, on dev", columns, tuple(rows))
+    columns = (
+        "On validation",
+        "Kind",
+        "Valid",
+        "Exact",
+        "Jaccard",
+        "Micro F1",
+        "Macro F1",
+        "Lead over the best member",
+    )
+    return Sheet("Ways of voting, on validation", columns, tuple(rows))
 
 
 def queue(found: Mapping[str, Any], *, records: int) -> Sheet:

@@ -44,6 +44,7 @@ class Kind(Entry):
     Class attributes:
         fitted: whether the stage ``train`` fits it; else it only answers in the stage ``predict``.
         inputs: what it reads of an item: ``text``, ``image``.
+        large: whether it needs a large accelerator, unless its base is tiny.
         compares: whether it needs the examples of train where it predicts.
         packable: why a package for consumers cannot hold it; ``None`` if it can.
         note: what a reader of its figures must know about it.
@@ -53,6 +54,7 @@ class Kind(Entry):
     fitted: ClassVar[bool] = False
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     compares: ClassVar[bool] = False
+    large: ClassVar[bool] = False
     packable: ClassVar[str | None] = "it is not fitted here"
     note: ClassVar[str | None] = None
 

@@ -181,7 +181,7 @@ class TrainRun:
         files = training_records.digests(card.parts(job.out))
         predicted = {}
         if not row.keep:
-            given = {"serving": job, "row": row, "material": material}
+            given: dict[str, Any] = {"serving": job, "row": row, "material": material}
             predicted["predictions"] = predict_with(spec, job.out, to=self.out, **given)
         self._write_card(trained=trained, selected=selected)
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -17,7 +17,7 @@ from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.agreement_coefficients import printed as rounded
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
-from pipelines.models import SOURCE_NOTES
+from pipelines.models.kind import KINDS
 from pipelines.report import parts
 from pipelines.report.page import Block, PageSection, Points
 from pipelines.report.papers import printed
@@ -104,7 +104,9 @@ def _paper_rows() -> list[dict[str, Any]]:
 
 
 def _model_rows(row: Mapping[str, Any], *, models: Mapping[str, Json]) -> Iterator[tuple[str, ...]]:
-    notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
+    notes = dict.fromkeys(
+        filter(None, (KINDS.get(model["kind"], {}).note for model in models.values() if model["kind"]))
+    )
     note = "; ".join(notes)
     prompts = "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = "/".join(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))

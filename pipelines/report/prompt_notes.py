@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipelines.core.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
+from pipelines.core.config import rows
 from pipelines.core.config.params import Params
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.models import kind
 from pipelines.store.metrics_file import read_metrics
 
 NOTES = "notes"
@@ -33,24 +34,17 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
 
     def of(name: str) -> list[Json]:
         metrics = read_metrics(folder / f"{name}.json")
-        several = metrics.get("prompts")
-        prompts = [metrics.get("prompt"), *(several.values() if isinstance(several, dict) else ())]
-        return [origin for origin in prompts if isinstance(origin, dict)]
+        return [metrics["prompt"]] if metrics.get("prompt") else []
 
     by_model: dict[str, list[Json]] = {}
-    for name, spec in params.models.items():
-        if isinstance(spec, VotesModel):
-            by_model[name] = of(f"votes-{spec.labeller}")
-        elif isinstance(spec, EnsembleModel) and spec.ensemble in params.ensembles:
-            members = params.ensembles[spec.ensemble].members
-            by_model[name] = [origin for member in members for origin in of(f"votes-{member}")]
-        elif isinstance(spec, SftModel):
-            for subset in params.finetune.subsets:
-                by_model[f"{name}-{subset}"] = of(f"finetune-{subset}-{name}")
-        elif isinstance(spec, PromptedModel):
-            by_model[name] = of(f"prompted-{name}") or of(f"baselines-{name}")
-        else:
-            by_model[name] = of(f"baselines-{name}")
+    for row in rows.resolve(params, root=root).answers.values():
+        if row.corpus == corpus:
+            entry = params.models[row.model]
+            asked = [f"votes-{name}" for name in kind.spec(params, row.model).labellers(params)]
+            own = [f"train-{row.name}", f"predict-{row.name}"]
+            files = asked if row.seed is None and (entry.votes or entry.silver) else own
+            found = by_model.setdefault(row.shown, [])
+            found += [origin for name in files for origin in of(name) if origin not in found]
     return {name: each for name, each in by_model.items() if each}
 
 

@@ -45,7 +45,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     params = load(root, profile="team")
-    assert params.matrix.texts == ("posts", "forum")
     assert params.matrix.corpora == ("memes", "posts", "forum", "pictures")
     assert params.sample["forum"].size == 90
     assert (params.sample["pictures"].size, params.sample["forum"].seed) == (1000, params.sample["pictures"].seed)
@@ -61,10 +60,10 @@ def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
 def test_memes_and_posts_may_be_left_out_with_all_that_is_keyed_by_them(root: Path, tmp_path: Path) -> None:
     params, usual = load(root, profile="bare"), load(root)
     assert list(params.corpora) == ["forum", "pictures"]
-    text = params.model_dump_json(exclude={"train", "finetune", "analysis", "models", "registry"})
+    text = params.model_dump_json(exclude={"analysis", "models"})
     assert '"memes"' not in text and '"posts"' not in text
     assert "memes" in usual.round.protocol and "posts" in usual.release.corpora
-    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml")}
+    texts = {name: (root / name).read_text() for name in dag_graph.SOURCES}
     graph = dag_graph.resolve(texts | {"profile": (root / "profiles" / "bare.yaml").read_text()})
     assert {stage["name"].partition("@")[2].partition("-")[0] for stage in graph["stages"]} == set(params.corpora)
     parsed = parse(tmp_path, CORPUS_PROFILE="bare", CORPUS_ROOT=str(root))

@@ -14,7 +14,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
-from pipelines.models import SOURCE_NOTES
+from pipelines.models.kind import KINDS
 from pipelines.report import figsim
 from pipelines.report.cradle import tables as cradle_tables
 from pipelines.report.papers import printed
@@ -209,7 +209,7 @@ def test_a_row_of_notes_is_beside_the_figures_that_rest_on_less_than_a_paper(mem
     notes = {row[0]: row[-1] for row in sheet.rows if row[-1]} if sheet.columns[-1] == "Note" else {}
     kinds = {key: model["kind"] for key, model in memes[0]["tasks"]["severity"]["models"].items()}
     names = {key: name for key, name, *_ in printed("figsim")["table_3"]["rows"]}
-    assert notes == {names[key]: SOURCE_NOTES[kind] for key, kind in kinds.items() if kind in SOURCE_NOTES}
+    assert notes == {names[key]: note for key, kind in kinds.items() if kind and (note := KINDS.get(kind, {}).note)}
 
 
 def test_without_our_results_our_columns_are_empty(memes: Any, posts: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.models.kind import weights
 from pipelines.report import page as report_page
 from pipelines.report import report
 from pipelines.report.papers import printed, stands_for
@@ -78,6 +79,6 @@ def test_only_names_differ(both: dict[str, dict[str, Any]]) -> None:
 def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
     params = load(ROOT, profile=paper)
     for key in printed(paper)["weights"]:
-        assert stands_for(paper, key, base=params.weights(key)), key
+        assert stands_for(paper, key, base=weights(params, key)), key
         assert not stands_for(paper, key, base="another/model")
         assert stands_for(paper, key, base="tiny:bert + tiny:resnet") and stands_for(paper, key, base=None)

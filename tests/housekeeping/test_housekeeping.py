@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
+from pipelines.models.train import EXPERIMENT
 from pipelines.operate.backup import database_copies
 from pipelines.operate.housekeeping import airflow_rows
 from pipelines.operate.services import postgres
@@ -26,7 +27,6 @@ from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.takedown import expiry
-from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests import mlflow_database, mlflow_server

@@ -27,7 +27,7 @@ def provider(**changed: Any) -> Provider:
 
 def votes(**changed: Any) -> VotesParams:
     usual = {
-        "labellers": ("judge",),
+        "labellers": {"posts": ("judge",)},
         "mode": "improved",
         "max_output_tokens": 64,
         "context_tokens": 4096,

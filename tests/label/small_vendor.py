@@ -151,7 +151,7 @@ def remote(
         ),
         endpoint=Endpoint(url=url, key=SecretStr("k")),
         votes=small_settings.votes(
-            labellers=("small",),
+            labellers={"posts": ("small",)},
             context_tokens=context,
             shard_size=500,
             budget_usd=budget,

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 
 CATEGORY = load("cradle").category()
 MEMBERS = ("gpt", "claude", "gemini")
+RECORD = ("0000", 0)
 SETS = [
     frozenset({"no_crisis"}),
     frozenset({"rape_past"}),
@@ -58,13 +59,13 @@ def decide(votes: pa.Table, name: str, *, members: Sequence[str] = MEMBERS, fall
     panel = Panel(
         ballots=ballots,
         members=members,
-        records=votes["record_id"].to_pylist(),
+        items=tables.items_of(votes),
         category=CATEGORY,
         fallback=fallback,
         scores=scores,
-        gold={record: SETS[int(record) % len(SETS)] for record in votes["record_id"].to_pylist()},
+        gold={item: SETS[int(item[0]) % len(SETS)] for item in tables.items_of(votes)},
     )
-    return panel.decide(name)
+    return {record: decision for (record, _), decision in panel.decide(name).items()}
 
 
 def by_hand(row: dict[str, object], *, fallback: str | None) -> tuple[frozenset[str] | None, str, str]:
@@ -105,12 +106,12 @@ def test_a_sure_member_that_outvotes_two_gets_no_consensus() -> None:
     votes = table([{"gpt": SETS[0], "claude": SETS[0], "gemini": SETS[1]}])
     sure = [0.999 if name == "rape_past" else 0.001 for name in CATEGORY.names]
     unsure = [0.45 if name == "rape_past" else 0.55 if name == "no_crisis" else 0.01 for name in CATEGORY.names]
-    scores = {"0000": {"gpt": tuple(unsure), "claude": tuple(unsure), "gemini": tuple(sure)}}
+    scores = {RECORD: {"gpt": tuple(unsure), "claude": tuple(unsure), "gemini": tuple(sure)}}
     ballots, _ = valid(votes, category="labels")
-    panel = Panel(ballots, members=MEMBERS, records=["0000"], category=CATEGORY, scores=scores)
+    panel = Panel(ballots, members=MEMBERS, items=[RECORD], category=CATEGORY, scores=scores)
     decided = panel.decide("mean_logit")
-    assert decided["0000"] == Decision(SETS[1], "none", "mean_logit")
-    paper = statistics.agreement_of_members(decided, panel=panel, split={"0000": "train"})
+    assert decided[RECORD] == Decision(SETS[1], "none", "mean_logit")
+    paper = statistics.agreement_of_members(decided, panel=panel, split={RECORD: "train"})
     assert paper == {"train": {"unanimous": 0, "consensus": 1, "none": 0, "differs": 1}}
 
 
@@ -118,12 +119,12 @@ def test_a_posterior_is_a_distribution_over_valid_sets_and_follows_the_votes() -
     rng = random.Random(11)
     rows = [{m: SETS[i % 3] if rng.random() < 0.8 else rng.choice(SETS[:3]) for m in MEMBERS} for i in range(60)]
     votes = table([*rows, {"gpt": SETS[0], "claude": "refused", "gemini": "failed"}])
-    (ballots, scores), records = valid(votes, category="labels"), sorted(set(votes["record_id"].to_pylist()))
-    panel = Panel(ballots, members=MEMBERS, records=records, category=CATEGORY, scores=scores)
+    (ballots, scores), items = valid(votes, category="labels"), sorted(set(tables.items_of(votes)))
+    panel = Panel(ballots, members=MEMBERS, items=items, category=CATEGORY, scores=scores)
     for name in ("label_set_majority", "mean_logit"):
         model = panel.model_of(name)
-        assert model.posterior("0060", labels=SETS[0]) is None, "one vote of three is no quorum"
-        for record in ("0000", "0001"):
+        assert model.posterior(("0060", 0), labels=SETS[0]) is None, "one vote of three is no quorum"
+        for record in (RECORD, ("0001", 0)):
             shares = [model.posterior(record, labels=labels) for labels in CATEGORY.valid_sets(most=4)]
             assert sum(p or 0 for p in shares) == pytest.approx(1)
             scores = dict(zip(CATEGORY.names, model.scores(record) or [], strict=True))
@@ -151,7 +152,7 @@ def test_no_order_of_rows_or_labellers_changes_anything(
 def test_what_is_no_vote_never_gets_through(rows: list[dict[str, object]], data: st.DataObject) -> None:
     votes = table(rows, labelled=True)
     ballots, _ = valid(votes, category="labels")
-    let_in = {(record, member) for record, cast in ballots.items() for member in cast}
+    let_in = {(record, member) for (record, _), cast in ballots.items() for member in cast}
     voted = {(f"{i:04d}", m) for i, row in enumerate(rows) for m in row if isinstance(row[m], frozenset)}
     assert let_in == voted
     # which outcome it was, and what it carried, changes no decision either
@@ -202,7 +203,7 @@ def test_k_of_n_votes_label_by_label() -> None:
 def test_k_of_n_obeys_the_rules_of_the_scheme() -> None:
     past, now = frozenset({"rape_past"}), frozenset({"rape_ongoing"})
     ballots = {"r": {"a": past, "b": now, "c": SETS[0]}}
-    got = Panel(ballots, members="abc", records=["r"], category=CATEGORY, k=1).apply("k_of_n")
+    got = Panel(ballots, members="abc", items=["r"], category=CATEGORY, k=1).apply("k_of_n")
     assert got["r"].labels == now  # ongoing before past, and no_crisis only alone
 
 
@@ -211,13 +212,13 @@ def test_weights_follow_what_a_member_gets_right() -> None:
     wrong = dict.fromkeys(gold, SETS[4])
     ballots = {r: {"good": gold[r], "bad": wrong[r], "half": gold[r] if int(r) % 2 else wrong[r]} for r in gold}
     members = ("good", "bad", "half")
-    weights = aggregate.weights_of(Panel(ballots, members=members, records=[], category=CATEGORY, gold=gold))
+    weights = aggregate.weights_of(Panel(ballots, members=members, items=[], category=CATEGORY, gold=gold))
     assert weights["good"] > weights["half"] > weights["bad"]
     # two that are no better than chance do not outvote one that is right
     got = Panel(
         {"x": {"good": SETS[0], "bad": SETS[1], "bad2": SETS[1]}},
         members=("good", "bad", "bad2"),
-        records=["x"],
+        items=["x"],
         category=CATEGORY,
         weights={**weights, "bad2": weights["bad"]},
     ).apply("weighted")
@@ -228,7 +229,7 @@ def test_weights_follow_what_a_member_gets_right() -> None:
 def test_equal_weights_are_a_tie() -> None:
     ballots = {"x": {"a": SETS[0], "b": SETS[1]}}
     weights = {"a": 1.0, "b": 1.0, "c": 9.0}
-    panel = Panel(ballots, members=("a", "b", "c"), records=["x"], category=CATEGORY, weights=weights)
+    panel = Panel(ballots, members=("a", "b", "c"), items=["x"], category=CATEGORY, weights=weights)
     got = panel.apply("weighted")
     assert got["x"] == Decision(None, "none", "discarded")
 
@@ -241,7 +242,7 @@ def test_dawid_skene_learns_reliabilities() -> None:
         return rng.choice(SETS[:3]) if rng.random() < rate else labels
 
     ballots = {r: {"a": noisy(s, 0.05), "b": noisy(s, 0.5), "c": noisy(s, 0.5)} for r, s in truth.items()}
-    panel = Panel(ballots, members=("a", "b", "c"), records=sorted(truth), category=CATEGORY)
+    panel = Panel(ballots, members=("a", "b", "c"), items=sorted(truth), category=CATEGORY)
     learnt, voted = panel.apply("dawid_skene"), panel.apply("label_set_majority")
     right = [sum(found[r].labels == truth[r] for r in truth) for found in (learnt, voted)]
     assert right[0] > right[1]
@@ -250,7 +251,7 @@ def test_dawid_skene_learns_reliabilities() -> None:
 
 def test_mean_logit_on_equal_probabilities_is_a_tie() -> None:
     same = tuple(0.5 for _ in CATEGORY.names)
-    panel = Panel({}, members=("a",), records=["x"], category=CATEGORY, scores={"x": {"a": same}})
+    panel = Panel({}, members=("a",), items=["x"], category=CATEGORY, scores={"x": {"a": same}})
     got = panel.apply("mean_logit")
     assert got["x"].labels is None
 
@@ -259,7 +260,7 @@ def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
     figurative = load("figsim").category("figurative")
     none, one = frozenset[str](), frozenset({figurative.names[0]})
     ballots = {"x": {"a": none, "b": none, "c": one}}
-    panel = Panel(ballots, members="abc", records=["x"], category=figurative)
+    panel = Panel(ballots, members="abc", items=["x"], category=figurative)
     assert panel.apply("label_set_majority")["x"] == Decision(none, "consensus", "majority")
     assert panel.apply("k_of_n")["x"].labels == none
 
@@ -267,7 +268,7 @@ def test_an_empty_set_is_a_vote_where_a_scheme_has_one() -> None:
 def test_broken_rules_are_counted_for_gold_members_and_ensemble() -> None:
     past, both = frozenset({"rape_past"}), frozenset({"rape_past", "rape_ongoing"})
     ballots = {"r": {"a": both, "b": past}, "s": {"a": both}}
-    panel = Panel(ballots=ballots, members=("a", "b"), records=["r", "s"], category=CATEGORY)
+    panel = Panel(ballots=ballots, members=("a", "b"), items=["r", "s"], category=CATEGORY)
     decisions = {"r": Decision(past, "consensus", "majority"), "s": Decision(None, "none", "discarded")}
     found = statistics.violations(panel, decisions=decisions, gold={"r": past | {"sexualharassment_past"}})
     assert list(found["gold"].values()) == [1]  # a soft rule, which no mode repairs

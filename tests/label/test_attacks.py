@@ -89,7 +89,7 @@ def test_a_simulated_vendor_understands_attacks_that_the_detector_misses() -> No
 def test_an_attack_that_sways_all_members_is_queued_by_labellers_that_cannot_follow_it() -> None:
     """The detector misses it and no member dissents: before, the record lost its severity unseen."""
     members = ("gpt", "claude", "gemini")
-    panel = Panel({"r": dict.fromkeys(members, CALM)}, members=members, records=["r"], category=CATEGORY)
+    panel = Panel({"r": dict.fromkeys(members, CALM)}, members=members, items=["r"], category=CATEGORY)
     given = {"panel": panel, "refused": {}, "injected": set()}
     decided = panel.decide("label_set_majority")
     assert review_queue.reasons(decided, **given) == {}

@@ -18,9 +18,8 @@ from pipelines.core.config.label import Consent, ProviderNotConsented, on_this_m
 from pipelines.core.config.params import Params, load, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as scheme
-from pipelines.label.memes.meme_labels import MemeLabeller
-from pipelines.label.memes.rationales import Explainer
-from pipelines.label.remote import Remote
+from pipelines.label.rationales import Explainer
+from pipelines.label.remote import Decoding, Remote
 from pipelines.llm.prompting.prompts import build
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.merge import merge
@@ -71,7 +70,9 @@ def params(consent: dict[str, Any], *, batch: bool = False) -> Params:
 
 
 @contextmanager
-def labeller(kind: type[Remote], url: str, *, folder: Path, given: Params) -> Iterator[tuple[Remote, Vault]]:
+def labeller(
+    kind: type[Remote], url: str, *, folder: Path, given: Params, decoding: Decoding | None = None
+) -> Iterator[tuple[Remote, Vault]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(folder))
         patch.setenv("CORPUS_SECRET", SECRET.hex())
@@ -80,14 +81,17 @@ def labeller(kind: type[Remote], url: str, *, folder: Path, given: Params) -> It
         settings, cradle = Settings.from_env(), scheme("cradle")
         with opened(folder) as (vault, answers):
             prompt = build(cradle, keys=["labels"], system="commercial")
-            made = {"prompt": prompt, "scheme": cradle, "answers": answers, "vault": vault}
-            yield kind.of("gpt", labeller=given.labellers["gpt"], params=given, settings=settings, **made), vault
+            made = {"prompt": prompt, "scheme": cradle, "answers": answers, "vault": vault, "decoding": decoding}
+            yield kind.of("gpt", params=given, settings=settings, **made), vault
 
 
-@pytest.mark.parametrize("kind", [Remote, MemeLabeller, Explainer])
+@pytest.mark.parametrize(("kind", "run"), [(Remote, None), (Remote, 1), (Explainer, None)])
 @pytest.mark.parametrize("consent", BROKEN.values(), ids=BROKEN)
-def test_nothing_is_sent_without_consent(kind: type[Remote], consent: dict[str, Any], tmp_path: Path) -> None:
-    with listener() as (url, arrived), labeller(kind, url, folder=tmp_path, given=params(consent)) as (asked, vault):
+def test_nothing_is_sent_without_consent(
+    kind: type[Remote], run: int | None, consent: dict[str, Any], tmp_path: Path
+) -> None:
+    given = {"given": params(consent), "decoding": Decoding(run=run)}
+    with listener() as (url, arrived), labeller(kind, url, folder=tmp_path, **given) as (asked, vault):
         with pytest.raises(ProviderNotConsented, match="may be sent to provider 'openai'"):
             asked.label(posts(3, vault=vault))
         assert arrived == []

@@ -28,7 +28,7 @@ def panel(*, n: int = 120, rates: dict[str, float] = RATES, seed: int = 3) -> Pa
         for r, labels in gold.items()
     }
     groups = {r: f"g{int(r) // 2}" for r in gold}
-    return Panel(ballots=ballots, members=MEMBERS, records=sorted(gold), category=CATEGORY, gold=gold, groups=groups)
+    return Panel(ballots=ballots, members=MEMBERS, items=sorted(gold), category=CATEGORY, gold=gold, groups=groups)
 
 
 def test_members_and_aggregators_stand_side_by_side() -> None:
@@ -60,7 +60,7 @@ def test_a_better_ensemble_leads_in_most_resamples_and_a_copy_ties() -> None:
 def test_no_weight_has_seen_the_record_that_it_decides() -> None:
     one = panel(rates={"a": 0.1, "b": 0.5, "c": 0.5})
     decided = one.decide("weighted")
-    record = one.records[0]
+    record = one.items[0]
     told = {**one.gold, record: frozenset({"rape_ongoing"})}
     assert replace(one, gold=told).decide("weighted")[record] == decided[record]
 
@@ -77,7 +77,7 @@ def test_a_table_is_the_same_in_any_order() -> None:
         one,
         ballots=dict(reversed(one.ballots.items())),
         members=("c", "a", "b"),
-        records=list(reversed(one.records)),
+        items=list(reversed(one.items)),
         gold=dict(reversed(one.gold.items())),
     )
     rows, others = (silver.table(p, resamples=100, seed=1) for p in (one, shuffled))

@@ -22,18 +22,18 @@ LABELS = {**{r: ["no_crisis"] for r in [*DEV, "test", "train"]}, "outside": ["ra
 @pytest.fixture
 def params() -> Params:
     values = load(ROOT)
-    return values.model_copy(update={"few_shot": values.few_shot.model_copy(update={"examples": 2})})
+    return values.model_copy(
+        update={"few_shot": values.few_shot.model_copy(update={"examples": {"posts": 2, "memes": 2}})}
+    )
 
 
-def run(
-    root: Path, *, params: Params, corpus: str = "posts", key: str = "labels"
-) -> tuple[Mapping[str, object], list[str]]:
-    snapshot = root / "snapshot" / corpus
+def run(root: Path, *, params: Params) -> tuple[Mapping[str, object], list[str]]:
+    snapshot = root / "snapshot" / "posts"
     split = {(r, 0): "dev" if r in DEV else r for r in LABELS if r != "outside"}
-    small_corpus.write_splits(root, split, corpus=corpus)
-    rows = small_corpus.gold_rows({(r, 0): {key: labels} for r, labels in LABELS.items()})
+    small_corpus.write_splits(root, split, corpus="posts")
+    rows = small_corpus.gold_rows({(r, 0): {"labels": labels} for r, labels in LABELS.items()})
     small_corpus.write_table(snapshot / "gold" / "gold.parquet", rows, name="gold")
-    metrics = few_shot.run(corpus, params=params, root=root)
+    metrics = few_shot.run("posts", params=params, root=root)
     return metrics, sorted(record_id for record_id, _ in tables.examples(snapshot))
 
 
@@ -60,10 +60,20 @@ def test_examples_can_be_posts_on_which_annotators_disagreed(tmp_path: Path, par
     params = params.model_copy(update={"few_shot": disputed})
     metrics, shown = run(tmp_path, params=params)
     assert shown == ["dev1", "dev5"] and metrics["disputed"] == 2
-    params = params.model_copy(update={"few_shot": disputed.model_copy(update={"examples": 3})})
+    params = params.model_copy(update={"few_shot": disputed.model_copy(update={"examples": {"posts": 3}})})
     with refused("TooFewDisputed", match="disagreed on 2 posts"):
         run(tmp_path, params=params)
 
 
-def test_a_scheme_with_several_categories_shows_none(tmp_path: Path, params: Params) -> None:
-    assert run(tmp_path, params=params, corpus="memes", key="severity")[1] == []
+def test_an_example_of_several_categories_has_gold_in_all_of_them(tmp_path: Path, params: Params) -> None:
+    snapshot = tmp_path / "snapshot" / "memes"
+    items = [("m0", 0), ("m0", 1), ("m1", 0), ("m2", 0)]
+    small_corpus.write_splits(tmp_path, {i: "test" if i[0] == "m2" else "validation" for i in items}, corpus="memes")
+    whole = {"figurative": ["Irony/sarcasm"], "severity": ["None"], "related": []}
+    gold = dict.fromkeys(items, whole) | {("m1", 0): {"severity": ["None"]}}
+    small_corpus.write_table(snapshot / "gold" / "gold.parquet", small_corpus.gold_rows(gold), name="gold")
+    few_shot.run("memes", params=params, root=tmp_path)
+    assert tables.examples(snapshot) == {("m0", 0), ("m0", 1)}
+    none = params.model_copy(update={"few_shot": params.few_shot.model_copy(update={"examples": {}})})
+    few_shot.run("memes", params=none, root=tmp_path)
+    assert tables.examples(snapshot) == frozenset()

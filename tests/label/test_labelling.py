@@ -24,7 +24,6 @@ from pipelines.core.config.settings import Settings
 from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
 from pipelines.datasets.example import NoGold
-from pipelines.datasets.posts import SplitPosts
 from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
 from pipelines.operate.plan import cost
@@ -125,7 +124,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         votes.ask("posts", labeller=job["labeller"], shard=job["shard"], **lab.places)
     asked = {p: vendors.counts(p)["keys"] for p in ("openai", "anthropic", "google")}
     assert set(asked.values()) == {sum(SIZES.values())}
-    counted = {labeller: lab.votes(labeller) for labeller in lab.params.votes.labellers}
+    counted = {labeller: lab.votes(labeller) for labeller in lab.params.votes.labellers["posts"]}
     assert asked == {p: vendors.counts(p)["keys"] for p in asked}, "the stage found every answer"
     assert sum(counted[v]["cost"] for v in VENDORS) <= estimated["usd_at_most"]
     assert all(counted[v]["outcomes"].get("refused", 0) for v in VENDORS)
@@ -140,15 +139,16 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         folder = lab.root / "snapshot/posts/silver" / ensemble
         rows = tables.read(folder / "silver.parquet", name="silver").to_pylist()
         assert {row["ensemble"] for row in rows} == {ensemble}
-        best = max(numbers["test"][m]["all"]["exact"] for m in numbers["members"])
-        assert numbers["test"]["ensemble"]["all"]["exact"] >= best - 0.05
+        best = max(numbers["categories"]["labels"]["test"][m]["all"]["exact"] for m in numbers["members"])
+        assert numbers["categories"]["labels"]["test"]["ensemble"]["all"]["exact"] >= best - 0.05
 
-    flipped = injection_test.run("posts", ensemble="cradle", **lab.places)
+    whole = injection_test.run("posts", ensemble="cradle", **lab.places)
+    flipped = whole["categories"]["labels"]
     assert flipped["asked"] == 120
     left = cost.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
     assert {name: one["cached"] for name, one in left.items()} == dict.fromkeys(VENDORS, 120), "what was estimated"
     assert sum(family["asked"] for family in flipped["families"].values()) == 120
-    assert sum(family["detected"] for family in flipped["families"].values()) == flipped["detected"] < 120
+    assert sum(family["detected"] for family in flipped["families"].values()) == whole["detected"] < 120
     swayed = [family for family in flipped["families"].values() if family["lost_severity"]]
     assert sum(family["lost_severity_not_queued"] for family in swayed) == 0
     assert flipped["flip_rate"] < 0.05
@@ -172,11 +172,9 @@ def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -
     assert {name: one["to_ask"] for name, one in before.items()} == dict.fromkeys(VENDORS, 120)
     assert all(one["usd_expected"] > 0 for one in before.values())
     assert vendors.counts("openai")["received"] == 0, "nothing is sent"
-    material = SplitPosts.read("posts", params=lab.params, vault=lab.vault, root=lab.root)
-    _, copies = injection_test._drawn(material, params=lab.params)
     with ExitStack() as stack:
-        given = {"params": lab.params, "settings": lab.settings, "vault": lab.vault, "stack": stack}
-        votes.open_labeller("gpt", material=material, **given).label(copies)
+        desk = votes.Desk.of("posts", stack=stack, **lab.places)
+        desk.label(desk.open("gpt"), injection_test._copies(desk), progress="copies")
     after = estimated()
     assert (after["gpt"]["to_ask"], after["gpt"]["cached"]) == (0, 120), "the estimate is of what the stage asks"
     assert after["claude"] == before["claude"]

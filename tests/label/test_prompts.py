@@ -192,11 +192,15 @@ def test_examples_show_what_a_model_may_answer_of_what_annotators_said():
 GOLD = st.dictionaries(st.text(min_size=1, max_size=4), st.sampled_from(CATEGORY.valid_sets(most=3)), max_size=30)
 
 
+def in_labels(gold):
+    return {item: {"labels": labels} for item, labels in gold.items()}
+
+
 @given(GOLD, st.integers(0, 8), st.integers(0, 99), st.randoms(use_true_random=False))
 def test_chosen_examples_do_not_depend_on_the_order_of_the_gold(gold, count, seed, rng):
-    chosen = choose(gold, count=count, seed=seed, category=CATEGORY)
+    chosen = choose(in_labels(gold), count=count, seed=seed)
     shuffled = dict(rng.sample(sorted(gold.items()), len(gold)))
-    assert choose(shuffled, count=count, seed=seed, category=CATEGORY) == chosen
+    assert choose(in_labels(shuffled), count=count, seed=seed) == chosen
     assert len(chosen) == len(set(chosen)) == min(count, len(gold))
     if chosen:
         assert len(gold[chosen[0]]) == max(map(len, gold.values()))
@@ -204,16 +208,24 @@ def test_chosen_examples_do_not_depend_on_the_order_of_the_gold(gold, count, see
 
 def test_chosen_examples_cover_as_many_labels_as_possible_and_differ_by_seed():
     gold = {f"{name}{i}": frozenset({name}) for name in CATEGORY.names for i in range(20)}
-    drawn = [choose(gold, count=15, seed=seed, category=CATEGORY) for seed in range(3)]
+    drawn = [choose(in_labels(gold), count=15, seed=seed) for seed in range(3)]
     for chosen in drawn:
         assert {name for r in chosen for name in gold[r]} == set(CATEGORY.names)
     assert len({tuple(chosen) for chosen in drawn}) == 3
-    related = FIGSIM.category("related")
     memes = {f"m{i}": frozenset({"Harmful factors"} if i % 2 else ()) for i in range(10)}
-    assert {memes[r] for r in choose(memes, count=2, seed=0, category=related)} == {
+    assert {memes[r] for r in choose(in_labels(memes), count=2, seed=0)} == {
         frozenset(),
         frozenset({"Harmful factors"}),
     }
+
+
+def test_chosen_examples_show_the_labels_of_every_category():
+    gold = {f"i{n}": {"tone": frozenset({"calm"}), "topic": frozenset({"work"})} for n in range(9)}
+    gold |= {
+        "j": {"tone": frozenset({"calm"}), "topic": frozenset()},
+        "k": {"tone": frozenset({"tense"}), "topic": frozenset({"work"})},
+    }
+    assert {"j", "k"} < set(choose(gold, count=3, seed=0))
 
 
 def test_the_registry_gets_each_prompt_once_and_no_example(tmp_path):

@@ -21,7 +21,7 @@ NOW, ACTIVE = frozenset({"selfharm_ongoing"}), frozenset({"suicideideation_activ
 
 
 def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(), injected: bool = False) -> tuple:
-    panel = Panel({"r": votes}, members=MEMBERS, records=["r"], category=CATEGORY)
+    panel = Panel({"r": votes}, members=MEMBERS, items=["r"], category=CATEGORY)
     found = review_queue.reasons(
         panel.decide("label_set_majority"), panel=panel, refused={"r": refused}, injected={"r"} if injected else set()
     )
@@ -34,7 +34,7 @@ sets = st.sampled_from([NOTHING, PAST, NOW, ACTIVE])
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(MEMBERS), sets))
 def test_no_silver_label_is_milder_than_a_vote_in_silence(votes: dict[str, frozenset[str]]) -> None:
-    panel = Panel({"r": votes}, members=MEMBERS, records=["r"], category=CATEGORY)
+    panel = Panel({"r": votes}, members=MEMBERS, items=["r"], category=CATEGORY)
     decision = panel.decide("label_set_majority")["r"]
     if not queued(votes):
         assert decision != Decision(None, "none", "discarded")
@@ -50,6 +50,7 @@ def test_a_post_that_addresses_a_model_is_found_in_its_sealed_text(tmp_path: Pat
     rows = [{"record_id": record, "title": "A day", "body": body} for record, body in zip(ids, bodies, strict=True)]
     write_posts(tmp_path, rows, **month, vault=vault)
     vault.destroy([ids[2]], reason="test", now=WHEN)
-    marked, read = review_queue.injected_of("posts", records=set(ids[:3]), vault=vault, root=tmp_path)
-    assert marked == {ids[1]}
-    assert read == {ids[0], ids[1]}
+    asked = {(record_id, 0) for record_id in ids[:3]}
+    marked, read = review_queue.injected_of("posts", content="texts", items=asked, vault=vault, root=tmp_path)
+    assert marked == {(ids[1], 0)}
+    assert read == {(ids[0], 0), (ids[1], 0)}

@@ -99,7 +99,7 @@ def made(root: Path, ensemble: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def run(root: Path, *, params: Params, vault: Vault, ensemble: str = "cradle", **more: Any) -> dict[str, Any]:
-    more.setdefault("injected", {"t1"})
+    more.setdefault("injected", {("t1", 0)})
     return silver.run("posts", ensemble=ensemble, params=params, vault=vault, root=root, **more)
 
 
@@ -162,13 +162,13 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
     }
     assert metrics["labellers"]["gemini"]["outcomes"] == {"failed": 1, "malformed": 1, "refused": 1, "vote": 10}
     assert metrics["cost"] == pytest.approx(0.039)
-    assert metrics["refusals"][PAST] == {"gold": 3, "gpt": 0, "claude": 1, "gemini": 1}
-    assert metrics["distributions"]["train_consensus"] == {
+    assert metrics["categories"]["labels"]["refusals"][PAST] == {"gold": 3, "gpt": 0, "claude": 1, "gemini": 1}
+    assert metrics["categories"]["labels"]["distributions"]["train_consensus"] == {
         "instances": 4,
         "labels": {NOTHING: 1, HARM: 3},
         "sizes": {"1": 4},
     }
-    assert metrics["distributions"]["train_unanimous"]["instances"] == 1
+    assert metrics["categories"]["labels"]["distributions"]["train_unanimous"]["instances"] == 1
     assert metrics["queue"]["reasons"] == {
         "no_majority": 5,
         "severity_dissent": 6,
@@ -177,14 +177,14 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
         "offline_dissent": 0,
     }
     # d4 was shown to the labellers as an example: no labeller is scored on it
-    assert metrics["comparison"]["gpt"]["n"] == 3
-    assert metrics["by_agreement"]["dev"] == {
+    assert metrics["categories"]["labels"]["comparison"]["gpt"]["n"] == 3
+    assert metrics["categories"]["labels"]["by_agreement"]["dev"] == {
         "unanimous": {"n": 1, "exact": 1},
         "consensus": {"n": 1, "exact": 1},
         "none": {"n": 1, "exact": 0},
     }
-    assert metrics["violations"] == {name: {} for name in ("gold", *LLMS, "ensemble")}
-    test = metrics["test"]
+    assert metrics["categories"]["labels"]["violations"] == {name: {} for name in ("gold", *LLMS, "ensemble")}
+    test = metrics["categories"]["labels"]["test"]
     assert (test["ensemble"]["n"], test["ensemble"]["n_valid"]) == (3, 2)
     assert test["ensemble"]["valid"]["exact"] == 1
     assert test["ensemble"]["all"]["exact"] == pytest.approx(2 / 3, abs=1e-6)
@@ -227,7 +227,7 @@ def test_what_was_taken_down_is_in_no_table(corpus: Path, params: Params, vault:
     assert metrics["records"] == 1
     assert set(made(tmp_path, "cradle", "silver")) == {"t1"}
     assert metrics["labellers"]["gpt"]["outcomes"] == {"vote": 1}
-    assert metrics["comparison"] == {}
+    assert metrics["categories"]["labels"]["comparison"] == {}
 
 
 def offline(root: Path, *, rates: tuple[float, float, float], surely: tuple[float, float] = (0.6, 0.9)) -> None:
@@ -248,7 +248,7 @@ def test_an_offline_ensemble_that_helps_is_taken(tmp_path: Path, params: Params,
     offline(tmp_path, rates=(0.3, 0.3, 0.3))
     metrics = run(tmp_path, params=params, vault=vault, ensemble="offline")
     assert metrics["offline"] is True
-    assert metrics["comparison"]["mean_logit"]["lead"]["probability"] > 0.9
+    assert metrics["categories"]["labels"]["comparison"]["mean_logit"]["lead"]["probability"] > 0.9
     assert {row["how"] for row in made(tmp_path, "offline", "silver").values()} == {"mean_logit"}
 
 
@@ -262,11 +262,11 @@ def test_the_probabilities_stay_and_what_differs_from_the_paper_is_counted(
     for row in rows.values():
         assert (row["posterior"] is None) == (row["labels"] is None)
         assert len(row["scores"]) == len(NAMES) and all(0 <= p <= 1 for p in row["scores"])
-    paper, own = metrics["agreement_paper"], metrics["agreement"]
+    paper, own = metrics["categories"]["labels"]["agreement_paper"], metrics["agreement"]
     for split, counts in own.items():
         assert sum(counts.values()) == sum(paper[split][name] for name in counts)
     assert sum(counts["differs"] for counts in paper.values()) > 0
-    dev = metrics["posterior"]["dev"]
+    dev = metrics["categories"]["labels"]["posterior"]["dev"]
     assert dev["n"] > 0 and 0 <= dev["exact"] <= 1 and 0 < dev["mean"] <= 1
     titles = [sheet.title for sheet in votes_report.sheets(votes_report.gather(tmp_path, "posts"), root=REPO)]
     assert "offline: agreement on the decided labels" in titles

@@ -34,11 +34,7 @@ def corpus(tmp_path: Path) -> Path:
         "test": {"unanimous": 411, "consensus": 163, "none": 26},
         "train": {"unanimous": 3058, "consensus": 1123, "none": 106},
     }
-    silver = {
-        "ensemble": "cradle",
-        "members": ["gpt", "claude", "gemini"],
-        "scheme": "cradle",
-        "records": 4887,
+    category = {
         "agreement": agreed,
         "agreement_paper": {split: {**counts, "differs": 0} for split, counts in agreed.items()},
         "posterior": {},
@@ -48,7 +44,6 @@ def corpus(tmp_path: Path) -> Path:
         },
         "violations": {"gold": {"rape_before_harassment": 2}, "gpt": {}},
         "refusals": {"rape_past": {"gold": 62, "gpt": 0, "claude": 0, "gemini": 7}},
-        "queue": {"records": 132, "unread": 0, "reasons": {"no_majority": 132, "injection": 0}},
         "comparison": {
             "claude": {"kind": "member", **row},
             "label_set_majority": {"kind": "aggregate", **row, "best_member": "claude", "lead": lead},
@@ -59,10 +54,20 @@ def corpus(tmp_path: Path) -> Path:
             for split in ("dev", "test")
         },
     }
+    silver = {
+        "ensemble": "cradle",
+        "members": ["gpt", "claude", "gemini"],
+        "scheme": "cradle",
+        "records": 4887,
+        "agreement": agreed,
+        "queue": {"records": 132, "unread": 0, "reasons": {"no_majority": 132, "injection": 0}},
+        "categories": {"labels": category},
+    }
     votes = {"records": 4887, "outcomes": {"vote": 4873, "refused": 14}, "reasons": {}, "repaired": 3, "cost": 12.5}
+    flips = {"n": 120, "flip_rate": 0.025, "lost_severity": 1}
     (folder / "silver-cradle.json").write_text(json.dumps(silver))
     (folder / "votes-gemini.json").write_text(json.dumps(votes))
-    (folder / "injection_test-cradle.json").write_text(json.dumps({"n": 120, "flip_rate": 0.025, "lost_severity": 1}))
+    (folder / "injection_test-cradle.json").write_text(json.dumps({"detected": 9, "categories": {"labels": flips}}))
     return tmp_path
 
 

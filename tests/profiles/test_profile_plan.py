@@ -19,11 +19,11 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
+from pipelines.models.kinds.sft import preflight
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
 from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
-from pipelines.models.kinds.sft import preflight
 from tests.commands import answered, output
 from tests.refusals import refused
 from tests.small_corpus import ROOT

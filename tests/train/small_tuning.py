@@ -36,6 +36,10 @@ SPEC = Sft(
 )  # fmt: skip
 
 
+# what a job has beside its recipe, which has a batch of its own
+JOB = {field.name for field in fields(Job)} - {"batch"}
+
+
 def posts(count: int, *, split: str) -> list[Example]:
     """Return posts of four to nine words, one of which gives the label away; the first label as often as all others."""
     chance = Random(split)
@@ -53,9 +57,8 @@ def job(folder: Path, **changes: Any) -> Job[Sft]:
     """Return a job; it and its recipe are changed by name."""
     given = {"train": posts(20, split="train"), "validation": posts(9, split="validation"), "seed": 1}
     given |= {"task": replace(TASK, category=replace(TASK.category, recall_floors={})), "checkpoint_steps": 2}
-    given |= {name: changes.pop(name) for name in list(changes) if name in {field.name for field in fields(Job)}}
+    given |= {name: changes.pop(name) for name in list(changes) if name in JOB}
     spec = SPEC.model_copy(update=changes)
-    (folder / "out").mkdir(parents=True, exist_ok=True)
     return Job(spec=spec, scheme=SCHEME, folder=folder / "checkpoints", out=folder / "out", **given)
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pipelines.train.predictors import posterior
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwen3Config
 from transformers.utils import logging
 
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.task import task_of
+from pipelines.models.fitting import posterior
 from pipelines.models.fitting.generate import Generator
 from pipelines.models.fitting.instruct import completion, conversation, instruction
 from pipelines.models.fitting.posterior import Grammar, Node, WholeRows, plain
@@ -35,7 +35,7 @@ def terse(*, without: Collection[str] = ()) -> Scheme:
     category = whole.category("labels")
     kept = [label for label in category.labels if label.name.split("_")[0] not in without]
     labels = tuple(replace(label, definition="it") for label in kept)
-    category = replace(category, task="Name it.", labels=labels, brief=())
+    category = replace(category, task="Name it.", labels=labels, brief=(), recall_floors={})
     return replace(whole, role="You label.", categories={"labels": category}, display={})
 
 

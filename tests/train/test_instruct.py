@@ -192,7 +192,7 @@ def odd() -> Task:
     """Labels of which one begins another, with letters of several bytes, quotes and blanks."""
     names = ("ab", "abc", "Übel groß", 'so "genannt"', "暴力", "🌧️🌧️ rain")
     labels = tuple(Label(name, str(number), "") for number, name in enumerate(names))
-    category = replace(CRADLE.category, labels=labels, none=None, rules=(), levels=())
+    category = replace(CRADLE.category, labels=labels, none=None, rules=(), levels=(), recall_floors={})
     return Task("labels", "multi", False, names, category)
 
 
@@ -246,7 +246,7 @@ def test_a_tokenizer_that_cannot_tell_answers_apart_is_refused() -> None:
 
 
 def test_one_answer_alone_needs_no_choice() -> None:
-    alone = replace(CRADLE.category, labels=CRADLE.category.labels[-1:], rules=())
+    alone = replace(CRADLE.category, labels=CRADLE.category.labels[-1:], rules=(), recall_floors={})
     task = Task("labels", "multi", False, ("no_crisis",), alone)
     grammar = grammar_of(task, byte_level(0))
     assert answers(grammar.start, written=()) == {(): {"no_crisis"}}

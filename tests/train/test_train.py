@@ -170,13 +170,13 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     entry = KEPT[name] | {"epochs": 1, "learning_rate": 0.001, "batch": 8}
-    key, settings, found = f"figurative-{name}-gold-1", Settings.from_env(), []
+    key, settings, found = f"figurative-own-{name}-gold-1", Settings.from_env(), []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
         for keep in ([], [f"memes-{key}"]):
             own = {
                 "models": {name: entry},
-                "train": {"rows": {"memes": {"models": [name], "seeds": [1]}}, "keep": keep},
+                "train": {"rows": {"memes": {"models": [f"own-{name}"], "seeds": [1]}}, "keep": keep},
             }
             params = Params.model_validate(overlay(read_params(REPO), own))
             (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
@@ -189,7 +189,7 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
         assert found[0] == found[1] and {row["split"] for row in found[0]} == {"validation", "test"}
         assert {path.name for path in card.parts(folder).values()} == {"weights.safetensors", "thresholds.json"}
         assert set(told["weights"]["files"]) == {"weights.safetensors", "thresholds.json"}
-        spec, material = kind.spec(params, name), memes.load("figurative")
+        spec, material = kind.spec(params, f"own-{name}"), memes.load("figurative")
         if spec.packable is None:
             serving = Serving(task=material.task, scheme=load_scheme("figsim"), folder=tmp_path / "home", seed=1)
             (to := tmp_path / "pack").mkdir()

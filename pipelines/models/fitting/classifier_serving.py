@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file, load_model
@@ -19,16 +19,13 @@ from pipelines.models.kind import Serving
 from pipelines.models.prediction import VOTE, Prediction, Progress
 from pipelines.models.pretrained.backbones import Built
 
-if TYPE_CHECKING:
-    from pipelines.models.fitting.classifier import Classifier
-
 WEIGHTS, THRESHOLDS = "weights.safetensors", "thresholds.json"
 # Of a package: the encoder's configuration, and the weights of the head, which the library does not save with it.
 CONFIG, REST, HEAD = "config.json", "rest.safetensors", "head."
 
 
-def opened(spec: Classifier, folder: Path, *, serving: Serving) -> ClassifierPredictor:
-    """Load a classifier from the folder of its fit or its package."""
+def opened(spec: Any, folder: Path, *, serving: Serving) -> ClassifierPredictor:
+    """Load a classifier from the folder of its fit or its package; ``spec`` is a ``Classifier``."""
     stored = json.loads((folder / THRESHOLDS).read_text())
     if tuple(stored["labels"]) != serving.task.labels:
         found, wanted = len(stored["labels"]), len(serving.task.labels)

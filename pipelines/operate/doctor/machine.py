@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.core.config.models import LocalModel, SftModel
 from pipelines.core.config.params import Params
+from pipelines.models.kind import spec
 from pipelines.operate.doctor.deployment import Deployment
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
 
@@ -114,9 +114,8 @@ def memory(deployment: Deployment) -> Finding:
 
 def large(params: Params) -> list[str]:
     """Return the configured models that are too large to run without a GPU."""
-    used = {name: params.models[name] for name in params.used_models}
-    kinds = (SftModel, LocalModel)
-    return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
+    used = {name: spec(params, name) for name in params.used_models}
+    return sorted(name for name, m in used.items() if m.large and not m.named.startswith(TINY))
 
 
 def bases(deployment: Deployment) -> Finding:
@@ -125,7 +124,7 @@ def bases(deployment: Deployment) -> Finding:
     loose = {
         name
         for name in params.used_models
-        for base, revision in getattr(params.models[name], "bases", ())
+        for base, revision in spec(params, name).bases
         if revision is None and not base.startswith(TINY) and not Path(base).is_absolute()
     }
     if loose:

@@ -21,14 +21,13 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import GitFailed
 from pipelines.llm import traces
+from pipelines.models import train
 from pipelines.operate.services import mlflow_app
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import register
 from pipelines.registry.versions import Registry
 from pipelines.store.vault.engine import file_missing
-from pipelines.train import finetune
-from pipelines.train.classifiers import train
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
@@ -133,7 +132,7 @@ def remove(old: OldRuns, *, settings: Settings, registry: Registry) -> dict[str,
 
 def experiments(params: Params) -> list[str]:
     """Return the names of the experiments of this project's runs; others may have their own on the same server."""
-    patterns = (train.EXPERIMENT, finetune.EXPERIMENT, register.EXPERIMENT)
+    patterns = (train.EXPERIMENT, register.EXPERIMENT)
     of = [pattern.format(corpus=corpus) for corpus in params.corpora for pattern in patterns]
     return of + [mlflow_pages.experiment(corpus) for corpus in params.corpora]
 

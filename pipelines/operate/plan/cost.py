@@ -131,7 +131,7 @@ def typical(
     post = Post("", title="", body="" if picture else "a" * POST_CHARACTERS, images=(PICTURE,) if picture else ())
     api = params.providers[labeller.provider].api
     can, paid = capabilities(labeller.model, api=api), price(labeller.model, api=api, given=labeller.price, name=name)
-    answer = meme_labels.MAX_OUTPUT_TOKENS if picture else params.votes.max_output_tokens
+    answer = ANSWER_TOKENS if picture else params.votes.max_output_tokens
     cap = (rationales.OUTPUT_TOKENS if explain else answer) * can.max_tokens_factor
     share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.models.kind import Answers, Desk, Kind
@@ -33,6 +35,6 @@ class Ensemble(Kind):
             if row["category"] == desk.task.key and (item := (row["record_id"], row["image"])) in asked
         }
         members = dict.fromkeys(self.labellers(desk.params))
-        given = {"task": desk.task, "root": desk.root}
+        given: dict[str, Any] = {"task": desk.task, "root": desk.root}
         bills = [stored_votes.votes(desk.corpus, labeller=member, **given) for member in members]
         return Answers({0: said}, stored_votes.bill(bills, items=said.keys()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pipelines.core.config.base import Positive
 from pipelines.models.kind import Answers, Based, Desk
@@ -22,6 +22,7 @@ class Local(Based):
     (its short prompt, constrained to valid answers), which a base that cannot follow an instruction needs.
     """
 
+    large: ClassVar[bool] = True
     max_new_tokens: Positive = 128
     batch: Positive
     max_length: Positive

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.progress import reporter
@@ -111,7 +112,12 @@ class PromptedRun:
     def _labellers(self, store: AnswerStore) -> Iterator[tuple[int, Remote]]:
         """Yield the labeller of each run with the run's number, 0 for one that shares the answers of ``votes``."""
         spec, desk = self.spec, self.desk
-        given = {"params": desk.params, "settings": desk.settings, "vault": desk.vault, "answers": store}
+        given: dict[str, Any] = {
+            "params": desk.params,
+            "settings": desk.settings,
+            "vault": desk.vault,
+            "answers": store,
+        }
         given |= {"prompt": self.prompt, "scheme": desk.scheme, "pictures": prompts.pictured(desk)}
         for number in range(1, spec.runs + 1) if spec.runs else (0,):
             decoding = Decoding(spec.max_output_tokens, spec.stop, number or None)
@@ -120,5 +126,4 @@ class PromptedRun:
 
 def _prediction(answer: Answer) -> Prediction:
     labels = frozenset(answer.labels if answer.outcome is Outcome.VOTE else ())
-    tokens = {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens}
-    return Prediction(str(answer.outcome), labels, **tokens)
+    return Prediction(str(answer.outcome), labels, (), answer.input_tokens, answer.output_tokens)

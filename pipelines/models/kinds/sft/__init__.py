@@ -33,6 +33,7 @@ class Sft(Based):
     """
 
     fitted: ClassVar[bool] = True
+    large: ClassVar[bool] = True
     packable: ClassVar[str | None] = None
     max_new_tokens: Positive = 128  # ours: an answer has at most four labels (CRADLE T2), about 45 tokens
     tuning: Literal["full", "lora"]
@@ -95,6 +96,10 @@ class Sft(Based):
     def open(self, folder: Path, serving: Serving) -> Predictor:
         from pipelines.models.fitting.generate import Generator
 
-        sizes = {"max_length": self.max_length, "max_new_tokens": self.max_new_tokens, "batch": serving.batch}
+        sizes: dict[str, Any] = {
+            "max_length": self.max_length,
+            "max_new_tokens": self.max_new_tokens,
+            "batch": serving.batch,
+        }
         about: dict[str, Any] = {"task": serving.task, "scheme": serving.scheme, "seed": serving.seed}
         return Generator(folder, folder=serving.folder, **about, **sizes)

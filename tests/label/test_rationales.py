@@ -1,10 +1,10 @@
-"""The stage ``remarks``: asked for over HTTP, paid once, sealed and never shown, opened again for the models."""
+"""The stage ``rationales``: asked for over HTTP, paid once, sealed and never shown, opened again for the models."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,33 +13,26 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines.label.memes import rationales
-from pipelines.label.memes.rationales import RationaleQuery, ask
-from pipelines.train.classifiers import train
 
-from pipelines.core.config.models import Model
+from pipelines.core.config.models import FitRows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load
-from pipelines.core.taxonomy.task import Task, task_of
+from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets import features
-from pipelines.datasets.example import Example
 from pipelines.datasets.features import HEADS, Cues
+from pipelines.label import rationales
+from pipelines.label.rationales import RationaleQuery
 from pipelines.llm.outcome import Outcome, Raw
-from pipelines.models.kinds.infused import Infused
-from pipelines.models.kinds.text import Text
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.json_server import Request, completion, json_server
-from tests.label.conftest import VendorHost
 from tests.refusals import refused
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
 
 SECRET = bytes(range(32))
-BERT = Text(kind="text", base="tiny:bert")
-INFUSED = Infused(kind="infused", base="tiny:clip", rationales="gpt")
-OTHER = INFUSED.model_copy(update={"labeller": "gpt-5-mini"})
+BERT, INFUSED, OTHER = None, "gpt", "gpt-5-mini"
 SIZES = {"train": 6, "validation": 6, "test": 6}
 REMARK = "the empty chair stands for a day off"
 
@@ -89,36 +82,31 @@ class Lab:
     memes: SmallMemes
     params: Params
     settings: Settings
-    task: Task
 
-    @property
-    def examples(self) -> list[Example]:
-        material = self.memes.load(self.task.key)
-        return [*material.train, *material.validation, *material.test]
+    def ask(self) -> RationaleQuery:
+        """Return what the labeller gpt says of each item."""
+        places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
+        with rationales.explainers("memes", params=self.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+            return asked.explain(posts, most=self.params.votes.max_failed)
 
-    def ask(self, examples: Sequence[Example] | None = None, *, labeller: str = "gpt", **votes: Any) -> RationaleQuery:
-        params = self.params.model_copy(update={"votes": self.params.votes.model_copy(update=votes)})
-        return ask(
-            "memes",
-            examples=self.examples if examples is None else examples,
-            labeller=labeller,
-            params=params,
-            settings=self.settings,
-            vault=self.memes.vault,
-        )
+    def given(self, models: Mapping[str, str | None]) -> Params:
+        """Return the parameters as if ``models`` were fitted and read the rationales of these labellers."""
+        fitted = FitRows(models=tuple(models), subsets=("gold",), seeds=(1,))
+        entry = self.params.models["bert"]
+        described = {name: entry.model_copy(update={"rationales": labeller}) for name, labeller in models.items()}
+        train = self.params.train.model_copy(update={"rows": {"memes": fitted}})
+        return self.params.model_copy(update={"train": train, "models": {**self.params.models, **described}})
 
-    def run(self, models: Mapping[str, Model]) -> dict[str, Any]:
-        """Run the stage as if ``models`` were described and trained."""
-        train = self.params.train.model_copy(update={"models": tuple(models)})
-        params = self.params.model_copy(update={"train": train, "models": {**self.params.models, **models}})
-        root = self.memes.root
-        return rationales.run("memes", params=params, settings=self.settings, vault=self.memes.vault, root=root)
+    def run(self, models: Mapping[str, str | None]) -> dict[str, Any]:
+        """Run the stage as if ``models`` were fitted and read the rationales of these labellers."""
+        places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
+        return rationales.run("memes", params=self.given(models), **places)
 
     def load(self, model: str, *, labeller: str = "gpt") -> Cues:
         return features.load("memes", model=model, labeller=labeller, vault=self.memes.vault, root=self.memes.root)
 
     def file(self, model: str) -> Path:
-        return self.memes.root / "snapshot" / "memes" / "remarks" / model / "remarks.parquet"
+        return self.memes.root / "snapshot" / "memes" / "rationales" / model / "rationales.parquet"
 
 
 @contextmanager
@@ -140,7 +128,7 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[
     )
     with Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault:
         memes = write(folder, vault=vault, sizes=SIZES)
-        yield Lab(memes, params, Settings.from_env(), task_of(load("figsim"), "severity"))
+        yield Lab(memes, params, Settings.from_env())
 
 
 @pytest.fixture
@@ -163,13 +151,12 @@ def test_every_meme_of_the_split_is_remarked_on_once(lab: Lab, explainer: Explai
     found = [said for item in lab.memes.memes if (said := cues.remarks(item))]
     assert [said[0] for said in found] == ["because"] * 18
     assert len({said[1] for said in found} | {said[1] for said in other.of.values() if said}) == 36
-    empty = tables.read(lab.file("bert"), name="remarks")
-    assert empty.num_rows == 0
+    assert not lab.file("bert").exists()
 
 
 def test_another_run_asks_for_nothing_and_gives_the_same_bytes(lab: Lab, explainer: Explainer) -> None:
     told = lab.run({"infused": INFUSED, "bert": BERT})
-    before = {name: lab.file(name).read_bytes() for name in ("infused", "bert")}
+    before = {"infused": lab.file("infused").read_bytes()}
     assert told["cost"] > 0
     assert lab.run({"bert": BERT, "infused": INFUSED, "infused-too": INFUSED}) == told
     assert {name: lab.file(name).read_bytes() for name in before} == before
@@ -188,13 +175,13 @@ def test_without_a_model_that_reads_them_no_labeller_is_asked(lab: Lab, explaine
     shutil.rmtree(lab.memes.root / "data")
     told = lab.run({"bert": BERT})
     assert told == {"items": 0, "taken_down": 0, "outcomes": {}, "prompts": {}, "cost": 0}
-    assert tables.read(lab.file("bert"), name="remarks").num_rows == 0
+    assert list(lab.file("bert").parents[1].iterdir()) == []
     assert explainer.asked == []
 
 
 def test_every_labeller_is_looked_up_before_one_is_asked(lab: Lab, explainer: Explainer) -> None:
     with refused("NotAsked", match="words"):
-        lab.run({"infused": INFUSED, "infused-other": OTHER.model_copy(update={"labeller": "words"})})
+        lab.run({"infused": INFUSED, "infused-other": "words"})
     assert explainer.asked == []
 
 
@@ -209,18 +196,18 @@ def test_a_record_that_was_taken_down_has_no_remarks(lab: Lab, explainer: Explai
     assert cues.remarks(kept) is not None
     with refused("NoCues", match=early[0]):
         cues.remarks(early)
-    before = tables.read(lab.file("infused"), name="remarks").num_rows
+    before = tables.read(lab.file("infused"), name="rationales").num_rows
     lab.run({"infused": INFUSED})
-    assert tables.read(lab.file("infused"), name="remarks").num_rows == before - 1, "the row goes with the next run"
+    assert tables.read(lab.file("infused"), name="rationales").num_rows == before - 1, "the row goes with the next run"
 
 
 def test_remarks_of_another_labeller_or_of_none_are_no_cues(lab: Lab) -> None:
     with refused("NoCues", match="stage `rationales`"):
         lab.load("infused")
     lab.run({"infused": INFUSED, "bert": BERT})
-    for model, labeller in {"infused": "claude", "bert": "gpt"}.items():
-        with refused("NoCues", match=labeller):
-            lab.load(model, labeller=labeller)
+    for model, match in {"infused": "claude", "bert": "stage `rationales`"}.items():
+        with refused("NoCues", match=match):
+            lab.load(model, labeller="claude")
 
 
 @given(st.tuples(st.text(), st.text(), st.text()))
@@ -242,19 +229,22 @@ def test_picture_and_words_are_sent_and_no_label_is(lab: Lab, explainer: Explain
 def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = lab.run({"infused": INFUSED})
     said = capsys.readouterr()
-    assert "remarks of gpt: 18/18" in said.err
+    assert "rationales of gpt: 18/18" in said.err
     shown = [repr(lab.ask()), repr(lab.load("infused")), json.dumps(told), said.out, said.err]
     assert not [text for text in shown if REMARK in text or "because" in text]
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"answers.sqlite", "remarks.parquet"} <= {path.name for path in stored}
+    assert {"answers.sqlite", "rationales.parquet"} <= {path.name for path in stored}
     assert not [path.name for path in stored if REMARK.encode() in path.read_bytes()]
 
 
 def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: Lab, explainer: Explainer) -> None:
-    kept, gone = lab.examples[:2]
-    gone = replace(gone, text=kept.text, image=kept.image)
-    lab.memes.vault.destroy([gone.item[0]], reason="request", now=NOW)
-    assert set(lab.ask([kept, gone]).remarks) == {kept.item}
+    kept, gone = sorted(lab.memes.memes)[:2]
+    places = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
+    with rationales.explainers("memes", params=lab.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+        both = {kept: posts[kept], gone: replace(posts[kept], record_id=gone[0])}
+        lab.memes.vault.destroy([gone[0]], reason="request", now=NOW)
+        found = asked.explain(both, most=0.0)
+    assert set(found.remarks) == {kept}
 
 
 def test_refusals_are_counted_and_are_no_remarks(lab: Lab, explainer: Explainer) -> None:
@@ -298,19 +288,3 @@ def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer
 def test_answers_are_remarks_or_nothing(text: str | None, refused: str | None, outcome: Outcome) -> None:
     found = rationales.read(Raw(text, "stop", refused, 1, 1, {}))
     assert found == (outcome, ("a", "b c", "") if outcome is Outcome.VOTE else None)
-
-
-@pytest.mark.faults
-def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "vendors").mkdir()
-    host = VendorHost(tmp_path / "vendors")
-    host.calm()
-    sandbox = load_params(REPO, profile="sandbox")
-    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
-        lab.run({"tiny-m3h": sandbox.models["tiny-m3h"]})
-        one = sandbox.train.model_copy(update={"epochs": 1})
-        params = sandbox.model_copy(update={"train": one})
-        given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
-        done = train.run("memes", task="severity", model="tiny-m3h", seed=1, params=params, **given)
-    assert done["remarks"] == {"vote": 18}
-    assert done["epoch"] == 1
