@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.core import parts
+from pipelines.core.config.base import Distribution
 from pipelines.core.errors import ConfigError
-from pipelines.core.parts import Distribution, Parts
+from pipelines.core.parts import Parts
 
 BASE = "class Base:\n    pass\n"
 OWN = "from own_parts_base import Base\nclass Own(Base):\n    pass\n"

@@ -14,26 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from pydantic import Field
-
-from pipelines.core.config.base import Section
+from pipelines.core.config.base import Distribution
 from pipelines.core.errors import ConfigError
 
 Part = TypeVar("Part")
-
-
-class Distribution(Section):
-    """A distribution whose parts a deployment allows.
-
-    Args:
-        version: as ``pip`` shows it.
-        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
-    """
-
-    version: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 Allowed = Mapping[str, Distribution]

@@ -64,7 +64,7 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
             from pipelines.collect import refresh
 
             params = load(clone.path)
-            for corpus in (name for name, described in params.corpora.items() if described.listed):
+            for corpus in filter(params.listing, params.corpora):
                 part = refresh.ledger(corpus, params=params, store=store)
                 by_corpus[corpus] = by_corpus.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
     return {corpus: part for corpus, part in by_corpus.items() if part}

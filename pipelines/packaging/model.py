@@ -242,7 +242,7 @@ def _roots(described: Described) -> list[str]:
         roots += [f"pipelines.models.{described.kind}", "pipelines.collect.read.decode_child"]
     if described.ocr is not None:
         roots.append(f"pipelines.collect.read.ocr.{described.ocr.engine}")
-        roots += ["pipelines.collect.read.ocr.confined_engine", "pipelines.collect.read.ocr.ocr_child"]
+        roots += ["pipelines.collect.read.confined_engine", "pipelines.collect.read.ocr_child"]
     return roots
 
 

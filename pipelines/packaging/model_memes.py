@@ -14,8 +14,9 @@ import pandas as pd
 from safetensors.torch import load_file
 
 from crisis_corpus.model_opening import opening
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.decode import DecodedPicture, Decoder
-from pipelines.collect.read.ocr import OcrEngine, OcrFailed, open_engine
+from pipelines.collect.read.engine import Engine, OcrFailed
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TEST, Example
@@ -71,7 +72,7 @@ class ExampleReader:
         self._ocr = described.ocr and described.ocr.model_copy(update=loose)
         self._kinds = described.scrub
         self._looks, self._reads = described.kind in ("image", "fusion"), described.kind in ("text", "fusion")
-        self._engine: OcrEngine | None = None
+        self._engine: Engine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
         """Return the example of each row, ``None`` for a row without content.

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from crisis_corpus import integrity
 from crisis_corpus.integrity import TrainedWeights, listing, sha256
 from crisis_corpus.versions import UnknownVersion, missing
+from pipelines.collect.read.engine import packable
 from pipelines.core.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -219,7 +220,7 @@ def _memes(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
         thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
         decode=params.images.decode,
         # a consumer's images must not be sent to Google just because the corpus's were
-        ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
+        ocr=params.images.ocr if packable(params.images.ocr) else None,
     )
     return described, learnt.keys()
 

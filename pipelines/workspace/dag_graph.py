@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.collect import Refresh
-from pipelines.core.config.params import FILES, by_file, load, overlay, parse, parse_all
+from pipelines.core.config.params import FILES, Params, by_file, load, overlay, parse, parse_all
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, name_of
 from pipelines.workspace.clone import BRANCH, history
@@ -109,7 +108,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     of each), ``packages`` (the first sentence of their documentation), ``corpora`` (the section), ``ensembles``
     and ``providers`` (those that label), ``asking`` (by corpus the other steps that ask providers), ``protocols`` (the
     corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
-    ``refresh`` (its schedule).
+    ``refresh`` (by corpus the schedule on which listings are read, or ``None``).
 
     Matrix entries and parameters are filled in from the parameters with the text of a ``profile`` over it.
     """
@@ -125,7 +124,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
-        load(here)
+        params = load(here)
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
         with Repo(folder) as repo:
@@ -150,10 +149,16 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "protocols": sorted(values["round"]["protocol"]),
         "registry": sorted(values["registry"]),
         "batch_predict": values["batch_predict"],
-        "refresh": (values.get("refresh") or {}).get("schedule", Refresh().schedule),
+        "refresh": {name: _schedule(name, params) for name in params.corpora},
         "asking": {name: _asking(name, values) for name in values["corpora"]},
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
+
+
+def _schedule(corpus: str, params: Params) -> str | None:
+    name = params.listing(corpus)
+    listing = params.sources[name].listing if name else None
+    return listing.schedule if listing else None
 
 
 def packages() -> dict[str, str]:

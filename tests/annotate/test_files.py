@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backends.backend import Item, Queue, item_of, name_of
-from pipelines.annotate.backends.files import Files, open_files
+from pipelines.annotate.backend import Item, Queue, item_of, name_of
+from pipelines.annotate.backends.files import Files
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
 from tests.annotate import backend_contract as contract
@@ -229,7 +229,9 @@ def test_a_place_that_cannot_be_used_is_named(backend: Files, tmp_path: Path) ->
     with refused("BackendUnavailable"):
         backend.prepare(QUEUE, form=contract.form())
     settings = Settings.from_env().model_copy(update={"annotation_files": tmp_path / "here"})
-    assert open_files(settings).address(QUEUE) == str(tmp_path / "here/memes/calibration/a1")
+    assert Files.open(settings, params=None, pseudonyms=()).address(QUEUE) == str(
+        tmp_path / "here/memes/calibration/a1"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "r/", "/1", "r/x", "r/-1", "r/²"])

@@ -22,7 +22,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import NoRegistry
 from pipelines.collect.read import decode, decode_child
-from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.core.config.models import Chosen, FusionModel, InfusedModel
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params

@@ -1,1 +1,1 @@
-"""Connect annotation tools (Label Studio, files) through one protocol."""
+"""Annotation backends: one class of :mod:`pipelines.annotate.backend` in each module."""

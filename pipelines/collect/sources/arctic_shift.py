@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
-import os
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import date, datetime
-from pathlib import Path
-from typing import Any, BinaryIO
+from datetime import datetime
+from typing import Annotated, Any
 
-import orjson
 import requests
+from pydantic import ConfigDict, Field
 
+from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Gathered, service
-from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
-from pipelines.core.config.collect import ArcticShift
+from pipelines.collect.resume_journal import ResumeJournal
+from pipelines.collect.sources import Monthly
+from pipelines.collect.submission import Dropped, Gathered, Submission, created_of, fullname_of, post_of
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import SealBroken, SourceUnavailable
-from pipelines.store.seal import seal, unseal
+from pipelines.core.errors import SourceUnavailable
 
 # The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
 MAX_PAUSE_SECONDS = 120.0
@@ -42,16 +41,27 @@ class QueryTimedOut(SourceUnavailable):
     """A query took too long, for the API or for this client."""
 
 
-class ArcticShiftSource:
+class ArcticShiftEntry(SourceEntry):
+    model_config = ConfigDict(extra="forbid")
+
+    page_size: Annotated[int, Field(gt=0, le=100)]
+    timeout_seconds: float
+
+
+class ArcticShift(Monthly):
     """The source Arctic Shift; its pages by ``created_utc`` overlap by one second, so that no post is missed."""
 
     name = "arctic_shift"
+    # a guess
+    rate = 60
+    variables = ("CORPUS_CONTACT",)
+    Parameters = ArcticShiftEntry
 
     def __init__(
         self,
         settings: Settings,
         *,
-        params: ArcticShift,
+        params: ArcticShiftEntry,
         journal: ResumeJournal | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -64,7 +74,15 @@ class ArcticShiftSource:
         self._session = service.BoundedSession(seconds=params.timeout_seconds)
         self._session.headers["User-Agent"] = service.user_agent(settings.contact)
 
-    def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
+    @classmethod
+    def address(cls, settings: Settings) -> str:
+        return settings.arctic_shift_url
+
+    @classmethod
+    def estimate(cls, params: ArcticShiftEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
+        return subreddits * (math.ceil(posts / subreddits / params.page_size) + 1), []
+
+    def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         cursors: dict[str, int | None] = {}
@@ -88,9 +106,10 @@ class ArcticShiftSource:
         if journal:
             journal.end()
 
-    def ping(self, subreddit: str) -> None:
+    def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
         """Send a request that returns no posts: one second of a subreddit before Reddit existed."""
-        self._request(subreddit, after=0, before=1, limit=1)
+        self._request(subreddits[0], after=0, before=1, limit=1)
+        return "answers"
 
     def _pages(
         self, subreddit: str, *, after: int, before: int
@@ -180,70 +199,6 @@ class ArcticShiftSource:
         reset = service.seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
             self._pause(min(reset, MAX_PAUSE_SECONDS))
-
-
-COLUMN = "state"
-LENGTH_BYTES = 4
-
-
-class ResumeJournal:
-    """An append-only file of encrypted pages; a page that a crash left incomplete is removed and requested again."""
-
-    def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
-        self._path = path
-        self._key = hmac.digest(secret, b"crisis-corpus/collect/state", "sha512")
-        self._day = day
-        self._name = ""
-        self._count = 0
-
-    def begin(self, query: str) -> list[dict[str, Any]]:
-        """Return the stored pages of an earlier attempt at the same query on the same day, oldest first."""
-        self._name = f"{self._day}:{query}"
-        self._count = 0
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        entries, whole = [], 0
-        self._path.touch(mode=0o600)
-        with self._path.open("r+b") as file:
-            for entry in self._frames(file):
-                entries.append(entry)
-                whole = file.tell()
-            file.truncate(whole)
-        return entries
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Append one page of a listing, and wait until it is on disk."""
-        sealed = seal(self._key, record_id=self._record, column=COLUMN, data=orjson.dumps(entry))
-        with self._path.open("ab") as file:
-            file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
-            file.flush()
-            os.fsync(file.fileno())
-        self._count += 1
-
-    def end(self) -> None:
-        """Delete the file, because the source was read completely."""
-        self._path.unlink(missing_ok=True)
-
-    @property
-    def _record(self) -> str:
-        return f"{self._name}:{self._count}"
-
-    def _frames(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
-        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
-            length = int.from_bytes(head, "big")
-            sealed = file.read(length)
-            try:
-                data = unseal(self._key, record_id=self._record, column=COLUMN, data=sealed)
-            except SealBroken:
-                return
-            self._count += 1
-            yield orjson.loads(data)
-
-
-def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
-    """Return an item of a response; one that is no post becomes a malformed post, identified by ``place``."""
-    if isinstance(item, dict) and isinstance(item.get("subreddit"), str):
-        return item
-    return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None, "place": place}
 
 
 def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Submission | Dropped, float] | None:

@@ -16,7 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.annotate import AnnotateSections
-from pipelines.core.config.base import faults
+from pipelines.core.config.base import Distribution, faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import API, LabelSections, RemoteLabeller
@@ -24,7 +24,6 @@ from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedM
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.parts import Distribution
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")
@@ -78,6 +77,7 @@ class Params(
             "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
+            "sources": ({name for corpus in self.corpora.values() for name in corpus.sources}, self.sources),
             "models": (
                 {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
                 self.models,

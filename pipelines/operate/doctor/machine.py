@@ -13,10 +13,12 @@ from pathlib import Path
 
 import psutil
 
+from pipelines.collect.sources import source_of
 from pipelines.core.config.models import LocalModel, SftModel
 from pipelines.core.config.params import Params
 from pipelines.operate.doctor.deployment import Deployment
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+from pipelines.operate.doctor.servers import sources
 
 LOCKED = ("apache-airflow", "dvc", "mlflow")
 PYTHON = (3, 11)
@@ -71,11 +73,9 @@ def clock(deployment: Deployment) -> Finding:
 
 def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
     settings = deployment.settings
-    used = {name for corpus in deployment.params.corpora.values() for name in corpus.sources}
-    if "reddit" in used or settings.reddit_client_id:
-        yield "Reddit", settings.reddit_url
-    if "arctic_shift" in used:
-        yield "Arctic Shift", settings.arctic_shift_url
+    for name in sources(deployment.params):
+        if (address := source_of(name, deployment.params).address(settings)).startswith("http"):
+            yield f"source {name}", address
     if (settings.mlflow_tracking_uri or "").startswith("http"):
         yield "MLflow", str(settings.mlflow_tracking_uri)
 
@@ -155,10 +155,11 @@ def gpu(deployment: Deployment) -> Finding:
 
 def ocr(deployment: Deployment) -> Finding:
     """Check that the OCR engine starts, and which sandbox the processes that read pictures get."""
+    from pipelines.collect.read.confined_engine import open_engine
     from pipelines.collect.read.decode import Decoder
-    from pipelines.collect.read.ocr import open_engine
 
     images = deployment.params.images
-    open_engine(images.ocr, consent=deployment.params.consents.get(images.ocr.engine))
+    consent = deployment.params.consents.get(images.ocr.engine)
+    open_engine(images.ocr, consent=consent, allowed=deployment.params.distributions)
     with Decoder(images.decode) as decoder:
         return ok(f"{images.ocr.engine} opens; pictures are decoded under {', '.join(decoder.layers)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import Backend, Queue
+from pipelines.annotate.backend import BACKENDS, Backend, Queue
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.takedown.redaction import is_table
 from pipelines.takedown.stores import Case, Store
@@ -51,24 +52,24 @@ def _supplied(case: Case) -> list[Path]:
 
 
 def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
-    """Return the sum over every queue of every round that is open or has the backend ``files``.
+    """Return the sum over every queue of every round that is open, or whose backend keeps content without a server.
 
-    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
-    be read without a running server.
+    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items.
     """
 
     def work(clone: Workspace) -> int:
+        params = load(clone.path)
         names = {path.parents[1].name for path in clone.path.glob(f"annotations/*/*/{manifests.FILE}")}
         every = [
             manifest
             for corpus in sorted(names)
             for manifest in manifests.opened(clone.path, corpus)
-            if manifest.status != "closed" or manifest.backend == "files"
+            if manifest.status != "closed" or BACKENDS.get(manifest.backend, params.distributions).keeps
         ]
         total = 0
         for kind in sorted({manifest.backend for manifest in every}):
             going = [manifest for manifest in every if manifest.backend == kind]
-            backend = queues.open_backend(going[0], settings=settings, pseudonyms=queues.people(going))
+            backend = queues.open_backend(going[0], params=params, settings=settings, pseudonyms=queues.people(going))
             total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
         return total
 

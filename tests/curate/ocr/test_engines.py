@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from bench.second_world import layouts, world
+from pipelines.collect.read.confined_engine import open_engine
+from pipelines.collect.read.engine import OcrReading
 from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
-from pipelines.collect.read.ocr import OcrReading, open_engine
 from pipelines.collect.read.words import words
 from pipelines.core.config.collect import Language, Ocr
 from pipelines.core.errors import DataError, EngineMissing
@@ -23,7 +24,7 @@ RUSSIAN = "мой кот смотрит на меня\nпока я ищу клю
 
 
 def ocr(engine):
-    return Ocr(engine=engine, side=736, split_words_from=8)
+    return Ocr(engine=engine)
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,10 @@ def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capf
 
 def test_opening_one_engine_imports_no_other():
     code = (
-        "import sys; from pipelines.collect.read.ocr import open_engine; from pipelines.core.config.collect import Ocr;"
-        "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
-        "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
+        "import sys; from pipelines.collect.read.confined_engine import open_engine;"
+        "from pipelines.core.config.collect import Ocr;"
+        "open_engine(Ocr(engine='rapidocr'));"
+        "sys.exit(any(name.startswith(('pytesseract', 'google.cloud', 'rapidocr', 'onnxruntime', 'cv2')) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
