@@ -169,5 +169,6 @@ def open_source(
     journal = ResumeJournal(state, secret=settings.secret(), day=today) if live and state else None
     opened = source(settings, params=entry_of(name, params), journal=journal)
     if not isinstance(opened, kind):
-        raise ConfigError("UnknownName", kind=f"{kind.__name__.lower()} source", name=name, known="see docs/sources.md")
+        known = ", ".join(other for other in params.sources if issubclass(source_of(other, params), kind))
+        raise ConfigError("UnknownName", kind=f"{kind.__name__.lower()} source", name=name, known=known or "none")
     return opened

@@ -270,7 +270,7 @@ def test_each_line_that_is_no_object_is_counted_whatever_it_names(read: Any, who
 
 @pytest.mark.parametrize("lines", [1, 100, 2**17])
 def test_lines_come_in_their_order_however_many_are_read_at_a_time(
-    params: Params, whole: Path, write_dump: Write, monkeypatch: pytest.MonkeyPatch, lines: int
+    entry: DumpEntry, whole: Path, write_dump: Write, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     monkeypatch.setattr(dump, "LINES", lines)
     given = [b"x", b'{"subreddit":"SuicideMeme"}', b"{}", b"[]", b"y", b'{"subreddit":"suicidememe","a":1}', b"z"]
@@ -363,7 +363,7 @@ def test_a_month_of_all_of_reddit_serves_every_subreddit(read: Any, write_dump: 
     assert {i.fullname for i in read("elsewhere", "SuicideMeme")} == {"t3_1", "t3_2"}
 
 
-def test_files_are_chosen_by_their_whole_name(params: Params, write_dump: Write, tmp_path: Path) -> None:
+def test_files_are_chosen_by_their_whole_name(entry: DumpEntry, write_dump: Write, tmp_path: Path) -> None:
     posts = ("Meme_submissions", "SuicideMeme_submissions", "suicidememe_submissions_arctic")
     for name in (*posts, "SuicideMeme_comments"):
         write_dump(tmp_path / f"{name}.zst", [row(1)])
@@ -384,7 +384,7 @@ def test_a_missing_checksum_says_how_to_make_one(read: Any, whole: Path, content
         read()
 
 
-def test_the_search_finds_what_the_pattern_finds_in_any_line(params: Params, whole: Path, write_dump: Write) -> None:
+def test_the_search_finds_what_the_pattern_finds_in_any_line(entry: DumpEntry, whole: Path, write_dump: Write) -> None:
     rng, parts = random.Random(6), [b'"subreddit"', b'subreddit"', b'"SuicideMeme"', b'"suicidememe"', b":", b" ", b'"']
     lines = [b"{" + b"".join(rng.choices(parts, k=rng.randint(1, 9))) for _ in range(3000)]
     write_dump(whole, lines)
