@@ -40,7 +40,9 @@ Scan = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, option("take down this post: Reddit id, fullname or URL")] = None,
+    post: Annotated[
+        list[str] | None, option("take down this post: Reddit id, fullname or URL, or SCHEME:ID of another source")
+    ] = None,
     author: Annotated[list[str] | None, option("take down all posts of this Reddit user")] = None,
     image: Annotated[list[str] | None, option("take down posts with this picture: a file or its SHA-256")] = None,
     subreddit: Annotated[list[str] | None, option("take down all posts of this subreddit")] = None,

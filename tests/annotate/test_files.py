@@ -5,14 +5,20 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines.annotate.backend import Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files
+from pipelines.annotate.rounds import queues
+from pipelines.cli.parts import check_parts
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.core.process import now
 from tests.annotate import backend_contract as contract
+from tests.distributions import installed
 from tests.refusals import refused
 
 QUEUE = Queue("memes/calibration", "a1")
@@ -239,3 +245,47 @@ def test_names_of_items(name: str) -> None:
     assert item_of(name_of(("r", 2))) == ("r", 2)
     with pytest.raises(ValueError, match="record_id/image"):
         item_of(name)
+
+
+TOOL = """
+from pathlib import Path
+from pipelines.annotate.backend import Backend, Item
+from pipelines.core.config.base import Section
+
+class ToolEntry(Section):
+    folder: str
+
+class Tool(Backend):
+    Parameters = ToolEntry
+
+    @classmethod
+    def open(cls, settings, *, params, pseudonyms):
+        tool = cls()
+        tool.accounts, tool.folder = dict.fromkeys(pseudonyms, ""), params.folder
+        return tool
+
+    def address(self, queue):
+        return f"{self.folder}/{queue.annotator}"
+
+    prepare = present = add = answers = remove = purge = None  # not called here
+"""
+
+
+def test_a_backend_of_another_distribution_is_opened_with_its_own_parameters(tmp_path):
+    manifest = SimpleNamespace(backend="tool")
+    given = load(Path(__file__).parents[2])
+
+    def opened(allowed, **entry):
+        round_ = given.round.model_copy(update={"backend": "tool", "backends": {"tool": entry}})
+        params = given.model_copy(update={"round": round_, "distributions": allowed})
+        check_parts(params)
+        settings = Settings.from_env()
+        return queues.open_backend(manifest, params=params, settings=settings, pseudonyms=["a1"])
+
+    with installed(tmp_path, TOOL, group="backends", name="tool", kind="Tool") as allowed:
+        assert opened(allowed, folder="there").address(QUEUE) == "there/a1"
+        with pytest.raises(BadParams, match=r"round\.backends\.tool\.port") as refused:
+            opened(allowed, folder="there", port=8123)
+        assert "8123" not in str(refused.value)
+    with pytest.raises(BadParams, match=r"round\.backends\.tool: .*known: files, label_studio"):
+        opened({}, folder="there")

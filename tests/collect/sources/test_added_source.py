@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from pipelines.cli.parts import check_parts
 from pipelines.collect import collect
 from pipelines.collect.month import Window
-from pipelines.core import parts
 from pipelines.core.config.base import Distribution
 from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import Params
@@ -24,6 +22,7 @@ from pipelines.store import tables
 from pipelines.store.exclusions import by_reason
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import selection, sweep
+from tests.distributions import installed
 from tests.refusals import refused
 
 MONTH = Window.from_key("2022-12")
@@ -99,21 +98,9 @@ def write(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Distribution]]:
-    """Install the distribution; yield what a deployment writes into ``params.yaml`` to allow it."""
-    site = tmp_path / "site"
-    info = site / "forum_source-1.dist-info"
-    info.mkdir(parents=True)
-    (site / "forum_source.py").write_text(CODE)
-    (info / "METADATA").write_text("Name: forum-source\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[crisis_corpus.sources]\nforum = forum_source:Forum\n")
-    (info / "RECORD").write_text("forum_source.py,sha256=AAAA,1\n")
-    monkeypatch.syspath_prepend(str(site))
-    parts.installed.cache_clear()
-    version, sha256 = parts.installed("forum-source")
-    yield {"forum-source": Distribution(version=version, sha256=sha256)}
-    parts.installed.cache_clear()
-    sys.modules.pop("forum_source", None)
+def distributions(tmp_path: Path) -> Iterator[dict[str, Distribution]]:
+    with installed(tmp_path / "site", CODE, group="sources", name="forum", kind="Forum") as allowed:
+        yield allowed
 
 
 @pytest.fixture

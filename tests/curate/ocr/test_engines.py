@@ -11,13 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from bench.second_world import layouts, world
+from pipelines.collect.read import confined_child, confined_engine
 from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.engine import OcrReading
 from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
 from pipelines.collect.read.words import words
 from pipelines.core.config.collect import Language, Ocr
-from pipelines.core.errors import DataError, EngineMissing
+from pipelines.core.errors import BadParams, ConfigError, DataError, EngineMissing
 from tests.curate.ocr import drawing
+from tests.distributions import installed
 
 GATE = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
 RUSSIAN = "мой кот смотрит на меня\nпока я ищу ключи"
@@ -98,6 +100,42 @@ def test_opening_one_engine_imports_no_other():
         "sys.exit(any(name.startswith(heavy) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ECHO = """
+from pipelines.collect.read.engine import Engine, OcrReading
+from pipelines.core.config.base import Section
+
+class EchoEntry(Section):
+    word: str = "echo"
+
+class Echo(Engine):
+    Parameters = EchoEntry
+
+    def __init__(self, params):
+        self.identity, self.word = "echo-1", params.word
+
+    def read(self, data):
+        try:
+            open("/etc/hostname").close()
+        except OSError:
+            return OcrReading(self.word, 1.0, self.identity)
+        return OcrReading("unconfined", 1.0, self.identity)
+"""
+
+
+def test_an_engine_of_another_distribution_is_confined_too(tmp_path, monkeypatch):
+    with installed(tmp_path, ECHO, group="ocr", name="echo", kind="Echo") as allowed:
+        here = f"import sys; sys.path.append({str(tmp_path)!r});"
+        monkeypatch.setattr(confined_child, "START", here + confined_child.START)
+        monkeypatch.setattr(confined_engine, "readable", lambda: [*confined_child.readable(), str(tmp_path)])
+        engine = open_engine(Ocr(engine="echo", engines={"echo": {"word": "heard"}}), allowed=allowed)
+        assert engine.read(drawing.jpeg(drawing.background())) == OcrReading("heard", 1.0, "echo-1")
+        with pytest.raises(BadParams, match=r"images\.ocr\.engines\.echo\.word") as refused:
+            open_engine(Ocr(engine="echo", engines={"echo": {"word": 7}}), allowed=allowed)
+        assert "7" not in str(refused.value)
+    with pytest.raises(ConfigError, match="known: google_vision, rapidocr, tesseract"):
+        open_engine(Ocr(engine="echo"))
 
 
 def test_missing_tesseract_names_the_package(monkeypatch):
