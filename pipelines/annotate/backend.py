@@ -1,4 +1,4 @@
-"""Define the interface of annotation backends, which are the tools in which people annotate.
+"""Define what annotation backends, the tools in which people annotate, get and give: tasks, queues and answers.
 
 A *queue* holds one annotator's items of one round. The queues of a round are isolated, so that annotators cannot see
 each other's answers. A backend holds unencrypted content while a round is open, and no content after ``purge``.
@@ -6,18 +6,12 @@ each other's answers. A backend holds unencrypted content while a round is open,
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
-from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT, Form
-from pipelines.core.config.base import Section
-from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
-from pipelines.core.errors import ConfigError
-from pipelines.core.parts import Parts
+from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
 
 T = TypeVar("T")
 Item = tuple[str, int]
@@ -82,63 +76,6 @@ class AnnotatorAnswer:
     def ambiguous(self) -> bool:
         """Whether the annotator marked the item as ambiguous; its labels count, and a review takes it in."""
         return not self.skipped and not self.unfit and DOUBTFUL in self.values.get(UNFIT, ())
-
-
-class Backend(ABC):
-    """An annotation tool: a class in a module of ``backends/`` or in another distribution.
-
-    Repeating a call leaves existing queues and items unchanged.
-
-    Attributes:
-        accounts: the tool's account of each pseudonym, if it has accounts.
-        keeps: whether the content of a round whose closing was interrupted can still be found without a server.
-        Parameters: the model of its entry in ``round.backends`` of ``params.yaml``.
-    """
-
-    keeps: ClassVar[bool] = False
-    Parameters: ClassVar[type[Section]] = Section
-    accounts: Mapping[str, str]
-
-    @classmethod
-    @abstractmethod
-    def open(cls, settings: Settings, *, params: Any, pseudonyms: Collection[str]) -> Backend:
-        """Connect to the tool, with access for these pseudonyms."""
-
-    @classmethod
-    def serve(cls, settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
-        """Start a server of the tool on this machine; return its address and what people need to log in."""
-        raise ConfigError("NoServer", backend=params.round.backend)
-
-    @abstractmethod
-    def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the annotator's queue with its form in the tool if it does not exist."""
-
-    @abstractmethod
-    def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
-
-    @abstractmethod
-    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add annotation tasks to the queue; skip items that are already in it."""
-
-    @abstractmethod
-    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return all submitted answers and skips in the queue, sorted by item, time and id, without drafts."""
-
-    @abstractmethod
-    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove items from the annotator's queue, with the answers to them."""
-
-    @abstractmethod
-    def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues and all their data, including deleted rows that remain in the tool's database."""
-
-    @abstractmethod
-    def address(self, queue: Queue) -> str:
-        """Return the URL or file path where the annotator works on the queue."""
-
-
-BACKENDS: Parts[Backend] = Parts("pipelines.annotate.backends", Backend)
 
 
 def name_of(item: Item) -> str:

@@ -25,7 +25,7 @@ def annotate(
     port: Annotated[int | None, option("the port of Label Studio; default: 8081", min=1, max=65535)] = None,
 ) -> None:
     """Start the backend's server (Label Studio); print its address and the path of the file with the passwords."""
-    from pipelines.annotate.backend import BACKENDS
+    from pipelines.annotate.backends import BACKENDS
 
     params = load()
     backend = BACKENDS.get(params.round.backend, params.distributions)

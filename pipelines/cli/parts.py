@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipelines.annotate.backend import BACKENDS
+from pipelines.annotate.backends import BACKENDS
 from pipelines.collect.read.engine import ENGINES
 from pipelines.collect.sources import SOURCES, Listed, source_of
 from pipelines.core.config.base import fitted

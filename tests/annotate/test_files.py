@@ -249,7 +249,7 @@ def test_names_of_items(name: str) -> None:
 
 TOOL = """
 from pathlib import Path
-from pipelines.annotate.backend import Backend, Item
+from pipelines.annotate.backends import Backend
 from pipelines.core.config.base import Section
 
 class ToolEntry(Section):

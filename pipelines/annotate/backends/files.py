@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate import answer_files
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue, item_of, name_of
+from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Form
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, DataError

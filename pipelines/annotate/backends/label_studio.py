@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate import backend
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Form
 from pipelines.annotate.label_studio import server
 from pipelines.annotate.label_studio.labelling_config import NOTE, config, shown
@@ -46,7 +47,7 @@ UNCLEAN = "unclean"
 ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,completed_by"
 
 
-class LabelStudio(backend.Backend):
+class LabelStudio(Backend):
     """A backend on a Label Studio server, where each annotator's queue is a project.
 
     ``keys`` returns the API token of a pseudonym; ``folder`` is the data folder of the embedded server, else ``None``.

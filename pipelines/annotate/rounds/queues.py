@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
-from pipelines.annotate.backend import BACKENDS, AnnotatorAnswer, Backend, Queue
+from pipelines.annotate.backend import AnnotatorAnswer, Queue
+from pipelines.annotate.backends import BACKENDS, Backend
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params

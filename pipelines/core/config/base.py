@@ -72,5 +72,6 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def faults(error: ValidationError, *, below: str = "") -> str:
     """Describe every fault of a validation error by key and message, without values; ``below``: the model's own key."""
-    keys = [".".join(map(str, filter(None, (below, *e["loc"])))) or "file" for e in error.errors()]
+    prefix = (below,) if below else ()
+    keys = [".".join(map(str, (*prefix, *e["loc"]))) or "file" for e in error.errors()]
     return "; ".join(f"{key}: {e['msg']}" for key, e in zip(keys, error.errors(), strict=True))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipelines.annotate.backend import BACKENDS, Backend, Queue
+from pipelines.annotate.backend import Queue
+from pipelines.annotate.backends import BACKENDS, Backend
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
 from pipelines.core.config.params import load
