@@ -19,7 +19,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from tests.sandbox.test_build import FORBIDDEN
 
-PARAMS = load(Path(__file__).parents[2])
+PARAMS = load(Path(__file__).parents[2], profile="sandbox")
 POSTS = 3000
 
 

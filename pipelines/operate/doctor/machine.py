@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -72,9 +73,12 @@ def clock(deployment: Deployment) -> Finding:
 
 
 def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    settings = deployment.settings
-    for name in sources(deployment.params):
-        if (address := source_of(name, deployment.params).address(settings)).startswith("http"):
+    settings, params = deployment.settings, deployment.params
+    used = {name for corpus in params.corpora.values() for name in corpus.sources}
+    for name in sources(params):
+        source = source_of(name, params)
+        configured = name in used or all(map(os.environ.get, source.variables))
+        if configured and (address := source.address(settings)).startswith("http"):
             yield f"source {name}", address
     if (settings.mlflow_tracking_uri or "").startswith("http"):
         yield "MLflow", str(settings.mlflow_tracking_uri)
