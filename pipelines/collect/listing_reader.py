@@ -57,7 +57,7 @@ class ListingReader:
         before = self.store.last_reads(corpus).get(subreddit.lower())
         done, ended = ListingProgress(), False
         for items, last in self._pages(subreddit, done):
-            times = [int(t.timestamp()) for t in (item.created for item in items) if t]
+            times = [int(item.created.timestamp()) for item in items if item.created]
             # a date in the future, beyond the time that a run takes, proves nothing
             times = [t for t in times if t <= started + HOUR]
             if not times:

@@ -29,15 +29,17 @@ def open_engine(params: Ocr, *, consent: Consent | None = None, allowed: Allowed
     """Return the engine that ``ocr.engine`` names; libraries of other engines are not imported.
 
     Engines of this machine run in a confined child process; one that sends pictures needs the ``consent`` on record for
-    it. ``allowed``: the distributions whose engines may be used.
+    it. ``allowed``: the distributions whose engines may be used; an identity then has the digest of its distribution.
     """
-    engine = ENGINES.get(params.engine, allowed or {})
-    given = params.engines.get(params.engine, {})
-    settings = fitted(engine.Parameters, given, key=f"images.ocr.engines.{params.engine}")
-    if engine.remote:
-        (consent or Consent()).check(params.engine, today=now().date())
-        return engine(settings)
-    return ConfinedEngine(params, allowed=allowed or {})
+    name, allowed = params.engine, allowed or {}
+    kind = ENGINES.get(name, allowed)
+    settings = fitted(kind.Parameters, params.engines.get(name, {}), key=f"images.ocr.engines.{name}")
+    if kind.remote:
+        (consent or Consent()).check(name, today=now().date())
+    engine = kind(settings) if kind.remote else ConfinedEngine(params, allowed=allowed)
+    if origin := ENGINES.origin(name, allowed):
+        engine.identity += f"@{origin[:16]}"
+    return engine
 
 
 class ConfinedEngine(Engine):

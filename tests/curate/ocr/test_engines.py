@@ -130,7 +130,8 @@ def test_an_engine_of_another_distribution_is_confined_too(tmp_path, monkeypatch
         monkeypatch.setattr(confined_child, "START", here + confined_child.START)
         monkeypatch.setattr(confined_engine, "readable", lambda: [*confined_child.readable(), str(tmp_path)])
         engine = open_engine(Ocr(engine="echo", engines={"echo": {"word": "heard"}}), allowed=allowed)
-        assert engine.read(drawing.jpeg(drawing.background())) == OcrReading("heard", 1.0, "echo-1")
+        identity = f"echo-1@{allowed['echo-part'].sha256[:16]}"
+        assert engine.read(drawing.jpeg(drawing.background())) == OcrReading("heard", 1.0, identity)
         with pytest.raises(BadParams, match=r"images\.ocr\.engines\.echo\.word") as refused:
             open_engine(Ocr(engine="echo", engines={"echo": {"word": 7}}), allowed=allowed)
         assert "7" not in str(refused.value)
