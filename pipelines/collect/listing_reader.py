@@ -15,7 +15,7 @@ from pipelines.collect.admission import Admission
 from pipelines.collect.month import Interval
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import Listed, ListedPost
-from pipelines.core.config.collect import Listing, Refresh
+from pipelines.core.config.params import Params
 
 # Ours: so many posts of the page before are tried as the cursor if the one at its end was deleted meanwhile.
 CURSORS = 5
@@ -141,9 +141,10 @@ class ListingReader:
             )  # fmt: skip
 
 
-def due(read: ListingRead | None, *, listing: Listing | None, terms: Refresh) -> int:
+def due(corpus: str, read: ListingRead | None, *, params: Params) -> int:
     """Return when a subreddit must be read again (epoch seconds), so that its listing does not overflow."""
+    listing = params.sources[params.listing(corpus) or params.corpora[corpus].sources[0]].listing
     if read is None or listing is None:
         return 0
-    full = terms.share * listing.limit / max(read.rate, 1e-9)
-    return read.at + int(min(terms.every_hours, full) * HOUR)
+    full = params.refresh.share * listing.limit / max(read.rate, 1e-9)
+    return read.at + int(min(params.refresh.every_hours, full) * HOUR)

@@ -48,7 +48,7 @@ def run(
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
         ready = [
-            s for s in described.subreddits if every or _due(corpus, known.get(s.lower()), params=params) <= seconds
+            s for s in described.subreddits if every or due(corpus, known.get(s.lower()), params=params) <= seconds
         ]
         floors = {s: _floor(known.get(s.lower()), params=params, now=now) for s in ready}
         done, failures = _read_each(floors, ListingReader(admission, listing, store))
@@ -117,7 +117,7 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     for name, read in reads.items():
         if known := union(covered.get(name, ())):
             gaps += minus([(known[0][0], read.mark)], [*known, *published])
-    following = min((_due(corpus, read, params=params) for read in reads.values()), default=None)
+    following = min((due(corpus, read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
         "stored": store.count_waiting(corpus),
@@ -135,11 +135,6 @@ def require_closed(corpus: str, *, window: Window, params: Params, now: datetime
     left = window.end.timestamp() + params.refresh.grace_hours * HOUR - now.timestamp()
     if live and left > 0:
         raise SourceError("MonthOpen", source=live, month=window.key, retry_after=left)
-
-
-def _due(corpus: str, read: ListingRead | None, *, params: Params) -> int:
-    name = params.listing(corpus)
-    return due(read, listing=params.sources[name].listing if name else None, terms=params.refresh)
 
 
 def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:

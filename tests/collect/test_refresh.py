@@ -87,12 +87,11 @@ def test_a_subreddit_that_is_not_due_is_not_requested(at: At, server: SandboxSer
 
 
 def test_a_busy_subreddit_is_due_before_its_listing_overflows(deployment: Deployment) -> None:
-    terms: dict[str, Any] = {"terms": deployment.params.refresh, "listing": deployment.params.sources["reddit"].listing}
-    read = ListingRead(at=1000, mark=900, rate=4.0)
+    params, read = deployment.params, ListingRead(at=1000, mark=900, rate=4.0)
     # half of 40 posts at 4 an hour
-    assert due(read, **terms) == 1000 + 5 * HOUR
-    assert due(replace(read, rate=0.1), **terms) == 1000 + 24 * HOUR
-    assert due(None, **terms) == 0
+    assert due(CORPUS, read, params=params) == 1000 + 5 * HOUR
+    assert due(CORPUS, replace(read, rate=0.1), params=params) == 1000 + 24 * HOUR
+    assert due(CORPUS, None, params=params) == 0
 
 
 def test_a_taken_down_post_does_not_come_back(at: At, deployment: Deployment, server: SandboxServer) -> None:

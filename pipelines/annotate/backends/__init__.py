@@ -34,8 +34,8 @@ class Backend(ABC):
     def open(cls, settings: Settings, *, params: Any, pseudonyms: Collection[str]) -> Backend:
         """Connect to the tool, with access for these pseudonyms."""
 
-    @classmethod
-    def serve(cls, settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
+    @staticmethod
+    def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
         """Start a server of the tool on this machine; return its address and what people need to log in."""
         raise ConfigError("NoServer", backend=params.round.backend)
 

@@ -24,7 +24,6 @@ from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Form
 from pipelines.annotate.label_studio import server
 from pipelines.annotate.label_studio.labelling_config import NOTE, config, shown
-from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError
 
@@ -79,9 +78,7 @@ class LabelStudio(Backend):
         emails = {pseudonym: account.email for pseudonym, account in accounts.items()}
         return cls(url, keys=token, folder=settings.label_studio, accounts=emails)
 
-    @classmethod
-    def serve(cls, settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
-        return server.serve(settings, params=params, port=port)
+    serve = staticmethod(server.serve)
 
     def prepare(self, queue: backend.Queue, *, form: Form) -> None:
         """Create the queue's Label Studio project with its form unless it exists."""

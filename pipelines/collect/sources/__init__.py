@@ -14,6 +14,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from pydantic import ConfigDict
+
 from pipelines.collect.month import Gaps, Interval, Window
 from pipelines.collect.resume_journal import ResumeJournal
 from pipelines.collect.submission import FULLNAME, Dropped, Submission
@@ -28,6 +30,12 @@ from pipelines.core.parts import Parts
 SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
 
 
+class Entry(SourceEntry):
+    """Base class of the entries of sources: of keys of their own, only those that they declare are accepted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class Source(ABC):
     """A source of records; nothing is sent before the first request.
 
@@ -35,20 +43,27 @@ class Source(ABC):
         name: the part's name, as in section ``sources`` of ``params.yaml``.
         scheme: the namespace of its ids and authors; empty: Reddit's. Records of one scheme with one id are one record.
         rate: requests a minute that it grants, for estimates; 0: it is read from disk.
-        variables: environment variables that it needs. ``settings.endpoint(name)`` reads ``CORPUS_<NAME>_URL`` and
-            ``_KEY``.
+        setting: the field of ``settings`` with its address; empty: ``settings.endpoint(name)`` reads
+            ``CORPUS_<NAME>_URL`` and ``_KEY``.
+        variables: environment variables that it needs.
         Parameters: the model of its entry in section ``sources``.
     """
 
     name: ClassVar[str]
     scheme: ClassVar[str] = ""
     rate: ClassVar[int] = 0
+    setting: ClassVar[str] = ""
     variables: ClassVar[tuple[str, ...]] = ()
     Parameters: ClassVar[type[SourceEntry]]
+    params: Any
 
-    @abstractmethod
     def __init__(self, settings: Settings, *, params: Any, journal: ResumeJournal | None = None) -> None:
         """Take the parameters of the type :attr:`Parameters`; ``journal`` keeps what an interrupted read has got."""
+        self.settings, self.params, self.journal = settings, params, journal
+        self.connect()
+
+    def connect(self) -> None:  # noqa: B027 - files need no connection
+        """Check settings and create sessions; send nothing."""
 
     @abstractmethod
     def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
@@ -57,12 +72,12 @@ class Source(ABC):
     @classmethod
     def address(cls, settings: Settings) -> str:
         """Return the address to which requests are sent, or ``""``."""
-        return settings.endpoint(cls.name).url or ""
+        return getattr(settings, cls.setting) if cls.setting else settings.endpoint(cls.name).url or ""
 
     @classmethod
     def estimate(cls, params: Any, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
         """Return how many requests a month of so many posts takes, and notes about the estimate."""
-        return 0, []
+        return 0, ["files are read from disk, each once for each month that it covers; pictures are downloaded"]
 
     def named(self, item: Submission | Dropped) -> Submission | Dropped:
         """Return an item with id and author in the namespace of the source's scheme."""

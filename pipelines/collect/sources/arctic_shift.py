@@ -12,15 +12,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import requests
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.resume_journal import ResumeJournal
-from pipelines.collect.sources import Monthly
+from pipelines.collect.sources import Entry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission, created_of, fullname_of, post_of
-from pipelines.core.config.collect import SourceEntry
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceUnavailable
 
 # The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
@@ -41,9 +38,7 @@ class QueryTimedOut(SourceUnavailable):
     """A query took too long, for the API or for this client."""
 
 
-class ArcticShiftEntry(SourceEntry):
-    model_config = ConfigDict(extra="forbid")
-
+class ArcticShiftEntry(Entry):
     page_size: Annotated[int, Field(gt=0, le=100)]
     timeout_seconds: float
 
@@ -54,29 +49,17 @@ class ArcticShift(Monthly):
     name = "arctic_shift"
     # a guess
     rate = 60
+    setting = "arctic_shift_url"
     variables = ("CORPUS_CONTACT",)
     Parameters = ArcticShiftEntry
+    params: ArcticShiftEntry
+    pause: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        params: ArcticShiftEntry,
-        journal: ResumeJournal | None = None,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Create the session; nothing is sent yet."""
-        self._params = params
-        self._journal = journal
-        self._pause = pause
-        self._limit = params.page_size
-        self._address = service.check_address(settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
-        self._session = service.BoundedSession(seconds=params.timeout_seconds)
-        self._session.headers["User-Agent"] = service.user_agent(settings.contact)
-
-    @classmethod
-    def address(cls, settings: Settings) -> str:
-        return settings.arctic_shift_url
+    def connect(self) -> None:
+        self._limit = self.params.page_size
+        self._address = service.check_address(self.settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
+        self._session = service.BoundedSession(seconds=self.params.timeout_seconds)
+        self._session.headers["User-Agent"] = service.user_agent(self.settings.contact)
 
     @classmethod
     def estimate(cls, params: ArcticShiftEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
@@ -86,7 +69,7 @@ class ArcticShift(Monthly):
         """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         cursors: dict[str, int | None] = {}
-        journal = self._journal
+        journal = self.journal
         # pages in the journal are not requested again
         for entry in journal.begin(f"{self.name}:{window.key}:{'+'.join(subreddits)}") if journal else ():
             cursors[entry["subreddit"]] = entry["cursor"]
@@ -117,7 +100,7 @@ class ArcticShift(Monthly):
         """Yield the pages of an interval, each with the ``after`` of the next one, if there is one."""
         known: set[str | None] = set()
         short = stuck = 0
-        self._limit = self._params.page_size
+        self._limit = self.params.page_size
         while True:
             items, limit = self._page(subreddit, after=after, before=before)
             names = {fullname_of(i) for i in items}
@@ -125,7 +108,7 @@ class ArcticShift(Monthly):
             following = max(times, default=after) - 1
             full = len(items) >= limit
             if full and following <= after:
-                if limit >= self._params.page_size or stuck == STUCK:
+                if limit >= self.params.page_size or stuck == STUCK:
                     raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
                 stuck += 1
                 continue  # with a larger limit, as this page has succeeded
@@ -153,10 +136,10 @@ class ArcticShift(Monthly):
             try:
                 items = self._request(subreddit, after=after, before=before, limit=limit)
             except QueryTimedOut:
-                self._limit = max(min(LEAST_LIMIT, self._params.page_size), limit // 2)
-                self._pause(seconds_until_next)
+                self._limit = max(min(LEAST_LIMIT, self.params.page_size), limit // 2)
+                self.pause(seconds_until_next)
             else:
-                self._limit = min(self._params.page_size, 2 * limit)
+                self._limit = min(self.params.page_size, 2 * limit)
                 return items, limit
         return self._request(subreddit, after=after, before=before, limit=self._limit), self._limit
 
@@ -198,7 +181,7 @@ class ArcticShift(Monthly):
         remaining = service.finite(headers.get("x-ratelimit-remaining"))
         reset = service.seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
-            self._pause(min(reset, MAX_PAUSE_SECONDS))
+            self.pause(min(reset, MAX_PAUSE_SECONDS))
 
 
 def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Submission | Dropped, float] | None:

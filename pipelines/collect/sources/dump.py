@@ -21,15 +21,12 @@ from typing import Annotated, Any
 import orjson
 import zstandard
 from ahocorasick_rs import BytesAhoCorasick
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from pipelines.collect.month import Gaps, Interval, Window, window_of
-from pipelines.collect.resume_journal import ResumeJournal
-from pipelines.collect.sources import Monthly
+from pipelines.collect.sources import Entry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission
 from pipelines.core.config.base import Positive
-from pipelines.core.config.collect import SourceEntry
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceError
 
 # Compressed bytes decompressed at a time: errors name a place so exactly. Larger pieces are not faster.
@@ -59,9 +56,7 @@ MARK = token_hex(8).encode() * 8
 END = zstandard.compress(MARK)
 
 
-class DumpEntry(SourceEntry):
-    model_config = ConfigDict(extra="forbid")
-
+class DumpEntry(Entry):
     window_log: Annotated[int, Field(ge=10, le=31)]
     max_line_bytes: Positive
     max_ratio: Positive
@@ -72,10 +67,7 @@ class Dump(Monthly):
 
     name = "dump"
     Parameters = DumpEntry
-
-    def __init__(self, settings: Settings, *, params: DumpEntry, journal: ResumeJournal | None = None) -> None:
-        self._folder = settings.dumps
-        self._params = params
+    params: DumpEntry
 
     def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
         """Check that every file has a checksum."""
@@ -83,11 +75,6 @@ class Dump(Monthly):
         for path in files:
             expected_digest(path)
         return f"{len(files)} files with a checksum"
-
-    @classmethod
-    def estimate(cls, params: DumpEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
-        note = "dumps are read from disk, each file once for each month that it covers; pictures are downloaded"
-        return 0, [note]
 
     def jobs(self, gaps: Gaps) -> Iterator[tuple[Interval, list[str]]]:
         """Yield the hull of the gaps, so that a file is scanned once."""
@@ -103,14 +90,14 @@ class Dump(Monthly):
         return interval if self._has_month(interval) else (interval[0], min(interval[1], newest))
 
     def _has_month(self, interval: Interval) -> bool:
-        return any(self._folder.glob(f"[Rr][Ss]_{window_of(interval).key}*.zst"))
+        return any(self.settings.dumps.glob(f"[Rr][Ss]_{window_of(interval).key}*.zst"))
 
     def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         for path in self.files(window, subreddits=subreddits):
             digest = expected_digest(path)
-            lines = wanted_lines(path, digest=digest, subreddits=subreddits, params=self._params)
+            lines = wanted_lines(path, digest=digest, subreddits=subreddits, params=self.params)
             for number, line in enumerate(_held(lines)):
                 item = loads(line)
                 if isinstance(item, dict):
@@ -121,7 +108,7 @@ class Dump(Monthly):
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
         """Return the dump files that may contain posts of the window, sorted by name."""
-        paths = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
+        paths = sorted(self.settings.dumps.glob("*.zst")) if self.settings.dumps.is_dir() else []
         months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
         chosen = set(months)
         for subreddit in subreddits:

@@ -18,15 +18,13 @@ import praw
 import prawcore
 import requests
 from prawcore.const import ACCESS_TOKEN_PATH
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.resume_journal import ResumeJournal
-from pipelines.collect.sources import Listed, ListedPost, Lookup
+from pipelines.collect.sources import Entry, Listed, ListedPost, Lookup
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of, parse, post_of
-from pipelines.core.config import collect as config
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.collect import Listing
 from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
 
 # Ours: for one answer from the request to the last byte; a page usually takes two seconds.
@@ -40,14 +38,12 @@ REASONS = frozenset({"private", "banned", "quarantined", "gated", "gold_only"})
 BLOCKED = "it requires a login or a registered client (HTTP 403 without Reddit's JSON)"
 
 
-class RedditListing(config.Listing):
+class RedditListing(Listing):
     limit: Annotated[int, Field(gt=0, le=1000)]
     page_size: Annotated[int, Field(gt=0, le=100)]
 
 
-class RedditEntry(config.SourceEntry):
-    model_config = ConfigDict(extra="forbid")
-
+class RedditEntry(Entry):
     listing: RedditListing
 
 
@@ -58,19 +54,15 @@ class Reddit(Listed, Lookup):
     # Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml)
     rate = 100
     at_once = 100
+    setting = "reddit_oauth_url"
     variables = ("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT")
     Parameters = RedditEntry
+    params: RedditEntry
+    answer_seconds = ANSWER_SECONDS
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        params: RedditEntry,
-        journal: ResumeJournal | None = None,
-        answer_seconds: float = ANSWER_SECONDS,
-    ) -> None:
+    def connect(self) -> None:
         """Configure PRAW."""
-        self._page_size = params.listing.page_size
+        settings = self.settings
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):
                 raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
@@ -90,12 +82,8 @@ class Reddit(Listed, Lookup):
             check_for_updates=False,
             check_for_async=False,
             requestor_class=RepairingRequestor,
-            requestor_kwargs={"session": service.BoundedSession(seconds=answer_seconds)},
+            requestor_kwargs={"session": service.BoundedSession(seconds=self.answer_seconds)},
         )
-
-    @classmethod
-    def address(cls, settings: Settings) -> str:
-        return settings.reddit_oauth_url
 
     @classmethod
     def estimate(cls, params: RedditEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
@@ -128,7 +116,7 @@ class Reddit(Listed, Lookup):
         return {name: self._parsed(item, query="") for item in items if (name := fullname_of(item))}
 
     def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[ListedPost], str]:
-        query: dict[str, str | int] = {"limit": min(limit, self._page_size), "show": "all"}
+        query: dict[str, str | int] = {"limit": min(limit, self.params.listing.page_size), "show": "all"}
         if after:
             query["after"] = after
         listed, following = self._listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)

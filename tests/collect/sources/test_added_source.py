@@ -31,14 +31,11 @@ CODE = '''
 import json
 from datetime import datetime
 from pathlib import Path
-from pydantic import ConfigDict
-from pipelines.collect.sources import Lookup, Monthly
+from pipelines.collect.sources import Entry, Lookup, Monthly
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.core.config.collect import SourceEntry
 
 
-class ForumEntry(SourceEntry):
-    model_config = ConfigDict(extra="forbid")
+class ForumEntry(Entry):
     suffix: str = "jsonl"
 
 
@@ -50,8 +47,8 @@ class Forum(Monthly, Lookup):
     at_once = 10
     Parameters = ForumEntry
 
-    def __init__(self, settings, *, params, journal=None):
-        self.files = sorted(Path(settings.endpoint("forum").url).glob(f"*.{params.suffix}"))
+    def connect(self):
+        self.files = sorted(Path(self.address(self.settings)).glob(f"*.{self.params.suffix}"))
 
     def _read(self):
         for row in (json.loads(line) for path in self.files for line in path.read_text().splitlines()):

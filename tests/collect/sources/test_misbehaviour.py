@@ -89,14 +89,16 @@ class Runner:
 
     def reddit(self) -> Reddit:
         seconds = DEADLINE if self.case.slow else 5.0
-        return Reddit(self.settings, params=entry_of("reddit", PARAMS), answer_seconds=seconds)
+        kind = type("Patient", (Reddit,), {"answer_seconds": seconds})
+        return kind(self.settings, params=entry_of("reddit", PARAMS))
 
     def read(self, *subreddits: str) -> dict[str, Any]:
         """Return what a source makes of the case: counts of kept and dropped posts, and closed subreddits."""
         if self.case.target == "arctic_shift":
             small = {"page_size": 40, "timeout_seconds": DEADLINE if self.case.slow else 5.0}
             params = entry_of("arctic_shift", with_source(PARAMS, "arctic_shift", **small))
-            source: Any = ArcticShift(self.settings, params=params, pause=self.waits.append)
+            source: Any = ArcticShift(self.settings, params=params)
+            source.pause = self.waits.append
         else:
             return self.refresh(*subreddits)
         items = list(source.submissions(WINDOW, subreddits=subreddits))
