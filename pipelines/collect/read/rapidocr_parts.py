@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import onnxruntime
 import rapidocr
 from numpy.polynomial import Polynomial
+from omegaconf import flag_override
 from rapidocr.ch_ppocr_det.utils import DBPostProcess
 from rapidocr.ch_ppocr_rec.utils import CTCLabelDecode
 
@@ -38,6 +40,16 @@ def replace(model: Any, kind: type[Any]) -> None:
     with_settings = object.__new__(kind)
     vars(with_settings).update(vars(model.postprocess_op))
     model.postprocess_op = with_settings
+
+
+def opened(settings: dict[str, Any], *, thread: ThreadPoolExecutor) -> Any:
+    """Return RapidOCR's engine, with the sessions of its models opened by a thread."""
+    cv2.setNumThreads(1)
+    engine = rapidocr.RapidOCR(params=settings)
+    with flag_override(engine.cfg, "allow_objects", True):
+        for part, path in MODELS.items():
+            engine.cfg[part].session = thread.submit(session, path).result()
+    return engine
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

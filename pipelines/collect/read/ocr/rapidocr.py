@@ -43,11 +43,6 @@ class RapidOcr(Engine):
     Parameters = RapidOcrEntry
 
     def __init__(self, params: RapidOcrEntry) -> None:
-        import cv2
-        import onnxruntime
-        import rapidocr
-        from omegaconf import flag_override
-
         from pipelines.collect.read import rapidocr_parts as parts
 
         for path in parts.MODELS.values():
@@ -71,19 +66,15 @@ class RapidOcr(Engine):
         }
         # With an explicit model path, RapidOCR does not download.
         settings |= {f"{part}.model_path": str(path) for part, path in parts.MODELS.items()}
-        cv2.setNumThreads(1)
-        self._engine = rapidocr.RapidOCR(params=settings)
         # ONNX Runtime changes how the thread that opens a session computes, so only this thread does
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rapidocr")
-        with flag_override(self._engine.cfg, "allow_objects", True):
-            for part, path in parts.MODELS.items():
-                self._engine.cfg[part].session = self._thread.submit(parts.session, path).result()
+        self._engine = parts.opened(settings, thread=self._thread)
         self._detector = self._engine._load_det_model()
         parts.replace(self._detector, parts.KeptMask)
         parts.replace(self._engine._load_rec_model(), parts.SpacedDecode)
         self._split_words_from = params.split_words_from
         self.identity = (
-            f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
+            f"rapidocr-{version('rapidocr')}/onnxruntime-{version('onnxruntime')}"
             f"/side{params.side}/split{params.split_words_from}/curved2/spaces1/lines1/int8"
         )
 
