@@ -126,7 +126,7 @@ def scoring(corpus: str) -> list[str]:
 
 def refreshes(corpus: str) -> str | None:
     """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
-    schedule: str | None = resolved()["refresh"][corpus]
+    schedule: str | None = resolved()["refresh"].get(corpus)
     return schedule
 
 

@@ -37,11 +37,12 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
 
 
 def open_backend(
-    manifest: RoundManifest, *, params: Params, settings: Settings, pseudonyms: Collection[str]
+    manifest: RoundManifest, *, params: Params | None, settings: Settings, pseudonyms: Collection[str]
 ) -> Backend:
     """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
-    backend, given = BACKENDS.get(manifest.backend, params.distributions), params.round.backends
-    fit = fitted(backend.Parameters, given.get(manifest.backend, {}), key=f"round.backends.{manifest.backend}")
+    name, given = manifest.backend, params.round.backends if params else {}
+    backend = BACKENDS.get(name, params.distributions if params else {})
+    fit = fitted(backend.Parameters, given.get(name, {}), key=f"round.backends.{name}")
     return backend.open(settings, params=fit, pseudonyms=pseudonyms)
 
 
