@@ -56,7 +56,7 @@ def measured(folder: Path) -> dict[str, list[str]]:
         del corpora.environment["CORPUS_FORKSERVER"]
         corpora.environment["PYTHONPATH"] = str(hook)
         corpora.make()
-        truth = json.loads((corpora.home / "sandbox" / "truth.json").read_text())
+        truth = json.loads((corpora.home / "sandbox" / "truth_images.json").read_text())
         post = next(each["fullname"] for each in truth["images"] if each["expected"] == "kept")
         corpora.run("takedown", "--post", post, "--reason", "bench", "--yes")
     found: dict[str, list[str]] = {}

@@ -170,7 +170,7 @@ def write_month(month: ScaleMonth, *, root: Path, params: Params, vault: Vault) 
     folder = root / "data" / "posts" / month.key
     ids = {vault.record_id(f"t3_{n:x}"): n for n in month.numbers}
     vault.admit([(r, f"t3_{n:x}") for r, n in ids.items()], corpus="posts", month=month.key, now=begin)
-    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names) | {"kind": "text", "source": "dump"}
+    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["records"].names) | {"kind": "text", "source": "dump"}
     rows = (
         cells
         | {"record_id": r, "author_id": vault.author_id(scale.author(n, posts=month.posts))}
@@ -178,7 +178,7 @@ def write_month(month: ScaleMonth, *, root: Path, params: Params, vault: Vault) 
         | {"title": title, "body": body, "source_digest": r, "media": "[]"}
         for (r, n), (title, body) in zip(ids.items(), texts.said(), strict=True)
     )
-    write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+    write_rows(rows, folder / "records.parquet", name="records", vault=vault)
     tables.write(tables.SCHEMAS["drops"].empty_table(), folder / "drops.parquet", name="drops")
     order, size = sorted(ids), params.collect.shard_size
     for shard in range(0, len(order), size):

@@ -24,7 +24,7 @@ WHEN = datetime(2022, 12, 1, tzinfo=UTC)
 
 def rows(ids: list[str]) -> list[dict[str, Any]]:
     """Return one small post for each record: a title of 40 characters and an address of 60."""
-    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names)
+    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["records"].names)
     cells |= {"created": WHEN, "kind": "image", "nsfw": False, "spoiler": False, "source": "dump", "scrubbed": "{}"}
     return [
         cells | {"record_id": i, "title": f"a title of a post, {i[:20]}", "media": f"https://example.org/{i}.jpg"}
@@ -48,21 +48,21 @@ def main() -> None:
         vault.admit(items, corpus="memes", month="2022-12", now=WHEN)
         admitted = time.monotonic() - begin
         posts = rows([record_id for record_id, _ in items])
-        path = Path(folder) / "posts.parquet"
+        path = Path(folder) / "records.parquet"
 
         begin = time.monotonic()
         table = pa.Table.from_pylist(
             [p | {"title": p["title"].encode(), "media": p["media"].encode()} for p in posts],
-            schema=tables.SCHEMAS["posts"],
+            schema=tables.SCHEMAS["records"],
         )
-        tables.write(table, path, name="posts")
-        tables.read(path, name="posts")["title"].to_pylist()
+        tables.write(table, path, name="records")
+        tables.read(path, name="records")["title"].to_pylist()
         plain = time.monotonic() - begin
 
         begin, cpu_begin = time.monotonic(), cpu()
-        seal.write_rows(posts, path, name="posts", vault=vault)
+        seal.write_rows(posts, path, name="records", vault=vault)
         written, cpu_written = time.monotonic() - begin, cpu() - cpu_begin
-        seal.open_column(tables.read(path, name="posts"), name="posts", column="title", vault=vault)
+        seal.open_column(tables.read(path, name="records"), name="records", column="title", vault=vault)
         sealed, cpu_sealed = time.monotonic() - begin, cpu() - cpu_begin
     print(
         json.dumps(

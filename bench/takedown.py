@@ -54,7 +54,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
 from pipelines.store import tables
 stage, out = sys.argv[1], Path(sys.argv[2])
-ids = pa.concat_tables([pq.read_table(p, columns=["record_id"]) for p in Path("data").glob("*/*/posts.parquet")])
+ids = pa.concat_tables([pq.read_table(p, columns=["record_id"]) for p in Path("data").glob("*/*/records.parquet")])
 ids = ids["record_id"].combine_chunks().sort()
 def write(name, **columns):
     schema = tables.SCHEMAS[name]
@@ -143,14 +143,14 @@ def fill(clone: Workspace, *, month: int, count: int, vault: Vault) -> list[str]
     items = sorted((vault.record_id(name), name) for name in names)
     vault.admit(items, corpus="posts", month=f"2022-{month + 1:02d}", now=WHEN)
     ids, folder = [record_id for record_id, _ in items], clone.path / "data" / "posts" / f"2022-{month + 1:02d}"
-    posts = dict.fromkeys(tables.SCHEMAS["posts"].names) | {
+    posts = dict.fromkeys(tables.SCHEMAS["records"].names) | {
         "created": WHEN,
         "kind": "image",
         "subreddit": "one",
         "source": "dump",
     }
     rows = [posts | {"record_id": i, "author_id": i[::-1], "title": f"a title, {i[:9]}", "body": i * 10} for i in ids]
-    seal.write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+    seal.write_rows(rows, folder / "records.parquet", name="records", vault=vault)
     picture = dict.fromkeys(tables.SCHEMAS["images"].names) | {"image": 0}
     for at in range(0, count, SHARD):
         shard = [picture | {"record_id": i, "bytes": rng.randbytes(BYTES)} for i in ids[at : at + SHARD]]
@@ -170,7 +170,7 @@ class Took:
 
 def ours(settings: Settings, *, ids: list[str]) -> Took:
     """Take down these records and return how long it took."""
-    selection, now = Selection(ids[0], frozenset(ids), {"posts": len(ids)}), datetime.now(UTC)
+    selection, now = Selection(ids[0], frozenset(ids), {"records": len(ids)}), datetime.now(UTC)
     marks: list[tuple[str, float]] = []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         start, used = time.monotonic(), sum(os.times()[:4])

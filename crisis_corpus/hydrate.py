@@ -270,9 +270,9 @@ def _table(data: bytes) -> list[dict[str, str]]:
 
 
 def _rows(texts: Mapping[str, bytes], *, manifest: Mapping[str, Any]) -> Iterator[ReleaseItem]:
-    if manifest["form"] == "figsim":
-        splits = {(r["id"], r["image"]): r["split"] for r in _table(texts["splits.csv"])}
-        labelled = [(r, splits[r["id"], r["image"]]) for r in _table(texts["annotations.csv"])]
+    if manifest["form"] == "annotations":
+        splits = {(r["id"], r.get("image")): r["split"] for r in _table(texts["splits.csv"])}
+        labelled = [(r, splits[r["id"], r.get("image")]) for r in _table(texts["annotations.csv"])]
     else:
         labelled = [(r, split) for split in manifest["splits"] for r in _table(texts[f"{split}.csv"])]
     fetch = {(r["id"], r["image"]): r for r in _table(texts["fetch.csv"])}

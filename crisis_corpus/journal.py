@@ -36,6 +36,8 @@ BEGINNING = "0" * 64
 # Where the public key is stored in a home; consumers elsewhere get it by CORPUS_JOURNAL_KEY.
 KEY_FILE = "journal.pub"
 
+# Names of releases in the journal, beside those of registered models.
+RELEASE = "release/"
 Event = Literal[
     "registered",
     "looked",
@@ -183,6 +185,10 @@ class JournalReader:
             query = query.where(journal.c.name == name)
         with self._database.reading() as connection:
             return [row_of(values) for values in connection.execute(query).mappings()]
+
+    def models(self) -> list[str]:
+        """Return the names of the models that the journal has."""
+        return sorted({row.name for row in self.rows() if not row.name.startswith(RELEASE)})
 
     def last(self, name: str) -> JournalRow | None:
         with self._database.reading() as connection:

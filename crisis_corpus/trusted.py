@@ -18,7 +18,7 @@ from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
 from crisis_corpus.state import VISIBLE, of_rows
-from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked, delete_compiled
+from crisis_corpus.versions import CHAMPION, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
@@ -26,10 +26,10 @@ LOOKS = 3
 
 
 class BadReference(ConfigError):
-    """A model reference is malformed or names an unknown model."""
+    """A model reference is malformed."""
 
     message = "'{reference}' is not a model reference."
-    remedy = "Write <name>@champion or <name>/<version>; the names are {known}."
+    remedy = "Write <name>@champion or <name>/<version>, such as crisis-posts@champion."
 
 
 class NoChampion(RegistryError):
@@ -97,8 +97,8 @@ class Trusted:
 def parsed(reference: str) -> tuple[str, int | None]:
     """Return model name and version number of a model reference; the number is ``None`` for the champion."""
     match = REFERENCE.fullmatch(reference)
-    if match is None or match[1] not in NAMES:
-        raise BadReference(reference=reference, known=", ".join(sorted(NAMES)))
+    if match is None:
+        raise BadReference(reference=reference)
     return match[1], int(match[3]) if match[3] else None
 
 
@@ -108,7 +108,6 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     Such a row promotes a version, rolls back to it, withdraws it or marks it as stale. ``known`` is a token that was
     returned earlier, which the journal must still contain.
     """
-    checked(name)
     return _token(_rows(name, journal=journal, known=known))
 
 
@@ -154,7 +153,10 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
 
 def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
-    return journal.rows(name)
+    rows = journal.rows(name)
+    if not rows and (models := journal.models()):
+        raise UnknownModel(name=name, known=", ".join(models))
+    return rows
 
 
 def _token(rows: Sequence[JournalRow]) -> str:

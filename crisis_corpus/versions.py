@@ -23,13 +23,6 @@ DIGEST = "digest"
 COMPILED = "__pycache__"
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
-# Registered name -> corpus and category; models of posts use the category of params.finetune.
-NAMES: Mapping[str, tuple[str, str | None]] = {
-    "crisis-posts": ("posts", None),
-    "meme-severity": ("memes", "severity"),
-    "meme-figurative": ("memes", "figurative"),
-    "meme-related": ("memes", "related"),
-}
 
 
 class NoRegistry(ConfigError):
@@ -81,13 +74,6 @@ class Version:
     @property
     def uri(self) -> str:
         return f"models:/{self.name}/{self.version}"
-
-
-def checked(name: str) -> tuple[str, str | None]:
-    """Return corpus and category of a registered model's name, as in :data:`NAMES`."""
-    if name not in NAMES:
-        raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
-    return NAMES[name]
 
 
 class RegistryReader:

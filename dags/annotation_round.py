@@ -20,7 +20,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dvc_airflow import annotation
-from dvc_airflow.dags import corpus_dag
+from dvc_airflow.dags import corpus_dag, one_of
 from dvc_airflow.graph import group, listed
 from dvc_airflow.tasks import pin
 
@@ -33,7 +33,7 @@ with corpus_dag(
     schedule=None,
     max_active_runs=2,
     params={
-        "corpus": Param("memes", type="string", enum=listed("protocols"), description="the corpus of the items"),
+        "corpus": one_of(listed("protocols"), description="the corpus of the items"),
         "round": Param(
             "calibration", type="string", pattern="^[a-z][a-z0-9-]*$", description="a round of its protocol"
         ),

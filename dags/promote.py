@@ -16,10 +16,8 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dvc_airflow import approval
-from dvc_airflow.dags import corpus_dag
+from dvc_airflow.dags import corpus_dag, one_of
 from dvc_airflow.graph import listed
-
-MODELS = listed("registry")
 
 with corpus_dag(
     "promote",
@@ -28,7 +26,7 @@ with corpus_dag(
     schedule=None,
     max_active_runs=2,
     params={
-        "name": Param(MODELS[0], type="string", enum=MODELS, description="the registered model, such as crisis-posts"),
+        "name": one_of(listed("registry"), description="the registered model, such as crisis-posts"),
         "version": Param(
             1,
             type="integer",

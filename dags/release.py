@@ -13,10 +13,8 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dvc_airflow import approval
-from dvc_airflow.dags import corpus_dag
+from dvc_airflow.dags import corpus_dag, one_of
 from dvc_airflow.graph import listed
-
-CORPORA = listed("corpora")
 
 with corpus_dag(
     "release",
@@ -25,7 +23,7 @@ with corpus_dag(
     schedule=None,
     max_active_runs=1,
     params={
-        "corpus": Param(CORPORA[0], type="string", enum=CORPORA, description="the corpus of the labels"),
+        "corpus": one_of(listed("corpora"), description="the corpus of the labels"),
         "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
         "reason": approval.REASON,
     },

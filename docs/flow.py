@@ -1,7 +1,8 @@
 """Draw docs/images/flow.svg from dvc.yaml and the Dags (``make docs``).
 
 An edge leads from the stage that writes a path to one that reads it, unless a longer path connects the two. The bold
-words of a Dag's docstring are its tasks: they give the steps of ``*_collect`` and the Dags of each box.
+words of a Dag's docstring are its tasks: they give the steps of ``*_collect`` and the Dags of each box. The docstrings
+of the Dags of a corpus are those of ``plugins/dvc_airflow/dags.py``.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promo
 # The last box of each band of rows, and its label.
 BANDS = {"partition": "one month of a corpus", "report": "all months, at one commit", "deliver": "registered models"}
 # Kind of box -> colour, text of the legend, and the x that its boxes tend to.
-KINDS = {"both": ("#ffffff", "task of both corpora (*)", 480), "memes": ("#fdebd3", "task of memes", 180),
-         "posts": ("#dbeafe", "task of posts", 720), "dag": ("#dcf3d8", "Dag", 860)}  # fmt: skip
+KINDS = {"corpora": ("#ffffff", "task of every corpus (*)", 480), "images": ("#fdebd3", "of a corpus of images", 180),
+         "texts": ("#dbeafe", "of a corpus of texts", 720), "dag": ("#dcf3d8", "Dag", 860)}  # fmt: skip
 # Pixels; a character of a monospaced font is .602 of its size wide.
 WIDTH, TOP, PITCH, TALL, GAP, LABEL, NAME, SMALL, EM, SWEEPS = 1000, 44, 54, 36, 16, 18, 12, 10, 0.602, 40
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">
@@ -71,21 +72,19 @@ def connected(written: str, dep: str) -> bool:
 def graph() -> dict[str, Box]:
     """Return the boxes by name, connected without redundant edges; raise ``ValueError`` if one has no Dag."""
     stages: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    matrix = yaml.safe_load((ROOT / "params.yaml").read_text())["matrix"]
-    # added_corpora has the Dags of memes and posts once more
-    code = {
-        path.stem: path.read_text() for path in sorted((ROOT / "dags").glob("*.py")) if path.stem != "added_corpora"
-    }
-    bold = {dag: re.findall(r"\*\*(\w+)\*\*", ast.get_docstring(ast.parse(text)) or "") for dag, text in code.items()}
-    chains = [[task for task in bold[dag] if task != "publish"] for dag in bold if dag.endswith("_collect")]
+    code = {path.stem: path.read_text() for path in sorted((ROOT / "dags").glob("*.py")) if path.stem != "corpora"}
+    made = [node for node in ast.parse((ROOT / "plugins" / "dvc_airflow" / "dags.py").read_text()).body
+            if isinstance(node, ast.FunctionDef) and node.name.endswith("_dag")]  # fmt: skip
+    docs = {f"*_{node.name.removesuffix('_dag')}": ast.get_docstring(node) or "" for node in made}
+    docs |= {dag: ast.get_docstring(ast.parse(text)) or "" for dag, text in code.items()}
+    bold = {dag: words for dag, doc in docs.items() if (words := re.findall(r"\*\*(\w+)\*\*", doc))}
+    steps = [task for task in bold["*_collect"] if task != "publish"]
+    chains = [[task for task in steps if task != other] for other in ("texts", "images")]
     boxes: dict[str, Box] = {}
     for name in [*(task for chain in chains for task in chain), *stages, *BEFORE]:
         dags = [dag for dag in bold if name in bold[dag]]
         of_stage = stages[name]["matrix"]["corpus"].strip("${}").partition(".")[2] if name in stages else ""
-        corpora = matrix[of_stage] if of_stage else sorted({dag.split("_")[0] for dag in dags})
-        pairs = {dag: f"*_{dag[6:]}" for dag in dags if {f"memes_{dag[6:]}", f"posts_{dag[6:]}"} <= {*dags}}
-        note = ", ".join(dict.fromkeys(pairs.get(dag, dag) for dag in dags))
-        boxes[name] = Box(name, corpora[0] if len(corpora) == 1 else "both", note)
+        boxes[name] = Box(name, of_stage or (name if name in KINDS else "corpora"), ", ".join(dags))
         if name in bold:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
     if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:
@@ -109,7 +108,7 @@ def layout(boxes: list[Box]) -> list[list[Box]]:
     """Set x and the row of each box, which is the longest path to it; return the edges, with a bend in each row."""
     for box in boxes * len(boxes):
         box.row = max(0, *([b.row + 1 for b in box.before] or [min(b.row for b in box.after) - 1]))
-    edges = [[a, *(Box("", "both", row=row) for row in range(a.row + 1, b.row)), b] for a in boxes for b in a.after]
+    edges = [[a, *(Box("", "corpora", row=row) for row in range(a.row + 1, b.row)), b] for a in boxes for b in a.after]
     links = [link for edge in edges for link in pairwise(edge)]
     near = {a: [b for link in links for b in link if a in link and b is not a] for link in links for a in link}
     for _ in range(SWEEPS):

@@ -123,7 +123,7 @@ def beaten(home: Path) -> list[str]:
         return ["no metrics"]
     shown = json.loads(done.stdout)
     found = []
-    for corpus, parts in {"memes": shown, **shown["corpora"]}.items():
+    for corpus, parts in shown["corpora"].items():
         for task, scores in parts.get("benchmark", {}).items():
             majority = scores.pop("majority")
             found += [f"{corpus} {task} {name}" for name, score in scores.items() if (score["mean"] or 0) <= majority]

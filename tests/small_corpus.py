@@ -118,8 +118,8 @@ def admit(vault: Vault, fullnames: Mapping[str, str], *, corpus: str, month: str
 
 def write_posts(root: Path, rows: Sequence[Mapping[str, object]], *, corpus: str, month: str, vault: Vault) -> Path:
     """Write and seal the posts of a month."""
-    path = root / "data" / corpus / month / "posts.parquet"
-    write_rows([full("posts", **row) for row in rows], path, name="posts", vault=vault)
+    path = root / "data" / corpus / month / "records.parquet"
+    write_rows([full("records", **row) for row in rows], path, name="records", vault=vault)
     return path
 
 

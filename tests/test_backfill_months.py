@@ -112,7 +112,7 @@ def test_a_backfill_of_months_survives_kills_of_scheduler_and_api_server(tmp_pat
         assert {task["state"] for task in tasks} <= {"success", "skipped"}, f"seed {seed}"
         files = git("--git-dir", world.settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data").splitlines()
         shown = json.loads(world.run("pipelines", "status", "--json"))
-        truths = {"memes": shown["truth"], "posts": shown["corpora"]["posts"]["truth"]}
+        truths = {corpus: parts["truth"] for corpus, parts in shown["corpora"].items()}
         for corpus, collect, dataset in zip(CORPORA, COLLECT, DATASET, strict=True):
             keys = Counter(run["partition_key"] for run in runs if run["dag_id"] == collect)
             assert keys == Counter(MONTHS), f"seed {seed}"

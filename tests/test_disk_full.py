@@ -189,7 +189,7 @@ def test_takedown(disk: Disk, tmp_path: Path) -> None:
     def take(settings: Settings) -> None:
         with used.vault_of(settings) as vault:
             with workspace(settings) as clone, Objects.opened(clone) as objects:
-                selection = select(Criteria(posts=taken), vault=vault, objects=objects, params=load(REPO))
+                selection = select(Criteria(records=taken), vault=vault, objects=objects, params=load(REPO))
             terms = Takedown.model_validate({**load(REPO).takedown.model_dump(), "withdraw_share": 0.01})
             deletion = takedown.Deletion(settings=settings, vault=vault, terms=terms, now=NOW)
             deletion.run(selection, reason="request-7", who="a person")

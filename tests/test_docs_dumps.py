@@ -23,12 +23,15 @@ CORPUS = "forum"
 def place(tmp_path: Path) -> Place:
     code = scratch(tmp_path)
     reddit = sandbox(MORE_POSTS)
-    posts = json.loads((reddit / "truth_posts.json").read_text())["posts"]
+    posts = json.loads((reddit / "truth_texts.json").read_text())["submissions"]
     with (code / "labels.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "label"])
         # not chosen at random, because an ensemble that learns nothing is refused
-        writer.writerows([post["fullname"], "asks" if post["labels"] == ["no_crisis"] else "tells"] for post in posts)
+        writer.writerows(
+            [post["fullname"], "asks" if post["labels"]["cradle"]["labels"] == ["no_crisis"] else "tells"]
+            for post in posts
+        )
     return code, environment_of(code) | {"CORPUS_DUMPS": str(reddit / "dumps")}
 
 

@@ -62,9 +62,13 @@ def test_no_corpus_has_the_name_of_the_folder_that_dvc_shows(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["gpt-5.1-few", "Bert", "-bert", "", "a/b", "bert\n", "bért"])
 def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
     bert = {"kind": "text", "base": "tiny:bert"}
-    with pytest.raises(BadParams, match=r"models: .* cannot be a model's name, which must begin with") as caught:
+    with pytest.raises(
+        BadParams, match=r"models, registry: .* cannot be a model's name, which must begin with"
+    ) as caught:
         load(overlaid(tmp_path, {"models": {name: bert}}))
     assert repr(name) in str(caught.value)
+    with pytest.raises(BadParams, match="cannot be a model's name"):
+        load(overlaid(tmp_path, {"registry": {name: {"corpus": "posts", "task": "labels", "candidates": []}}}))
     assert "tiny_2-b" in load(overlaid(tmp_path, {"models": {"tiny_2-b": bert}})).models
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
 from pipelines.operate import status
 from pipelines.operate.status import table
@@ -22,6 +24,7 @@ from tests import mlflow_database
 from tests.commands import output
 from tests.refusals import refused
 
+ROOT = Path(__file__).resolve().parents[1]
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
 
 
@@ -41,6 +44,8 @@ def published(settings: Settings, *, work: Path, **metrics: object) -> None:
     (work / "metrics" / "memes").mkdir(parents=True, exist_ok=True)
     for name, content in metrics.items():
         (work / "metrics" / "memes" / f"{name}.json").write_text(json.dumps(content))
+    for name in FILES:
+        shutil.copy(ROOT / name, work)
     (work / ".dvc").mkdir()
     (work / ".dvc" / "config").touch()
     git("init", "--quiet", "-b", "corpus", cwd=work)
@@ -56,8 +61,10 @@ def test_each_part_appears_when_it_exists(settings: Settings, tmp_path: Path) ->
     found = status.gather(settings)
     assert not list((settings.home / "scratch").iterdir())
     assert found["commit"] == publish.head(settings) == git("rev-parse", "HEAD", cwd=work)
-    assert found["split"]["leakage"] == 0 and "balance" not in found["split"]
-    assert "collect" not in found and "dedupe" not in found
+    [(corpus, memes), (other, nothing)] = found["corpora"].items()
+    assert (corpus, other, nothing) == ("memes", "posts", {})
+    assert memes["split"]["leakage"] == 0 and "balance" not in memes["split"]
+    assert "collect" not in memes and "dedupe" not in memes
     assert "leakage" in output("status")
 
 
@@ -66,13 +73,13 @@ def test_what_dvc_shows_is_no_corpus(settings: Settings, tmp_path: Path) -> None
     (work / "metrics" / "all-corpora" / "summary").mkdir(parents=True)
     (work / "metrics" / "all-corpora" / "summary" / "memes.json").write_text("{}")
     published(settings, work=work, split=SPLIT)
-    assert "corpora" not in status.gather(settings)
+    assert "all-corpora" not in status.gather(settings)["corpora"]
 
 
 def test_truth_is_beside_the_removed_duplicates(settings: Settings, tmp_path: Path) -> None:
     quality = {"collect": {"kept": 5}, "ocr": {"word_recall": 0.9}, "truth": {"precision": 1.0, "recall": 0.5}}
     published(settings, work=tmp_path / "work", **{"quality": quality, "dedupe": {"pairs": 3, "dropped": 2}})
-    found = status.gather(settings)
+    found = status.gather(settings)["corpora"]["memes"]
     assert {key: found[key] for key in quality} == quality
     assert found["dedupe"] == {"pairs": 3, "dropped": 2, "precision": 1.0, "recall": 0.5}
 
@@ -133,11 +140,18 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
 SCORE = {"mean": 0.61234567, "low": 0.5, "high": 0.7}
 STATUS: dict[str, Any] = {
     "commit": "0123456789abcdef",
-    "collect": {"submissions": 1300, "dropped": {"deleted": 2, "gone": 3}},
-    "split": {"sizes": {"train": 6, "test": 2}, "mean_deviation": 0.20000001},
-    "benchmark": {"severity": {"majority": 0.13456789, "tiny": SCORE}},
-    "corpora": {"posts": {"collect": {"submissions": 480}, "benchmark": {"labels": {"majority": 0.2, "knn": SCORE}}}},
-    "votes": {"cost": 1.5},
+    "corpora": {
+        "memes": {
+            "collect": {"submissions": 1300, "dropped": {"deleted": 2, "gone": 3}},
+            "split": {"sizes": {"train": 6, "test": 2}, "mean_deviation": 0.20000001},
+            "benchmark": {"severity": {"majority": 0.13456789, "tiny": SCORE}},
+        },
+        "posts": {
+            "collect": {"submissions": 480},
+            "benchmark": {"labels": {"majority": 0.2, "knn": SCORE}},
+            "votes": {"cost": 1.5},
+        },
+    },
     "vault": {"records": 7},
     "registry": {"meme-severity": {"champion": 1, "event": "promoted"}},
 }
@@ -153,15 +167,15 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│┃").split("│" if "│" in line else "┃")]
 
 
-def test_both_corpora_have_a_column_and_a_number_has_one_row() -> None:
+def test_each_corpus_has_a_column_and_a_number_has_one_row() -> None:
     rows = [cells(line) for line in shown() if "│" in line or "┃" in line]
-    assert rows[0] == ["part", "number", "memes", "posts"]
-    assert ["collect", "submissions", "1,300", "480"] in rows
-    assert ["", "dropped", "5", ""] in rows
-    assert ["split", "sizes: train", "6", ""] in rows
-    assert ["", "severity: tiny", "61.2 [50.0, 70.0]", ""] in rows
-    assert ["votes", "cost", "", "1.500"] in rows
-    assert ["registry", "meme-severity: champion", "1", ""] in rows
+    assert rows[0] == ["part", "number", "memes", "posts", "all"]
+    assert ["collect", "submissions", "1,300", "480", ""] in rows
+    assert ["", "dropped", "5", "", ""] in rows
+    assert ["split", "sizes: train", "6", "", ""] in rows
+    assert ["", "severity: tiny", "61.2 [50.0, 70.0]", "", ""] in rows
+    assert ["votes", "cost", "", "1.500", ""] in rows
+    assert ["registry", "meme-severity: champion", "", "", "1"] in rows
 
 
 def test_rows_are_aligned_and_no_float_is_long() -> None:

@@ -66,7 +66,7 @@ finetune:
   recall_floors: {suicideideation_active_ongoing: 0, selfharm_ongoing: 0}
 evaluate: {resamples: 1000}
 registry:
-  crisis-posts: [{model: small, subset: consensus}]
+  crisis-posts: {candidates: [{model: small, subset: consensus}]}
 promote:
   alpha: 10
   looks: 20

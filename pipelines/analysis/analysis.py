@@ -212,8 +212,8 @@ def _posts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> d
 
 def _months(corpus: str, *, root: Path) -> dict[str, str]:
     """Return the month of creation of each record, empty if it is not known, as of an imported one."""
-    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    table = tables.concat(paths, name="posts", columns=["record_id", "created"])
+    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    table = tables.concat(paths, name="records", columns=["record_id", "created"])
     created = table["created"].to_pylist()
     return {
         record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)

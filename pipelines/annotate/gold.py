@@ -87,11 +87,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
     section, sources = params.gold[corpus], []
-    if section.truth and params.corpora[corpus].content == "images":
-        sources.append(GoldSource("truth", _memes(settings.sandbox, sample, vault=vault)))
-    elif section.truth:
+    if section.truth:
         asked = asked_of(corpus, sample, params=params, vault=vault, root=root)
-        sources.append(GoldSource("truth", _posts(settings.sandbox, asked, scheme=scheme, vault=vault)))
+        path = settings.sandbox / f"truth_{params.corpora[corpus].content}.json"
+        sources.append(GoldSource("truth", _truth(path, asked, scheme=scheme.name, vault=vault)))
     if section.published:
         sources.append(GoldSource("published", _published(root / section.published, root=root)))
     counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
@@ -171,22 +170,15 @@ def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource
     return GoldSource(f"round {manifest.round}", known, round=manifest.round, waiting=waiting)
 
 
-def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
-    """Return the sandbox's true labels; every image of a submission has the submission's labels."""
-    posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
-    truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
+def _truth(path: Path, sample: Collection[Item], *, scheme: str, vault: Vault) -> dict[Question, GoldLabel]:
+    """Return the sandbox's true labels of a scheme; every image of a submission has the submission's labels."""
+    submissions = json.loads(path.read_text())["submissions"]
+    truth = {vault.record_id(s["fullname"]): s["labels"].get(scheme) or {} for s in submissions}
     return {
-        (item, key): GoldLabel(frozenset([labels] if isinstance(labels, str) else labels), TRUTH)
+        (item, key): GoldLabel(frozenset(labels), TRUTH)
         for item in sample
         for key, labels in truth.get(item[0], {}).items()
     }
-
-
-def _posts(sandbox: Path, sample: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, GoldLabel]:
-    posts = json.loads((sandbox / "truth_posts.json").read_text())["posts"]
-    truth = {(vault.record_id(p["fullname"]), 0): frozenset(p["labels"]) for p in posts}
-    key = scheme.category().key
-    return {(item, key): GoldLabel(truth[item], TRUTH) for item in sample if item in truth}
 
 
 def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:

@@ -63,7 +63,7 @@ def agreement(corpus: CorpusName) -> None:
 def agreement_report(
     corpus: Annotated[
         str | None,
-        argument("the corpus, memes or posts; default: only the tables of the papers", "[CORPUS]", **checked("corpus")),
+        argument("the corpus; default: only the tables of the papers", "[CORPUS]", **checked("corpus")),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -81,7 +81,7 @@ def shared_pictures(corpus: CorpusName) -> None:
 
 @app.command("try", rich_help_panel="Repository")
 def try_day(
-    corpus: Annotated[str, option("the corpus: memes or posts")],
+    corpus: Annotated[str, option("the corpus")],
     day: Annotated[str, option("the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
     """Read one day's posts from the source of a corpus, and print how many are kept or dropped; nothing is stored."""

@@ -17,7 +17,7 @@ import typer
 
 from pipelines.cli.options import option
 from pipelines.cli.shared import doing, emit
-from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ class Beginning:
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
         """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
-        from pipelines.cli.parts import check_parts
         from pipelines.core.config import new_profile
         from pipelines.workspace import repository
         from pipelines.workspace.address import shown
@@ -183,12 +182,12 @@ class Beginning:
                 if not Path(profile).exists():
                     undo.callback(Path(profile).unlink)
                 new_profile.write_profile(Path(profile), text)
-            commit = repository.init(self.settings, checkout=checkout, profile=profile, check=check_parts)
+            commit = repository.init(self.settings, checkout=checkout, profile=profile)
             undo.pop_all()
         if self.env_file:
             new_profile.write_env(self.env_file, env)
         edited = [path for path in repository.uncommitted(checkout) if not text or path != profile]
-        self._next_steps(params, edited=edited)
+        self._next_steps(edited=edited)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
@@ -196,13 +195,13 @@ class Beginning:
         from pipelines.core.config import new_profile
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
+        keys = {f"{provider_variable(labeller.provider)}_KEY" for labeller in labellers if labeller.kind == "remote"}
         for source in new_profile.sources(self.choices):
             keys.update(source_of(source, params).variables)
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
         return new_profile.env_text(values, secrets=sorted(keys))
 
-    def _next_steps(self, params: Params, *, edited: Sequence[str]) -> None:
+    def _next_steps(self, *, edited: Sequence[str]) -> None:
         """Print what `corpus doctor` finds in the new deployment, and what to do next."""
         from pipelines.workspace import parameters
 
@@ -212,8 +211,9 @@ class Beginning:
         if findings := _examined(self.settings):
             typer.echo("\n".join(["Findings of `corpus doctor`, to fix before the first month:", *findings]), err=True)
         chosen = (name for name, fields in self.choices.corpora.items() if "subreddits" in fields)
-        corpus = next(chosen, next(iter(params.corpora)))
-        month = parameters.show(self.settings, section=f"corpora.{corpus}.first_month")
+        corpora = parameters.show(self.settings, section="corpora")
+        corpus = next(chosen, next(iter(corpora)))
+        month = corpora[corpus]["first_month"]
         steps = [f"set -a; . {self.env_file}; set +a"] if self.env_file else []
         # a trial reads a dump to its last byte, which may take hours, so it is left to the person
         steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]

@@ -1,35 +1,76 @@
-"""Validate the entries of ``params.yaml`` that belong to parts (sources, engines, ...) by the parts' own models."""
+"""Check that the parts which the parameters name exist and accept their entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.annotate.backends import BACKENDS
-from pipelines.collect.read.engine import ENGINES
-from pipelines.collect.sources import SOURCES, Listed, source_of
 from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.parts import Parts
 
-# Section -> its entries by the part's name, and the registry of the parts.
-SECTIONS: Mapping[str, tuple[Callable[[Params], Mapping[str, Any]], Parts[Any]]] = {
-    "sources": (lambda params: params.sources, SOURCES),
-    "images.ocr.engines": (lambda params: {params.images.ocr.engine: {}} | params.images.ocr.engines, ENGINES),
-    "round.backends": (lambda params: {params.round.backend: {}} | params.round.backends, BACKENDS),
-}
+
+def registries() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts that each section of the parameters names."""
+    # only a command that checks parts imports them
+    from pipelines.llm.vendor import VENDORS
+    from pipelines.moderation.moderator import MODERATORS
+
+    return {"providers": VENDORS, "moderators": MODERATORS}
 
 
-def check_parts(params: Params) -> None:
-    """Refuse an entry whose part does not exist or does not accept it; the message has keys and no values."""
-    for section, (entries, registry) in SECTIONS.items():
-        for name, values in entries(params).items():
+def _used(params: Params) -> Mapping[str, tuple[Mapping[str, Any], Parts[Any]]]:
+    """Return the sections whose entries have the names of parts, with those that are used and the parts' registry."""
+    from pipelines.annotate.backends import BACKENDS
+    from pipelines.collect.read.engine import ENGINES
+    from pipelines.collect.sources import SOURCES
+
+    ocr, round_ = params.images.ocr, params.round
+    return {
+        "sources": (params.sources, SOURCES),
+        "images.ocr.engines": ({ocr.engine: ocr.engines.get(ocr.engine, {})}, ENGINES),
+        "round.backends": ({round_.backend: round_.backends.get(round_.backend, {})}, BACKENDS),
+    }
+
+
+def _named(params: Params) -> Iterator[str]:
+    """Yield what is wrong with entries that have the names of parts."""
+    from pipelines.collect.sources import Listed
+
+    for section, (entries, parts) in _used(params).items():
+        for name, entry in entries.items():
+            key = f"{section}.{name}"
             try:
-                part = registry.get(name, params.distributions)
+                part = parts.get(name, params.distributions)
+                fitted(part.Parameters, entry, key=key)
+                if section == "sources" and issubclass(part, Listed) != bool(params.sources[name].listing):
+                    yield f"{key}.listing: only a source with listings has it"
+            except BadParams as error:
+                yield error.fields["detail"]
             except ConfigError as error:
-                raise BadParams(where="params.yaml", detail=f"{section}.{name}: {error}") from None
-            fitted(part.Parameters, values, key=f"{section}.{name}")
-    for name, entry in params.sources.items():
-        if issubclass(source_of(name, params), Listed) != bool(entry.listing):
-            raise BadParams(where="params.yaml", detail=f"sources.{name}.listing: only a source with listings has it")
+                yield f"{key}: {error}"
+
+
+def check_parts(params: Params) -> list[str]:
+    """Return what is wrong with the entries that name parts, by key and without values."""
+    faults, found = [*_named(params)], dict[str, dict[str, Any]]()
+    for section, parts in registries().items():
+        found[section] = {}
+        for name, entry in getattr(params, section).items():
+            try:
+                found[section][name] = parts.of(entry, params.distributions, where=f"{section}.{name}")
+            except BadParams as error:
+                faults.append(error.fields["detail"])
+    return faults or [*_providers(params, found["providers"], moderators=found["moderators"])]
+
+
+def _providers(params: Params, vendors: Mapping[str, Any], *, moderators: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the labellers and moderators whose provider speaks another protocol."""
+    for name, labeller in params.labellers.items():
+        provider = getattr(labeller, "provider", None)
+        if provider is not None and not vendors[provider].labels:
+            yield f"labellers.{name}.provider: its api {vendors[provider].api} labels nothing"
+    for name, moderator in moderators.items():
+        if vendors[moderator.provider].api != moderator.api:
+            yield f"moderators.{name}.provider: does not have api: {moderator.api}"

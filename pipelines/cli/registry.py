@@ -26,7 +26,6 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
@@ -36,21 +35,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-MODELS = "the registered model: crisis-posts, meme-severity, meme-figurative, meme-related"
-
-
-def _registered(context: typer.Context, value: Any) -> Any:
-    """Refuse names under which no model is registered."""
-    from crisis_corpus.versions import NAMES
-
-    if not context.resilient_parsing:
-        for name in [value] if isinstance(value, str) else value or ():
-            if name not in NAMES:
-                raise ConfigError("UnknownName", kind="registered model", name=name, known=", ".join(NAMES))
-    return value
-
-
-Name = Annotated[str, argument(MODELS, "NAME", callback=_registered)]
+MODELS = "the registered model: a name in section registry of params.yaml, such as crisis-posts"
+REGISTERED = checked("registered model", section="registry")
+Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
 Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
@@ -59,18 +46,18 @@ Base = Annotated[str | None, option("the corpus commit from which data and model
 def register(
     names: Annotated[
         list[str] | None,
-        argument("a model to register; default: all models of --corpus", "[NAME]...", callback=_registered),
+        argument("a model to register; default: all models of --corpus", "[NAME]...", **REGISTERED),
     ] = None,
-    corpus: Annotated[
-        str | None, option("register all models of this corpus, memes or posts", **checked("corpus"))
-    ] = None,
+    corpus: Annotated[str | None, option("register all models of this corpus", **checked("corpus"))] = None,
     base: Base = None,
     who: Person = "corpus register",
     why: Reason = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
-    from crisis_corpus.versions import NAMES
+    from pipelines.core.config.params import load
     from pipelines.packaging import register as stage
+    from pipelines.registry.versions import subject
+    from pipelines.workspace.clone import workspace
     from pipelines.workspace.scratch import temporary_files
 
     if not names and corpus is None:
@@ -82,11 +69,13 @@ def register(
         return
     registered: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
-    chosen_names = names or [name for name, (of, _) in NAMES.items() if of == corpus]
-    for same in (list(group) for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0])):
+    with workspace(settings, revision=base) as clone:
+        params = load(clone.path)
+    wanted = names or [name for name, model in params.registry.items() if model.corpus == corpus]
+    for same in (list(group) for _, group in groupby(wanted, key=lambda name: subject(name, params=params)[0])):
         with open_registry(settings, name=same[0], base=base) as context, temporary_files(settings.home):
             for name in same:
-                for chosen in context.params.registry.get(name, ()):
+                for chosen in params.registry[name].candidates:
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
                     line = {"version": version.version, "model": chosen.model, "new": new}
                     registered.setdefault(name, []).append(line)
@@ -178,9 +167,7 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 
 @app.command(rich_help_panel="Registry")
 def registry(
-    name: Annotated[
-        str | None, argument("the registered model to show; default: all", "[NAME]", callback=_registered)
-    ] = None,
+    name: Annotated[str | None, argument("the registered model to show; default: all", "[NAME]", **REGISTERED)] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
@@ -227,7 +214,7 @@ def subscribe(
         str | None, argument("the URL to which webhooks are sent; default: list the subscriptions", "[URL]")
     ] = None,
     name: Annotated[
-        str | None, option("send webhooks about this registered model only; default: all", callback=_registered)
+        str | None, option("send webhooks about this registered model only; default: all", **REGISTERED)
     ] = None,
     remove: Annotated[str | None, option("remove the webhook subscription with this id")] = None,
 ) -> None:

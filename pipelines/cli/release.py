@@ -55,7 +55,7 @@ def make(
     with opened() as (settings, vault), workspace(settings) as clone, doing("writing the package"):
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
-        clone.checkout_months(corpus, "posts.parquet")
+        clone.checkout_months(corpus, "records.parquet")
         options: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": clone.path}
         made = package.run(corpus, terms=params.release, name=name, now=now(), to=to, **options)
     links = {"commit": made["commit"]}

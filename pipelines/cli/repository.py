@@ -111,13 +111,12 @@ def apply(
 
 
 def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: str | None, dry_run: bool) -> None:
-    from pipelines.cli.parts import check_parts
     from pipelines.workspace import parameters
 
     if not reason.strip():
         raise BadParams(where="--reason", detail="is empty")
     settings = Settings.from_env()
-    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run, check=check_parts)
+    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
     tell("set", changed.differences)
     below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
     unread = "No stage reads it; it applies from the next collected month, annotation round or deletion sweep."
@@ -161,11 +160,10 @@ def upgrade(
     ] = None,
 ) -> None:
     """Upgrade the corpus branch to this checkout's HEAD: merge the code, and params.yaml parameter by parameter."""
-    from pipelines.cli.parts import check_parts
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
-    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or (), check=check_parts)
+    upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has

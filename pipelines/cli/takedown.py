@@ -85,7 +85,7 @@ def takedown(
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
-    kinds = ("posts", "authors", "images", "subreddits", "sources", "files")
+    kinds = ("records", "authors", "images", "subreddits", "sources", "files")
     given: list[Any] = [tuple(each or ()) for each in (post, author, image, subreddit, source, file)]
     asked = Criteria(near=near, **dict(zip(kinds, given, strict=True)))
     _forget_index(settings, scan=scan, dry_run=dry_run)
@@ -117,7 +117,7 @@ def sweep(
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         if dry_run:
             asked = [*stage.lookups(params, corpus=corpus).values()]
             emit(stage.dry_run(corpus, sources=asked, terms=params.sweep, vault=vault, now=now()))
@@ -136,7 +136,7 @@ def retention() -> None:
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         check_out(clone, corpora=params.corpora)
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})
 
@@ -169,7 +169,7 @@ def run_pending(
     with open_vault(settings) as vault:
         saved = read_tombstones(tombstones) if tombstones else {}
         with workspace(settings) as clone:
-            params = load(clone.path)
+            params = load(clone.path, parts=False)
             check_out(clone, corpora=params.corpora)
             due = kept.expired(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)
             for corpus in params.corpora:
@@ -182,7 +182,7 @@ def run_pending(
         shared: dict[str, Any] = {"dry_run": dry_run, "yes": None, "settings": settings, "vault": vault}
         try:
             for reason in sorted(set(due.values())):
-                asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+                asked = Criteria(records=tuple(sorted(r for r, why in due.items() if why == reason)))
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
                 registry = partial(models, settings, vault=vault)
@@ -253,7 +253,7 @@ def _taken_down(
     from pipelines.workspace.clone import workspace
 
     with doing("searching all versions"), workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
     registry = partial(models, settings, vault=vault)
     options: dict[str, Any] = {"settings": settings, "vault": vault, "now": now(), "registry": registry}

@@ -267,7 +267,7 @@ def errors(
         opened: dict[str, int] = {}
         if content is not None:
             images = params.corpora[corpus].content == "images"
-            clone.checkout_months(corpus, "images" if images else "posts.parquet")
+            clone.checkout_months(corpus, "images" if images else "records.parquet")
             with open_vault(settings) as vault:
                 options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
                 opened = error_items.write_content(corpus, items, to=content, **options)

@@ -86,7 +86,7 @@ def unfit(item: Submission, *, content: str) -> str | None:
 
 
 def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Return a submission as a row of the table ``posts``, its text scrubbed and its content not yet sealed."""
+    """Return a submission as a row of the table ``records``, its text scrubbed and its content not yet sealed."""
     title, in_title = scrub(submission.title, kinds=kinds)
     body, in_body = scrub(submission.body, kinds=kinds)
     counts = Counter(in_title) + Counter(in_body)
@@ -108,5 +108,5 @@ def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[st
 
 
 def revived(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored content as a row of the table ``posts``."""
+    """Return a stored content as a row of the table ``records``."""
     return {**content, "created": datetime.fromtimestamp(content["created"], tz=UTC)}

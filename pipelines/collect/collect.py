@@ -38,7 +38,7 @@ def work(root: Path, *, corpus: str, month: str) -> Path:
 def run(
     corpus: str, *, window: Window, params: Params, settings: Settings, vault: Vault, now: datetime, root: Path = Path()
 ) -> dict[str, Any]:
-    """Write ``posts`` and ``drops`` of the month under ``work/``, and its ``gaps`` if it has several sources.
+    """Write ``records`` and ``drops`` of the month under ``work/``, and its ``gaps`` if it has several sources.
 
     Submissions of records that were taken down (tombstoned in the vault) are left out.
 
@@ -62,7 +62,7 @@ def run(
         month = _scanned(source, window, admission=admission, settings=settings)
     if published:
         published.copy(folder)
-    kept = write_rows(month.rows, folder / "posts.parquet", name="posts", vault=vault)
+    kept = write_rows(month.rows, folder / "records.parquet", name="records", vault=vault)
     drops = month.drops | dict.fromkeys(vault.tombstoned(month.drops), TOMBSTONED)
     # numbers of an addition must not be those of the published drops
     named = nameless(drops, month=f"{window.key}/{month.first}" if month.first else window.key)

@@ -63,7 +63,7 @@ def run(
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
     """
     folder = work(root, corpus=corpus, month=window.key)
-    jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
+    jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
     reader = _PictureReader(params)
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}
@@ -91,8 +91,8 @@ def run(
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
     columns = ["record_id", "title", "media"]
-    posts = tables.part(path, name="posts", columns=columns, start=first_post(shard, size=size), count=size)
-    media, titles = open_columns(posts, name="posts", columns=["media", "title"], vault=vault)
+    posts = tables.part(path, name="records", columns=columns, start=first_post(shard, size=size), count=size)
+    media, titles = open_columns(posts, name="records", columns=["media", "title"], vault=vault)
     for record_id, value, title in zip(posts["record_id"].to_pylist(), media, titles, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):
             yield ImageJob(record_id, image, tuple(addresses), (title or b"").decode())

@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ListingProgress:
-    """What a read has seen so far: posts, new ones, those of ``others`` (other subreddits, which are left out), and the
-    creation times of the newest and the oldest post.
+    """What a read has seen so far: records, new ones, those of ``others`` (other subreddits, which are left out), and
+    the creation times of the newest and the oldest record.
     """
 
-    posts: int = 0
+    records: int = 0
     new: int = 0
     others: int = 0
     fresh: int = 0
@@ -83,16 +83,16 @@ class ListingReader:
         after, seen, terms = "", {""}, self.admission.params.sources[self.source.name].listing
         size, limit = (terms.page_size, terms.limit) if terms else (0, 0)
         shown, barren = set[str](), 0
-        while done.posts < limit and barren < BARREN:
-            items, following = self._page(subreddit, after=after, limit=min(size, limit - done.posts), done=done)
+        while done.records < limit and barren < BARREN:
+            items, following = self._page(subreddit, after=after, limit=min(size, limit - done.records), done=done)
             names = [item.name for item in items]
             barren = 0 if set(names) - shown else barren + 1
             shown.update(names)
             more = bool(following) and following not in seen
             if items:
-                done.posts += len(items)
+                done.records += len(items)
                 done.names = names
-                yield items, not more or done.posts >= limit
+                yield items, not more or done.records >= limit
             if not more:
                 return
             seen.add(following)
@@ -137,7 +137,7 @@ class ListingReader:
         if before and done.oldest >= before.mark:
             log.warning(
                 "r/%s: the listing shows %d posts and ends %.1f h after the last read; the gap is on record",
-                subreddit, done.posts, (done.oldest + 1 - before.mark) / HOUR,
+                subreddit, done.records, (done.oldest + 1 - before.mark) / HOUR,
             )  # fmt: skip
 
 

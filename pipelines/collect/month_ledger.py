@@ -31,7 +31,7 @@ from pipelines.store.exclusions import CLOSED
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.pointer import read_pointer
 
-GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"
+GAPS, RECORDS, DROPS = "gaps.parquet", "records.parquet", "drops.parquet"
 # Copies of the published tables, which the step `partition` joins with what is added.
 PUBLISHED = "published_"
 
@@ -64,14 +64,14 @@ class PublishedMonth:
         """Read the month's tables, fetching them if they are only named; ``None`` for a month to collect as a whole."""
         folder = root / "data" / corpus / month
         if (folder / f"{GAPS}.dvc").exists():
-            wanted = (folder.relative_to(root) / name for name in (GAPS, POSTS, DROPS))
+            wanted = (folder.relative_to(root) / name for name in (GAPS, RECORDS, DROPS))
             with closing(Workspace(root, settings=settings)) as clone:
                 clone.checkout(*map(str, wanted))
         if not (folder / GAPS).exists():
             return None
-        gaps, sources = gaps_of(folder / GAPS), tables.read(folder / POSTS, name="posts", columns=["source"])["source"]
+        gaps, records = gaps_of(folder / GAPS), tables.read(folder / RECORDS, name="records", columns=["source"])
         listed = {name for name, entry in params.sources.items() if entry.listing}
-        if not gaps and listed.isdisjoint(sources.unique().to_pylist()):
+        if not gaps and listed.isdisjoint(records["source"].unique().to_pylist()):
             return None
         shards = (path.name.partition(".")[0] for path in folder.glob("*/*.parquet*"))
         additions = 1 + max((int(shard) // ADDITION for shard in shards if shard.isdigit()), default=0)
@@ -80,7 +80,7 @@ class PublishedMonth:
     def copy(self, folder: Path) -> None:
         """Copy the published tables beside those of the addition, without the subreddits that were closed then."""
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self.folder / POSTS, folder / f"{PUBLISHED}{POSTS}")
+        shutil.copyfile(self.folder / RECORDS, folder / f"{PUBLISHED}{RECORDS}")
         drops = tables.read(self.folder / DROPS, name="drops")
         drops = drops.filter(pc.invert(pc.starts_with(drops["record_id"], CLOSED)))
         tables.write(drops, folder / f"{PUBLISHED}{DROPS}", name="drops")
@@ -139,8 +139,8 @@ def gaps_of(path: Path) -> dict[str, list[Interval]]:
 
 def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
-    columns = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
-    return {record_id for table in columns for record_id in table["record_id"].to_pylist()}
+    read = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops"))
+    return {record_id for table in read for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:
@@ -153,7 +153,7 @@ def close_month(corpus: str, window: Window, *, settings: Settings, revision: st
         folder = clone.path / "data" / corpus / window.key
         if not (folder / f"{GAPS}.dvc").exists():
             return {}
-        clone.checkout(*(str((folder / name).relative_to(clone.path)) for name in (GAPS, POSTS, DROPS)))
+        clone.checkout(*(str((folder / name).relative_to(clone.path)) for name in (GAPS, RECORDS, DROPS)))
         return close_tables(corpus, window, folder=folder, settings=settings, now=now)
 
 

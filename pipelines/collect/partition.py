@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
-from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
+from pipelines.collect.month_ledger import DROPS, GAPS, PUBLISHED, RECORDS
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
@@ -27,41 +27,41 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     """Keep submissions that have a kept item, merge all drops, and leave out records that were taken down since.
 
     An item is a picture or the text, depending on the corpus's ``content``. Reads the month's ``work/`` tables and the
-    shards of its items; writes ``posts``, ``drops`` and, if the step ``collect`` wrote them, ``gaps`` of
+    shards of its items; writes ``records``, ``drops`` and, if the step ``collect`` wrote them, ``gaps`` of
     ``data/<corpus>/<month>/``. Content columns stay sealed. An addition is joined with the published posts and drops.
 
     Returns:
-        ``posts``, ``items``, ``dropped`` by reason, and ``adds``: whether they add to a published month; for images
+        ``records``, ``items``, ``dropped`` by reason, and ``adds``: whether they add to a published month; for images
         also ``shared_pictures``: digests of pictures that at least ``images.fetch.shared_by`` authors of the month
-        posted, with the numbers of authors and posts. They are popular memes, or what a host shows in place of removed
-        pictures, for ``images.fetch.placeholders``.
+        posted, with the numbers of authors and records. They are popular memes, or what a host shows in place of
+        removed pictures, for ``images.fetch.placeholders``.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
     columns = ["record_id", "sha256"] if content == "images" else ["record_id"]
     items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=columns)
-    before = {name: [path] for name in (POSTS, DROPS) if (path := folder / f"{PUBLISHED}{name}").exists()}
+    before = {name: [path] for name in (RECORDS, DROPS) if (path := folder / f"{PUBLISHED}{name}").exists()}
     new = [folder / DROPS, *(folder / "drops").glob("*.parquet")]
     drops = tables.concat([*new, *before.get(DROPS, ())], name="drops")
     gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
-    posts = tables.read(folder / "posts.parquet", name="posts")
+    posts = tables.read(folder / "records.parquet", name="records")
     if lost := _lost(posts, items, drops, vault=vault):
         raise DataError("ShardMissing", corpus=corpus, month=window.key, count=lost)
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
     if before:
-        published = _untouched(before[POSTS][0], posts, vault=vault)
-        posts = pa.concat_tables([posts.cast(tables.SCHEMAS["posts"]), published])
+        published = _untouched(before[RECORDS][0], posts, vault=vault)
+        posts = pa.concat_tables([posts.cast(tables.SCHEMAS["records"]), published])
     drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
     named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}")
     rows = exclusion_rows({(r, WHOLE): why for r, why in named.items()}, step=STEP)
     drops = pa.concat_tables([drops, pa.Table.from_pylist(rows, schema=drops.schema)])
-    tables.write(posts, month / "posts.parquet", name="posts")
+    tables.write(posts, month / "records.parquet", name="records")
     tables.write(drops, month / "drops.parquet", name="drops")
     if (folder / GAPS).exists():
         shutil.copyfile(folder / GAPS, month / GAPS)
     counts = {
-        "posts": posts.num_rows,
+        "records": posts.num_rows,
         "items": items.num_rows,
         "adds": bool(before),
         "dropped": by_reason(drops["reason"].to_pylist()),
@@ -81,11 +81,11 @@ def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) ->
 
 def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:
     """Return the published posts without those that were taken down since or are added again."""
-    posts = tables.read(path, name="posts")
+    posts = tables.read(path, name="records")
     ids = posts["record_id"].to_pylist()
     out = vault.tombstoned(ids) | set(added["record_id"].to_pylist())
     return posts.filter(pc.invert(pc.is_in(posts["record_id"], value_set=tables.strings(sorted(out))))).cast(
-        tables.SCHEMAS["posts"]
+        tables.SCHEMAS["records"]
     )
 
 
@@ -94,13 +94,13 @@ SHOWN = 20
 
 
 def shared_pictures(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]]:
-    """Return the pictures of at least ``by`` authors, those of most authors first: ``sha256``, ``authors``, ``posts``.
+    """Return the pictures of at least ``by`` authors, by falling number: ``sha256``, ``authors``, ``records``.
 
     Not committed: git's history would keep a digest after a takedown.
     """
     pictures = items.join(posts.select(["record_id", "author_id"]), keys="record_id", join_type="inner")
     ranking = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
-    ranking = ranking.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
+    ranking = ranking.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "records"})
     ranking = ranking.filter(pc.greater_equal(ranking["authors"], by))
     ranking = ranking.sort_by([("authors", "descending"), ("sha256", "ascending")])
     shown: list[dict[str, Any]] = ranking.slice(0, SHOWN).to_pylist()
@@ -115,8 +115,10 @@ def shared_pictures_of(settings: Settings, *, corpus: str) -> list[dict[str, Any
         if corpus not in known:
             raise ConfigError("UnknownName", kind="corpus of pictures", name=corpus, known=", ".join(known) or "none")
         clone.checkout_months(corpus, "images")
-        clone.checkout_months(corpus, "posts.parquet")
+        clone.checkout_months(corpus, "records.parquet")
         data = clone.path / "data" / corpus
         items = tables.concat(sorted(data.glob("*/images/*.parquet")), name="images", columns=["record_id", "sha256"])
-        posts = tables.concat(sorted(data.glob("*/posts.parquet")), name="posts", columns=["record_id", "author_id"])
+        posts = tables.concat(
+            sorted(data.glob("*/records.parquet")), name="records", columns=["record_id", "author_id"]
+        )
         return shared_pictures(items, posts=posts, by=params.images.fetch.shared_by)

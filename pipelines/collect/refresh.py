@@ -34,7 +34,7 @@ def run(
     """Read the subreddits that are due, or ``every`` one, and ask the other sources for gaps of published months.
 
     Returns:
-        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``posts`` seen, ``new`` ones, ``others`` (of
+        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``records`` seen, ``new`` ones, ``others`` (of
         other subreddits, left out), ``gaps`` (of the months that are not published, with their hours), ``next`` (when
         the next read is due) and ``revise``: published months of which posts have arrived.
     """
@@ -53,7 +53,7 @@ def run(
         floors = {s: _floor(known.get(s.lower()), params=params, now=now) for s in ready}
         done, failures = _read_each(floors, ListingReader(admission, listing, store))
         counts: dict[str, Any] = {"read": len(done), "waiting": len(described.subreddits) - len(ready)}
-        counts |= {name: sum(getattr(read, name) for read in done) for name in ("posts", "new", "others")}
+        counts |= {name: sum(getattr(read, name) for read in done) for name in ("records", "new", "others")}
         fill_published(corpus, admission=admission, settings=settings, store=store)
         counts |= ledger(corpus, params=params, store=store)
     closed = [error.fields for error in failures if isinstance(error, SubredditClosed)]

@@ -34,7 +34,7 @@ def run(
     folder, size = work(root, corpus=corpus, month=window.key), params.collect.shard_size
     columns = ["record_id", "title", "body"]
     first = first_post(shard, size=size)
-    posts = tables.part(folder / "posts.parquet", name="posts", columns=columns, start=first, count=size)
+    posts = tables.part(folder / "records.parquet", name="records", columns=columns, start=first, count=size)
     gate = LanguageGate(params.language)
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}

@@ -97,11 +97,11 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
 
 def read_posts(corpus: str, *, items: pa.Table, columns: list[str], root: Path) -> pa.Table:
     """Read the columns ``record_id`` and ``columns`` of the posts of all months."""
-    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    posts = tables.concat(months, name="posts", columns=["record_id", *columns])
+    months = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    posts = tables.concat(months, name="records", columns=["record_id", *columns])
     there = pc.is_in(items["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
     if orphans := len(there) - there.true_count:
-        raise DataError("SchemaMismatch", table="posts", detail=f"{orphans} records have items and no post")
+        raise DataError("SchemaMismatch", table="records", detail=f"{orphans} records have items and no post")
     return posts
 
 

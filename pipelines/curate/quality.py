@@ -39,7 +39,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         not).
     """
     months = root / "data" / corpus
-    posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
+    posts = tables.concat(list(months.glob("*/records.parquet")), name="records", columns=["record_id"])
     drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")
     items = read_items(corpus, params=params, columns=[], root=root)
     special = pc.starts_with(drops["record_id"], CLOSED)
@@ -56,9 +56,9 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         }
         | ({"closed": why} if why else {})
     }
-    pictures = params.corpora[corpus].content == "images"
-    truth = _truth(settings.sandbox, pictures=pictures, vault=vault) if params.quality.truth else None
-    if pictures:
+    content = params.corpora[corpus].content
+    truth = _truth(settings.sandbox / f"truth_{content}.json", vault=vault) if params.quality.truth else None
+    if content == "images":
         numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
     if truth:
         count = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
@@ -116,17 +116,16 @@ class Truth:
         }
 
 
-def _truth(folder: Path, *, pictures: bool, vault: Vault) -> Truth:
-    known = json.loads((folder / ("truth.json" if pictures else "truth_posts.json")).read_text())
-    record_id = cache(vault.record_id)
-    items = {(record_id(row["fullname"]), row.get("image", 0)): row for row in known["images" if pictures else "posts"]}
+def _truth(path: Path, *, vault: Vault) -> Truth:
+    known, record_id = json.loads(path.read_text()), cache(vault.record_id)
+    rows = known.get("images", known["submissions"])
+    items = {(record_id(row["fullname"]), row.get("image", 0)): row for row in rows}
 
     def pairs(name: str) -> set[Pair]:
-        listed = known.get(name, ()) if pictures else [[(post, 0) for post in pair] for pair in known.get(name, ())]
-        return {frozenset((record_id(post), image) for post, image in pair) for pair in listed}
+        return {frozenset((record_id(post), image) for post, image in pair) for pair in known.get(name, ())}
 
     return Truth(
-        texts={item: row["text"] for item, row in items.items() if pictures},
+        texts={item: row["text"] for item, row in items.items() if "text" in row},
         kept={item for item, row in items.items() if row["expected"] == "kept"},
         pairs=pairs("pairs"),
         mirrored=pairs("mirrored_pairs"),

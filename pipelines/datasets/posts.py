@@ -53,8 +53,8 @@ VALIDATIONS = ("dev", VALIDATION)
 def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path) -> Iterator[tuple[str, str, str]]:
     """Yield record id, decrypted title and body of those of a corpus's posts in ``ids`` that were not taken down."""
     wanted = tables.strings(sorted(ids))
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        table = tables.read(path, name="posts", columns=["record_id", "title", "body"])
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        table = tables.read(path, name="records", columns=["record_id", "title", "body"])
         yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
 
 
@@ -140,7 +140,7 @@ def load(
     """Return the posts with labels of the task as examples by split; records that were taken down are only counted.
 
     Args:
-        corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
+        corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/records.parquet`` below ``root``.
         subset: the labels of train: ``unanimous`` or ``consensus`` (silver of the ensemble), or ``gold`` (of people);
             ``None`` loads train without labels, for prediction only.
         ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
@@ -176,7 +176,7 @@ def load(
     gone = vault.tombstoned({record_id for record_id, _ in inside})
     lost = sum(i[0] not in gone and i[0] not in opened.posts for i in inside.keys() & labels.keys())
     if lost:
-        raise DataError("SchemaMismatch", table="posts", detail=f"{lost} records of the split are missing")
+        raise DataError("SchemaMismatch", table="records", detail=f"{lost} records of the split are missing")
     texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
     loaded = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)

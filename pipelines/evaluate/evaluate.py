@@ -87,7 +87,7 @@ from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
-from pipelines.llm.capabilities import capabilities
+from pipelines.llm.vendor import vendor_of
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
@@ -289,7 +289,7 @@ def decoding(params: Params) -> Json:
         labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None
         if not isinstance(model, PromptedModel) or not isinstance(labeller, RemoteLabeller):
             continue
-        takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
+        takes = vendor_of(labeller.provider, params=params).capabilities(labeller.model)
         settings[name] = {
             "kind": model.kind,
             "examples": model.examples,

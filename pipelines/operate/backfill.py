@@ -23,8 +23,9 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
 from pipelines.llm import costs
-from pipelines.llm.capabilities import PriceUnknown, capabilities, price
+from pipelines.llm.model_facts import PriceUnknown
 from pipelines.llm.prompting.prompts import build
+from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.address import local_path
@@ -46,17 +47,15 @@ ALWAYS = (
     "disk space is that of DVC's cache and one remote, without the results of stages and older versions",
     "each month triggers a run of the dataset's Dag, which is skipped if a later month is published when it begins",
 )
-# Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
-CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
-    "memes": {"memes_dataset": "memes/dataset"},
-    "memes/dataset": {"memes_scoring": None},
-    "posts": {"posts_dataset": "posts/dataset"},
-    "posts/dataset": {"posts_label": "silver/posts", "posts_scoring": None},
-    "silver/posts": {"posts_finetune": None},
-    "gold/memes": {"memes_benchmark": None},
+# By content: asset -> the Dags that run when it is emitted, with the asset that each then emits (tests/dags).
+CONSUMERS: Mapping[str, Mapping[str, Mapping[str, str | None]]] = {
+    "images": {"{0}": {"dataset": "{0}/dataset"}, "{0}/dataset": {"scoring": None}, "gold/{0}": {"benchmark": None}},
+    "texts": {
+        "{0}": {"dataset": "{0}/dataset"},
+        "{0}/dataset": {"label": "silver/{0}", "scoring": None},
+        "silver/{0}": {"finetune": None},
+    },
 }
-# The corpus whose Dags an added corpus with this content has.
-LIKE = {"images": "memes", "texts": "posts"}
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
     usd = [cost["usd_expected"] for cost in labelling.values()]
     pictures = described.content == "images"
-    like = corpus if corpus in CONSUMERS else LIKE[described.content]
-    wakes = [dag.removeprefix(like) for dag in woken(like)]
+    wakes = [dag for dag in woken(described.content) if dag != "scoring" or params.batch_predict.get(corpus)]
     return {
         "corpus": corpus,
         "runs": len(months),
@@ -104,7 +102,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * size * len(months) / GB, 3),
-        "wakes": [named(corpus + dag) for dag in wakes if dag != "_scoring" or params.batch_predict.get(corpus)],
+        "wakes": [named(f"{corpus}_{dag}") for dag in wakes],
         "assumptions": [assumed, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
     }
 
@@ -124,12 +122,11 @@ def _each(history: History, described: Corpus) -> tuple[float, float, float, str
     return submissions, submissions * share, submissions * share * size, note
 
 
-def woken(asset: str) -> list[str]:
+def woken(content: str, asset: str = "{0}") -> list[str]:
     """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
     dags: list[str] = []
-    for dag, emitted in CONSUMERS.get(asset, {}).items():
-        dags.append(dag)
-        dags += woken(emitted) if emitted else []
+    for dag, emitted in CONSUMERS[content].get(asset, {}).items():
+        dags += [dag, *(woken(content, emitted) if emitted else [])]
     return dags
 
 
@@ -178,16 +175,16 @@ def _labelling(
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
             continue
-        api = params.providers[labeller.provider].api
-        can = capabilities(labeller.model, api=api)
+        vendor = vendor_of(labeller.provider, params=params)
+        can = vendor.capabilities(labeller.model)
         prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         read = size.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
         try:
-            known = price(labeller.model, api=api, given=labeller.price, name=name)
-            share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
+            known = vendor.price(labeller, name=name)
+            share = vendor.batch_share if votes.batch and can.batch else 1.0
             usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None
@@ -230,7 +227,7 @@ def lines(made: Mapping[str, Any]) -> Iterator[str]:
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
         "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
         "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
-        "posts": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
+        "records": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
         "labelling": f"{cost} expected, votes.budget_usd is {made['budget_usd']:,.2f}",
         "disk": f"{made['disk_gb']:,} GB",
         "wakes": ", ".join(made["wakes"]) or "no Dag",

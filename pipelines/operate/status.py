@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.core.config.params import ALL_CORPORA, load
+from pipelines.core.config.params import Params, load
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
@@ -31,21 +31,14 @@ from pipelines.workspace.clone import Workspace, workspace
 def gather(settings: Settings) -> dict[str, Any]:
     """Collect the numbers that `corpus status --json` prints; parts without data are left out.
 
-    The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
+    The parts of each declared corpus are under ``corpora.<corpus>``.
     """
     with workspace(settings) as clone:
-        status: dict[str, Any] = {"commit": clone.head}
-        folders = sorted(path for path in (clone.path / "metrics").glob("*") if path.name != ALL_CORPORA)
-        parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
-        for corpus, part in _coverage(clone, settings).items():
-            parts.setdefault(corpus, {})["coverage"] = part
-        labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
-    status |= parts.pop(FIRST, {})
-    status["corpora"] = parts or None
-    # only the posts corpus is labelled by ensembles
-    votes = next((voted for voted in labelled.values() if "votes" in voted), None)
-    if votes:
-        status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
+        params = load(clone.path)
+        corpora = {corpus: _parts(clone.path, corpus, settings=settings) for corpus in params.corpora}
+        for corpus, part in _coverage(clone, params=params, settings=settings).items():
+            corpora[corpus]["coverage"] = part
+        status: dict[str, Any] = {"commit": clone.head, "corpora": corpora}
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
     with Journal.of(settings) as journal:
@@ -55,23 +48,22 @@ def gather(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in status.items() if value is not None}
 
 
-def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
+def _coverage(clone: Workspace, *, params: Params, settings: Settings) -> dict[str, dict[str, Any]]:
     """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
-    months = sorted((clone.path / "data").glob("*"))
-    by_corpus = {folder.name: coverage_of(clone, folder.name) for folder in months}
+    by_corpus = {corpus: coverage_of(clone, corpus) for corpus in params.corpora}
     with RefreshStore.existing(settings.refresh_url) as store:
         if store:
             from pipelines.collect import refresh
 
-            params = load(clone.path)
             for corpus in filter(params.listing, params.corpora):
                 part = refresh.ledger(corpus, params=params, store=store)
-                by_corpus[corpus] = by_corpus.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+                by_corpus[corpus] |= part | {"revise": ", ".join(part["revise"]) or "none"}
     return {corpus: part for corpus, part in by_corpus.items() if part}
 
 
-def _parts(folder: Path) -> dict[str, Any]:
+def _parts(root: Path, corpus: str, *, settings: Settings) -> dict[str, Any]:
     """Return the metrics of one corpus by part."""
+    folder = root / "metrics" / corpus
     names = ("quality", "dedupe", "split", "evaluate", "batch_predict")
     score, dedupe, split, evaluated, predicted = (read_metrics(folder / f"{name}.json") for name in names)
     parts: dict[str, Any] = some(score, "collect", "ocr", "truth")
@@ -85,6 +77,9 @@ def _parts(folder: Path) -> dict[str, Any]:
         parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
     if compared := {name: _drift(model["drift"]) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
+    parts |= _annotation(root, corpus)
+    if "votes" in (voted := votes_report.gather(root, corpus)):
+        parts["votes"] = votes_report.summary(votes_report.count_hits(voted, settings))
     return parts
 
 
@@ -154,7 +149,7 @@ def _tracked(settings: Settings) -> Path:
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
+    """Log a corpus's numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
 
     The run also gets the evaluation tables of the corpus's models, and the published report; the runs that trained
     these models get their scores on test.
@@ -177,7 +172,9 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
         numbers = {
-            ".".join(map(str, key)): float(value) for key, value in leaves(status) if isinstance(value, int | float)
+            ".".join(map(str, key)): float(value)
+            for key, value in leaves(status["corpora"].get(corpus, {}))
+            if isinstance(value, int | float)
         }
         mlflow.log_metrics(numbers)
         result = {"run": active.info.run_id}
@@ -267,10 +264,8 @@ def scores_of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> di
     return by_run
 
 
-# The corpus whose parts are at the top level of the object.
-FIRST = "memes"
-LABELLED = "posts"
-PARTS = ("collect", "coverage", "ocr", "truth", "dedupe", "split", "annotation", "benchmark", "drift")
+# The column of numbers that belong to no corpus.
+ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
@@ -278,28 +273,26 @@ POINTS = "benchmark"
 SUMMED = {("collect", "dropped")}
 
 
-def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
+def table(status: Mapping[str, Any], *, more: Sequence[tuple[str, str, str]] = ()) -> Table:
     """Format the numbers of :func:`gather` as a table; ``more`` adds rows (part, number, value)."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
-    corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
-    if "votes" in status:
-        corpora[LABELLED] = dict(corpora.get(LABELLED, {})) | {"votes": status["votes"]}
     cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
-    for corpus, parts in corpora.items():
+    for corpus, parts in status["corpora"].items():
         for part, value in parts.items():
             for number, text in _rows(part, value):
                 cells.setdefault(part, {}).setdefault((number, -1), {})[corpus] = text
-    whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
+    whole = {key: value for key, value in status.items() if key not in ("corpora", "commit")}
     others = [(part, *row) for part, value in whole.items() for row in _rows(part, value)]
     for place, (part, number, text) in enumerate([*others, *more]):
-        cells.setdefault(part, {})[number, place] = {FIRST: text}
+        cells.setdefault(part, {})[number, place] = {ALL: text}
     made.add_column("part")
     made.add_column("number")
-    for corpus in corpora:
-        made.add_column(corpus, justify="right", overflow="fold")
+    columns = [*status["corpora"], *([ALL] if others or more else [])]
+    for column in columns:
+        made.add_column(column, justify="right", overflow="fold")
     for part, rows in cells.items():
         for place, ((number, _), numbers) in enumerate(rows.items()):
-            made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
+            made.add_row("" if place else part, number, *(numbers.get(column, "") for column in columns))
         made.add_section()
     return made
 

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from crisis_corpus import journal
 from crisis_corpus.state import of_rows
-from crisis_corpus.versions import NAMES
 from pipelines.annotate.forms.manifest import RoundManifest, opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load
@@ -183,11 +182,9 @@ def _registry_facts(settings: Settings) -> Json:
     if file_missing(settings.journal_url):
         return {}
     with journal.opened(settings.journal_url) as opened:
-        rows = opened.rows()
+        chains = {name: opened.rows(name) for name in opened.models()}
     models: Json = {}
-    # the journal also has the copies of releases on a hub
-    for name in sorted({row.name for row in rows} & NAMES.keys()):
-        chain = [row for row in rows if row.name == name]
+    for name, chain in chains.items():
         standing = of_rows(name, chain)
         models[name] = {
             "champion": standing.champion,

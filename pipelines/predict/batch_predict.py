@@ -79,7 +79,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")
     content, folder = params.corpora[corpus].content, root / "data" / corpus
     texts = content == "texts"
-    months = _months(folder, "*/posts.parquet" if texts else "*/images/*.parquet")
+    months = _months(folder, "*/records.parquet" if texts else "*/images/*.parquet")
     files = [path for paths in months.values() for path in paths]
     inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS[content]).items()}
     everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
@@ -162,7 +162,7 @@ def _key(paths: Sequence[Path]) -> str:
 
 def _said(asked: _PinnedModel, path: Path, *, texts: bool, known: Known) -> Iterator[Json]:
     """Predict the records of a file in batches, without those that were taken down or are ``known``."""
-    name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
+    name, columns = ("records", ["title", "body"]) if texts else ("images", ["bytes", "text"])
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=TOGETHER, columns=tables.with_bound(name, columns)):
             table = pa.Table.from_batches([batch])

@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from crisis_corpus import trusted
-from crisis_corpus.versions import NAMES
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
@@ -48,11 +47,11 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
         old.unlink()
     for name in params.batch_predict.get(corpus, ()):
         with suppress(trusted.NoChampion):
-            pinned.append(pin(name, registry=registry, journal=journal, root=root))
+            pinned.append(pin(name, corpus=corpus, registry=registry, journal=journal, root=root))
     return pinned
 
 
-def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
+def pin(name: str, *, corpus: str, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
     """Write the champion version of the model ``name`` to ``models/<corpus>/<name>.json`` of a clone; return the pin.
 
     The same champion gives equal bytes.
@@ -61,7 +60,7 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
     version = champion.version.version
     test = drift.reference(journal, name=name, version=version)
     made = Pin(name=name, version=version, files=champion.files, test=test)
-    write_metrics(made.model_dump(mode="json"), _folder(NAMES[name][0], root=root) / f"{name}.json")
+    write_metrics(made.model_dump(mode="json"), _folder(corpus, root=root) / f"{name}.json")
     return made
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crisis_corpus.integrity import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest
-from crisis_corpus.versions import NAMES, Version
+from crisis_corpus.versions import Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry.candidate import read_records, scratch
 from pipelines.registry.versions import Registry
@@ -91,7 +91,7 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
     wanted = frozenset(record_ids)
     versions: dict[str, list[Version]] = defaultdict(list)
     unknown = []
-    for version, records in learnt(NAMES, registry=registry, settings=settings):
+    for version, records in learnt(registry.names(), registry=registry, settings=settings):
         if records is None:
             unknown.append(version)
         for record_id in wanted & (records or frozenset()):

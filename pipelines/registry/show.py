@@ -14,7 +14,7 @@ from rich.text import Text
 
 from crisis_corpus.journal import JournalBroken, JournalRow
 from crisis_corpus.state import Standing, of_rows
-from crisis_corpus.versions import NAMES, Version, checked
+from crisis_corpus.versions import UnknownModel, Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage
 from pipelines.registry.journal import Journal
@@ -37,17 +37,20 @@ def gather(
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
     """
-    if name is not None:
-        checked(name)
+    # an MLflow that is shared has models of others
+    ours = (each for each in registry.names() if any(version.digest for version in registry.versions(each)))
+    names = sorted({*journal.models(), *ours})
+    if name is not None and name not in names:
+        raise UnknownModel(name=name, known=", ".join(names) or "none")
     known = known or {}
-    models = [_model(each, registry=registry, journal=journal, known=known) for each in ([name] if name else NAMES)]
+    models = [_model(each, registry=registry, journal=journal, known=known) for each in ([name] if name else names)]
     return [model for model in models if name or model["versions"] or model["journal"]]
 
 
 def summary(journal: Journal) -> list[Json]:
     """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
     models = []
-    for name in NAMES:
+    for name in journal.models():
         if rows := journal.rows(name):
             last = last_move(journal, name)
             change = {"event": last.event, "at": last.at, "who": last.who} if last else {}

@@ -17,9 +17,9 @@ from crisis_corpus.versions import (
     CHAMPION,
     NoRegistry,
     RegistryUnavailable,
+    UnknownModel,
     UnknownVersion,
     Version,
-    checked,
     missing,
     of_mlflow,
     translated,
@@ -45,8 +45,9 @@ class AliasAstray(RegistryError):
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
     """Return the corpus of a registered model and the label category that it predicts."""
-    corpus, category = checked(name)
-    return corpus, category or params.finetune.category
+    if name not in params.registry:
+        raise UnknownModel(name=name, known=", ".join(params.registry))
+    return params.registry[name].corpus, params.registry[name].task
 
 
 class Registry(versions.RegistryReader):

@@ -29,7 +29,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, 
 
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
-from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.config.label import on_this_machine
 from pipelines.core.errors import BadParams, ConfigError
@@ -170,11 +169,8 @@ class Watch:
 
         Raises:
             BadParams: the address has another form, or contains a user name or password.
-            UnknownModel: there is no such name.
             SubscribedAlready: the address is subscribed to the same model already.
         """
-        if name is not None:
-            checked(name)
         check(url)
         since = json.dumps({row.name: row.number for row in self._journal.rows()})
         for known in self.subscribers():

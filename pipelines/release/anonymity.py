@@ -104,7 +104,8 @@ def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse
     return Coarse(tuple(values), levels, suppressed=len(left), smallest=smallest)
 
 
-FIGSIM = ("annotations.csv", "splits.csv")
+# The files of the form `annotations`; the others are named for their split.
+ANNOTATIONS = ("annotations.csv", "splits.csv")
 # Of no use to the attack: different in every release.
 KEYED = ("fetch.csv",)
 
@@ -119,8 +120,8 @@ def values(tables: Mapping[str, str]) -> dict[str, Values]:
             columns = by_id[row["id"]]
             for column in row.keys() - {"id", "image"}:
                 columns[column].add((row.get("image", "0"), row[column]))
-            if name not in FIGSIM:
-                columns["split"].add(("0", name))
+            if name not in ANNOTATIONS:
+                columns["split"].add((row.get("image", "0"), name.removesuffix(".csv")))
     return {i: {column: frozenset(cells) for column, cells in columns.items()} for i, columns in by_id.items()}
 
 

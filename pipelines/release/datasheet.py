@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.release import METADATA, Release
+from pipelines.core.config.release import AGREEMENT, METADATA, Release
 from pipelines.core.templates import render
+from pipelines.release import release_tables
 
 HERE = Path(__file__).parent
 LEFT_OUT = {
@@ -16,17 +17,20 @@ LEFT_OUT = {
     "no_address": "without a Reddit id, so that they cannot be fetched",
     "suppressed": "with metadata that too few authors share",
 }
-FILES = {
-    "figsim": "`annotations.csv` (id, image of a gallery counted from 0, labels) and `splits.csv`",
-    "cradle": "One file per split; `agreement` is `gold` for labels given by people, `unanimous` for labels given by "
-    "all models of the ensemble, `consensus` for labels given by most (the paper's consensus subset has both)",
+FILES = {"annotations": "Labels in `annotations.csv`, splits in `splits.csv`", "splits": "One file per split"}
+COLUMNS = {
+    "image": "; `image` is the place of a picture in its gallery, counted from 0",
+    AGREEMENT: "; `agreement` is `gold` for labels given by people, `unanimous` for labels given by all models of the "
+    "ensemble, `consensus` for labels given by most (a training set of the consensus has both)",
 }
 
 
 def write(facts: Mapping[str, Any]) -> str:
     """Return the text of a release's ``DATASHEET.md``, built from its manifest (``facts``), without ids."""
     metadata = [column for column in facts["columns"] if column in METADATA]
-    words = {"files": FILES[facts["form"]], "left_out": LEFT_OUT, "risk": risk(facts)}
+    columns = {*release_tables.key_columns(facts["content"]), *facts["columns"]}
+    files = FILES[facts["form"]] + "".join(text for column, text in COLUMNS.items() if column in columns)
+    words = {"files": files, "left_out": LEFT_OUT, "risk": risk(facts)}
     return render(HERE / "datasheet.md.jinja", **facts, **words, metadata=metadata)
 
 

@@ -85,13 +85,14 @@ def run(
         raise BadParams(
             where="release.contact", detail="is empty and CORPUS_CONTACT is not set; one must name a contact address"
         )
-    entry = ReleaseEntry.of(settings, name)
+    entry, content = ReleaseEntry.of(settings, name), params.corpora[corpus].content
     chosen = _choose(corpus, shape=shape, k=terms.k, release=name, params=params, vault=vault, root=root)
     facts = {
         "release": name,
         "corpus": corpus,
         "title": shape.title,
         "form": shape.form,
+        "content": content,
         "k": terms.k,
         "contact": contact,
         "data_commit": git("rev-parse", "HEAD", cwd=root),
@@ -103,7 +104,7 @@ def run(
         "removal": terms.removal.model_dump(),
     }
     with locked(settings):
-        target, tables = _target(entry, to=to), files(chosen.rows, shape=shape)
+        target, tables = _target(entry, to=to), files(chosen.rows, shape=shape, content=content)
         sources: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
         facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
         texts = {

@@ -1,4 +1,4 @@
-"""Build the tables of a release in the form of FigSIM's or CRADLE's dataset, from a fixed set of columns.
+"""Build the tables of a release, as annotations and splits or as a file for each split, from fixed columns.
 
 One function produces the cells of all columns; a column that it does not know cannot be released.
 """
@@ -61,10 +61,10 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     """
     wanted = pa.array(sorted(record_ids), pa.string())
     people: dict[str, tuple[Person, Content]] = {}
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        table = tables.read(path, name="posts", columns=["record_id", *COLUMNS, *SEALED])
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        table = tables.read(path, name="records", columns=["record_id", *COLUMNS, *SEALED])
         table = table.filter(pc.is_in(table["record_id"], value_set=wanted))
-        plain = [open_column(table, name="posts", column=column, vault=vault) for column in SEALED]
+        plain = [open_column(table, name="records", column=column, vault=vault) for column in SEALED]
         rows = table.select(["record_id", *COLUMNS]).to_pylist()
         for row, title, body, media in zip(rows, *plain, strict=True):
             created = row["created"]
@@ -78,7 +78,7 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     fullnames = vault.fullnames([r for r in record_ids if r not in gone])
     lost = [r for r in fullnames if r not in people]
     if lost:
-        raise DataError("SchemaMismatch", table="posts", detail=f"{len(lost)} records of the split are missing")
+        raise DataError("SchemaMismatch", table="records", detail=f"{len(lost)} records of the split are missing")
     there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
     posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
     # records taken down between the two queries have no name any more
@@ -112,8 +112,6 @@ def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
         detail = f"{', '.join(unknown)} may not be released; allowed are {known}"
         raise BadParams(where=f"release.corpora.{corpus}.columns", detail=detail)
-    if shape.form == "cradle" and params.corpora[corpus].content == "images":
-        raise BadParams(where=f"release.corpora.{corpus}.form", detail="the form cradle has no column for pictures")
     return {c: scheme.categories[c] for c in shape.categories}
 
 
@@ -122,9 +120,9 @@ def labelled(
 ) -> tuple[dict[Item, Labelled], int]:
     """Return the items of the split that have labels to release, and the number of other items.
 
-    Gold is released in every split. In the form ``cradle`` a train record without gold has the label of the ensemble
-    (``finetune.ensemble``) if the ensemble's members agreed. The field ``agreement`` is ``unanimous``, ``consensus`` or
-    ``gold``.
+    Gold is released in every split. With the column ``agreement``, a train item without gold has the labels of the
+    ensemble (``finetune.ensemble``) if its members agreed in every category. The field ``agreement`` is ``unanimous``,
+    ``consensus`` or ``gold``.
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
@@ -133,16 +131,14 @@ def labelled(
         if row["category"] in categories:
             labels = _ordered(row["labels"], category=categories[row["category"]])
             by_item.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
-    silver = _silver(folder, categories=categories, params=params) if shape.form == "cradle" else {}
+    silver = _silver(folder, categories=categories, params=params) if AGREEMENT in shape.columns else {}
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))
         if item in by_item:
-            known: Mapping[str, tuple[str, ...]] = by_item[item]
-            agreement = GOLD
-        elif row["split"] == TRAIN and item[0] in silver:
-            agreement, labels = silver[item[0]]
-            known = dict.fromkeys(categories, labels)
+            agreement, known = GOLD, by_item[item]
+        elif row["split"] == TRAIN and item in silver:
+            agreement, known = silver[item]
         else:
             continue
         items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in categories}, agreement)
@@ -151,15 +147,24 @@ def labelled(
 
 def _silver(
     folder: Path, *, categories: Mapping[str, Category], params: Params
-) -> dict[str, tuple[str, tuple[str, ...]]]:
+) -> dict[Item, tuple[str, dict[str, tuple[str, ...]]]]:
+    """Return the weakest agreement and the labels by category of items that the ensemble agreed on."""
     path = folder / "silver" / params.finetune.ensemble / "silver.parquet"
     if not path.is_file():
         return {}
     columns = ["record_id", "category", "labels", "agreement"]
+    agreed: dict[Item, dict[str, tuple[str, tuple[str, ...]]]] = {}
+    for row in tables.read(path, name="silver", columns=columns).to_pylist():
+        if (category := categories.get(row["category"])) and row["labels"] is not None and row["agreement"] in RELEASED:
+            labels = _ordered(row["labels"], category=category)
+            agreed.setdefault((row["record_id"], 0), {})[category.key] = row["agreement"], labels
     return {
-        row["record_id"]: (row["agreement"], _ordered(row["labels"], category=categories[row["category"]]))
-        for row in tables.read(path, name="silver", columns=columns).to_pylist()
-        if row["category"] in categories and row["labels"] is not None and row["agreement"] in RELEASED
+        item: (
+            max((how for how, _ in found.values()), key=RELEASED.index),
+            {c: labels for c, (_, labels) in found.items()},
+        )
+        for item, found in agreed.items()
+        if found.keys() == categories.keys()
     }
 
 
@@ -168,20 +173,26 @@ def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
     return tuple(label.name for label in category.labels if label.name in chosen)
 
 
-def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
+def key_columns(content: str) -> list[str]:
+    """Return the columns that identify an item of a corpus with this content."""
+    return ["id", "image"] if content == "images" else ["id"]
+
+
+def files(rows: Sequence[Released], *, shape: Shape, content: str) -> dict[str, str]:
     """Return by name the text of each file of labels and splits in a release, sorted by the release's own ids."""
+    key = key_columns(content)
 
     def table(columns: Sequence[str], chosen: Iterable[Released]) -> str:
         ordered = sorted(chosen, key=lambda row: (row.id, row.image))
         return written(columns, ({column: _cell(row, column, shape=shape) for column in columns} for row in ordered))
 
-    if shape.form == "figsim":
+    if shape.form == "annotations":
         return {
-            "annotations.csv": table(["id", "image", *shape.columns], rows),
-            "splits.csv": table(["id", "image", "split"], rows),
+            "annotations.csv": table([*key, *shape.columns], rows),
+            "splits.csv": table([*key, "split"], rows),
         }
     return {
-        f"{split}.csv": table(["id", *shape.columns], [row for row in rows if row.labelled.split == split])
+        f"{split}.csv": table([*key, *shape.columns], [row for row in rows if row.labelled.split == split])
         for split in sorted({row.labelled.split for row in rows})
     }
 

@@ -124,7 +124,7 @@ def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str
     """Yield record id, decrypted title and body of each post that was not taken down; see :func:`open_columns`."""
     for start in range(0, len(table), BATCH):
         part = table.slice(start, BATCH)
-        titles, bodies = open_columns(part, name="posts", columns=["title", "body"], vault=vault)
+        titles, bodies = open_columns(part, name="records", columns=["title", "body"], vault=vault)
         for record_id, title, body in zip(part["record_id"].to_pylist(), titles, bodies, strict=True):
             if title is not None and body is not None:
                 yield record_id, title.decode(), body.decode()

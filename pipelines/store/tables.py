@@ -40,7 +40,7 @@ RECORD, IMAGE = ("record_id", pa.string()), ("image", pa.int16())
 LABELS = ("labels", pa.list_(pa.string()))
 
 SCHEMAS: dict[str, pa.Schema] = {
-    "posts": _schema(
+    "records": _schema(
         "record_id",
         RECORD,
         *_all(pa.string(), "author_id", "subreddit"),
@@ -185,7 +185,7 @@ IMAGES_GROUP_ROWS = 2**8
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
-    "posts": ("source_digest",),
+    "records": ("source_digest",),
     "images": ("sha256",),
     "annotations": ("round", "answered"),
     "adjudications": ("round",),

@@ -1,6 +1,6 @@
 """Look up sources of records, and find those whose source approval has ended or whose retention period is over.
 
-A takedown deletes both kinds of records. The source of a record is the one in the table ``posts`` of its month. A
+A takedown deletes both kinds of records. The source of a record is the one in the table ``records`` of its month. A
 record of an imported dataset, or one that is in no month's table any more, belongs to no source of ``params.yaml`` and
 is only counted.
 """
@@ -24,15 +24,15 @@ from pipelines.workspace.clone import Workspace, workspace
 
 
 def check_out(clone: Workspace, *, corpora: Iterable[str]) -> None:
-    """Check out only the table ``posts`` of every month of these corpora in a clone."""
+    """Check out only the table ``records`` of every month of these corpora in a clone."""
     for corpus in corpora:
-        clone.checkout_months(corpus, "posts.parquet")
+        clone.checkout_months(corpus, "records.parquet")
 
 
 def by_record(root: Path, *, corpus: str, column: str) -> dict[str, str]:
-    """Return a column of the table ``posts`` by record id, from every month that is checked out under ``root``."""
-    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
-    posts = tables.concat(paths, name="posts", columns=["record_id", column])
+    """Return a column of the table ``records`` by record id, from every month that is checked out under ``root``."""
+    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    posts = tables.concat(paths, name="records", columns=["record_id", column])
     return dict(zip(posts["record_id"].to_pylist(), posts[column].to_pylist(), strict=True))
 
 
@@ -59,8 +59,8 @@ def expired(params: Params, vault: Vault, *, now: datetime, root: Path, refreshe
     """Return the records of all corpora whose retention or approval has ended: record id -> code of the reason.
 
     ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
-    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month. ``refreshed``: the
-    address of the store of refreshes, whose posts wait for their month.
+    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``records`` of every month. ``refreshed``:
+    the address of the store of refreshes, whose posts wait for their month.
     """
     rows = _rows(params, vault, now=now, root=root, url=refreshed)
     return {record: reason for record, _, _, _, reason in rows if reason}

@@ -1,4 +1,4 @@
-"""Resolve takedown criteria to record ids: posts, authors, pictures, subreddits or sources.
+"""Resolve takedown criteria to record ids: records, authors, pictures, subreddits or sources.
 
 Every version of the corpus is searched, not only the newest: records in old versions are taken down as well. A post
 that was never collected is selected too; its tombstone keeps it out.
@@ -45,7 +45,7 @@ class Criteria:
     """The criteria by which a takedown selects records, as the requester wrote them; never logged or stored.
 
     Args:
-        posts: Reddit ids, fullnames or URLs, ``SCHEME:ID`` of another source, or record ids of the corpus.
+        records: Reddit ids, fullnames or URLs, ``SCHEME:ID`` of another source, or record ids of the corpus.
         authors: user names; ``SCHEME:NAME`` at a source with ids of its own.
         images: SHA-256 of a stored picture, or the path of a picture file.
         subreddits: names, in any case.
@@ -55,7 +55,7 @@ class Criteria:
         near: also take down records with near-duplicates of the pictures, by fingerprint; otherwise only count them.
     """
 
-    posts: Sequence[str] = ()
+    records: Sequence[str] = ()
     authors: Sequence[str] = ()
     images: Sequence[str] = ()
     subreddits: Sequence[str] = ()
@@ -97,7 +97,7 @@ def select(
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    selected = {"posts": {_record(post, params=params, vault=vault) for post in asked.posts}}
+    selected = {"records": {_record(post, params=params, vault=vault) for post in asked.records}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),
         "subreddits": ("subreddit", subreddits),
@@ -117,7 +117,7 @@ def select(
         "near_taken": asked.near * len(near),
     }
     criteria = {
-        "posts": sorted(selected["posts"]),
+        "records": sorted(selected["records"]),
         "authors": sorted(authors),
         "images": sorted(pictures),
         "subreddits": sorted(subreddits),
@@ -151,7 +151,7 @@ def _read(asked: Criteria) -> Criteria:
     images = [line for line in lines if SHA256.fullmatch(line)]
     posts = [line for line in lines if line not in {*authors, *images}]
     return replace(
-        asked, posts=[*asked.posts, *posts], authors=[*asked.authors, *authors], images=[*asked.images, *images]
+        asked, records=[*asked.records, *posts], authors=[*asked.authors, *authors], images=[*asked.images, *images]
     )
 
 

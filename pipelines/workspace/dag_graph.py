@@ -124,7 +124,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
-        params = load(here)
+        params = load(here, parts=False)
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
         with Repo(folder) as repo:

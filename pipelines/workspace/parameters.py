@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipelines.core.config import params_text
 from pipelines.core.config.added_corpora import complete, create_folders
-from pipelines.core.config.params import FILES, Params, load, parse, parse_all, read_params, texts_below, validate
+from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
@@ -22,7 +22,6 @@ from pipelines.workspace.inventory import overlap
 from pipelines.workspace.merge import MISSING, Difference
 from pipelines.workspace.stages import Definition
 
-Check = Callable[[Params], None]
 PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
@@ -115,19 +114,12 @@ def diff(settings: Settings) -> list[Row]:
 
 
 def change(
-    settings: Settings,
-    values: Mapping[str, Any] | Mapping[Key, Any],
-    *,
-    reason: str,
-    who: str,
-    dry_run: bool = False,
-    check: Check | None = None,
+    settings: Settings, values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, who: str, dry_run: bool = False
 ) -> Changed:
     """Set parameters on the corpus branch in one commit.
 
     Args:
         values: new values, by key or by dotted name.
-        check: refuses entries that their parts do not accept.
     """
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
@@ -139,7 +131,7 @@ def change(
             params_text.put(after, key, value)
         validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
-        write(clone, after, check=check)
+        write(clone, after)
         stages, below = _to_run(old, _definitions(clone))
         differences = tuple(_differences(before, after))
         commit = None
@@ -164,14 +156,11 @@ def from_file(path: Path) -> dict[Key, Any]:
     return {key: value for key, value in params_text.leaves(values) if key}
 
 
-def write(clone: Workspace, values: Mapping[str, Any], *, check: Check | None = None) -> None:
+def write(clone: Workspace, values: Mapping[str, Any]) -> None:
     """Write parameters into the files of a clone, with their comments, and create the folders of added corpora."""
     for name, text in params_text.rewrite(texts_below(clone.path), values).items():
         (clone.path / name).write_text(text)
-    params = load(clone.path)
-    if check:
-        check(params)
-    create_folders(clone.path, params.corpora)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def merged_code(clone: Workspace) -> str:

@@ -21,7 +21,7 @@ from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_
 from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import Check, Layers, at, kept_profile, write
+from pipelines.workspace.parameters import Layers, at, kept_profile, write
 from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
@@ -29,7 +29,7 @@ from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
-def init(settings: Settings, *, checkout: Path, profile: str | None, check: Check | None = None) -> str:
+def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its parameters.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
@@ -40,7 +40,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None, check: Chec
     if names:
         _adopt(settings, names, profile=profile)
     else:
-        _create(settings, checkout=checkout, profile=profile, check=check)
+        _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
@@ -82,12 +82,7 @@ class Upgraded:
 
 
 def upgrade(
-    settings: Settings,
-    *,
-    checkout: Path,
-    keep: Collection[str] = (),
-    take: Collection[str] = (),
-    check: Check | None = None,
+    settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
 ) -> Upgraded | None:
     """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was already merged.
 
@@ -104,15 +99,13 @@ def upgrade(
         UnknownCode: the checkout is not based on the code that the corpus runs.
         CodeAltered: the corpus branch has code that the checkout does not have.
     """
-    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take, check=check)
+    upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
     dag_graph.follow(settings)
     return upgraded
 
 
-def _upgraded(
-    settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str], check: Check | None
-) -> Upgraded | None:
+def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
     if edited := list(uncommitted(checkout)):
         more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
@@ -137,7 +130,7 @@ def _upgraded(
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
         git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
-        write(clone, merged.values, check=check)
+        write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
         kept, to_run = results.keep(clone, earlier)
         message = f"corpus: upgrade to {code[:12]}"
@@ -191,7 +184,7 @@ def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -
         raise ConfigError("AnotherProfile", place=shown(settings.repo), there=named, profile=f"'{profile}'")
 
 
-def _create(settings: Settings, *, checkout: Path, profile: str | None, check: Check | None) -> None:
+def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
     """Build the whole repository beside its place, then move it there or push it in one transaction."""
     chosen = _chosen(checkout, profile)
     target = local_path(settings.repo)
@@ -201,7 +194,7 @@ def _create(settings: Settings, *, checkout: Path, profile: str | None, check: C
         undo.callback(_remove, partial)
         _remove(partial)
         partial.parent.mkdir(parents=True, exist_ok=True)
-        _build(partial, settings=settings, checkout=checkout, profile=chosen, check=check)
+        _build(partial, settings=settings, checkout=checkout, profile=chosen)
         if target and new:
             # last, because a repository without its profile would be taken for a finished one
             partial.rename(target)
@@ -210,7 +203,7 @@ def _create(settings: Settings, *, checkout: Path, profile: str | None, check: C
             git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH, signed)
 
 
-def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile | None, check: Check | None) -> None:
+def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile | None) -> None:
     git("clone", "--quiet", "--bare", str(checkout), str(bare))
     for branch in (CODE, BRANCH):
         git("--git-dir", str(bare), "branch", "--force", branch, _head(checkout))
@@ -218,7 +211,7 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
     git("--git-dir", str(bare), "config", "receive.denyNonFastForwards", "true")
     with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
         if profile:
-            write(clone, profile.over(read_params(clone.path)), check=check)
+            write(clone, profile.over(read_params(clone.path)))
             (clone.path / profile.path).parent.mkdir(exist_ok=True)
             (clone.path / profile.path).write_text(profile.text)
         if "://" in settings.remote:

@@ -13,10 +13,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from corpus_view import attention, page_text, runs_seen
+from corpus_view import attention, page_text
 from corpus_view.runs_seen import Runs, SeenRun
 from dvc_airflow import settings
-from dvc_airflow.names import named
+from dvc_airflow.names import OF_CORPUS, named
 
 Json = Mapping[str, Any]
 
@@ -71,7 +71,7 @@ def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
     shown = {
         corpus: {**part, "calendar": calendar(corpus, part, runs=runs, sources=sources, now=now)}
         for corpus, part in corpora.items()
-        if runs.sees(*(f"{corpus}_{kind}" for kind in runs_seen.OF_CORPUS))
+        if runs.sees(*(f"{corpus}_{kind}" for kind in OF_CORPUS))
     }
     used = {commit for file, commit in origin.items() if file.split("/")[1] in shown}
     listed = [commit for key, commit in commits.items() if key in used or len(shown) == len(corpora)]

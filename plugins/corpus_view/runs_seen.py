@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from corpus_view.page_text import path
-from dvc_airflow.names import named
+from dvc_airflow.names import OF_CORPUS, named
 
-# The Dags of one corpus, after the corpus's name, and those of all corpora: the files of `dags/`.
-OF_CORPUS = ("collect", "refresh", "dataset", "label", "finetune", "benchmark", "scoring")
+# The Dags of all corpora: the files of `dags/`.
 OF_ALL = (
     "annotation_pull", "annotation_round", "backup", "deletion_sweep", "deliver", "doctor", "housekeeping", "promote",
     "release", "takedown",

@@ -1,10 +1,11 @@
 """Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions.
 
-The corpora ``memes`` and ``posts`` have Dag files of their own; :func:`dags_of` builds those that a profile adds.
+The docstring of a function that builds a Dag is the Dag's documentation, in Markdown.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,9 +79,16 @@ def corpus_dag(
 
 
 def collect_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_collect``, which collects one month a run.
+    """Collect one month of `{corpus}`.
 
-    The tasks are ``collect`` → ``images`` or ``texts`` (mapped) → ``partition`` → ``publish``.
+    **collect** scans the source once, scrubs and seals the submissions, **images** or **texts** (mapped over shards)
+    fetches, decodes and OCRs pictures, or checks length and language of texts and computes a signature of each for the
+    near-duplicate search, **partition** joins the shards, **publish** commits the month and triggers
+    `{corpus}_dataset`. Tasks exchange pointers, counts and digests, never content.
+
+    Several years: `airflow backfill create --dag-id {corpus}_collect --from-date 2018-01-01 --to-date 2022-12-01`; to
+    collect existing months again, add `--reprocess-behavior completed`. One month manually:
+    `corpus airflow trigger {corpus}_collect --partition-key 2022-12`.
     """
     first, last = period(corpus)
     with corpus_dag(
@@ -99,9 +107,14 @@ def collect_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def refresh_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
+    """Read Reddit's listings of `{corpus}` before they overflow, if `reddit` is among the sources of the corpus.
 
-    The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
+    **refresh** reads the subreddits that are due back to what is known, stores new posts sealed until their month
+    closes, and asks the other sources for gaps of published months. If such a month has gained posts, the tasks of
+    `{corpus}_collect` follow and add them in one commit; otherwise they are skipped.
+
+    The schedule is `listing.schedule` of a source in `params.yaml`, if a listing is read; a run in which no subreddit is due sends
+    no request. Manually: `corpus airflow trigger {corpus}_refresh`.
     """
     cron = refreshes(corpus)
     with corpus_dag(
@@ -162,7 +175,12 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
 
 
 def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
+    """Build the dataset of a commit of `{corpus}`.
+
+    The stages **dedupe** → **sample** → **gold** → **split** → **quality** of `dvc.yaml`; then **publish** commits
+    their results in `dvc.lock`. Runs on the asset `{corpus}`; of the months that arrive during a run, the run of the
+    last one works on all, and those of the others are skipped at **pin**. On a laptop, `dvc repro` runs the same graph.
+    """
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         built = snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
         built >> track(corpus)
@@ -170,7 +188,17 @@ def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_label``: stages up to ``few_shot``, requests to labellers, up to ``injection_test``."""
+    """Label the records of `{corpus}` with ensembles; undecided ones are left unlabelled.
+
+    The stages **gold** and **split** take the answers of rounds since the dataset was built, **few_shot** chooses the
+    prompt examples, **estimate** estimates the cost and fails if it exceeds the budget, **label** (one mapped task per
+    labeller and shard) fills the sealed store of answers, the stages **votes** (one per labeller), **silver** and
+    **injection_test** (one per ensemble) follow, and **publish** commits them and emits `silver/{corpus}`. Runs on
+    `{corpus}/dataset`.
+
+    Labellers and budget are set by `votes` in `params.yaml` or a profile. Without an API key only the offline ensemble
+    labels. Clear a killed task to resume; no request is repeated. Show the results: `corpus votes-report {corpus}`.
+    """
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
@@ -186,7 +214,20 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def finetune_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
+    """Fine-tune and compare models of `{corpus}` on its present silver labels, as in CRADLE Bench.
+
+    **finetune** fine-tunes every model of `finetune.models` on every subset (pool `gpu`), **predict_finetuned**
+    predicts with the fine-tuned models, **repeats** does both with further seeds (`repeats.seeds`) and keeps the
+    predictions only, **baselines** collects predictions of untuned baselines, **moderation** asks the systems in
+    `moderation.systems` (both after **estimate**, if any model or system is asked), **evaluate** compares all
+    predictions on test, **analysis** describes the records with gold and tests their features by label (`agreement`
+    measures that of the raters), **report** writes the report, **publish** commits all of it, **track** logs numbers
+    and report to MLflow and returns the report's URL, **register** registers the models in section `registry` as
+    versions.
+
+    Runs on `silver/{corpus}`. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in
+    `catalogue.yaml` and its name to `finetune.models` or `baselines.models`; for your own labels see `docs/models.md`.
+    """
     with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
         below = [f"silver@{corpus}-{ensemble}" for ensemble in listed("ensembles")]
         _benchmark(corpus, below=below)
@@ -194,7 +235,21 @@ def finetune_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 
 def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_benchmark``: train and evaluate models of memes on the present gold labels."""
+    """Train and compare models of `{corpus}` on its present gold labels, as in FigSIM.
+
+    **gold** collects the labels, which **split** and **few_shot** use, **rationales** generates the rationales that
+    models of kinds m3h and infused read (none, without such a model), **train** trains every model of `train.models`
+    for every task and seed (pool `gpu`), **prompted** predicts with each of `prompted.models`, **moderation** asks the
+    moderation systems in `moderation.systems` (before these three **estimate** fails if they would exceed the budget),
+    **evaluate** scores the predictions on test, compares all pairs and analyses errors, **analysis** describes the
+    items with gold and tests their features by label (`agreement` measures that of the raters), **report** writes the
+    report, **publish** commits all of it, **track** logs numbers and report to MLflow and returns the report's URL,
+    **register** registers the models in section `registry` as versions.
+
+    Runs on `gold/{corpus}`, at the end of an annotation round, or when triggered manually. A month that is committed
+    meanwhile does not trigger this Dag: `publish` then fails and names the tasks to clear. A killed task resumes from
+    its checkpoint. To add a model, add an entry to `models` in `catalogue.yaml` and its name to `train.models`.
+    """
     with corpus_dag(
         f"{corpus}_benchmark",
         doc=doc,
@@ -223,11 +278,14 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
 
 
 def scoring_dag(corpus: str, *, doc: str) -> sdk.DAG:
-    """Return the Dag ``<corpus>_scoring``, which labels a corpus with its champion models.
+    """Label every record of `{corpus}` with the champions of `batch_predict.{corpus}`.
 
-    The Dag pins the champions, runs the stage ``batch_predict``, publishes the predictions and reports drift.
+    **champions** commits their versions (`models/{corpus}/`), **batch_predict** predicts, **publish** commits the
+    predictions, **track** logs the numbers to MLflow, **drift** reports months whose predictions have drifted from
+    those of the test.
 
-    The Dag runs when a champion or the corpus changes.
+    Runs on `{corpus}/dataset`, when months were added, and on `model/<name>`, when a champion has changed. The run is
+    skipped if no champion is registered.
     """
     changed = [asset(f"model/{name}") for name in scoring(corpus)]
     with corpus_dag(
@@ -266,31 +324,30 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         yield dag
 
 
-WITH_FILES = ("memes", "posts")
-KINDS: dict[str, tuple[Callable[..., sdk.DAG], str]] = {
-    "collect": (collect_dag, "Collect one month"),
-    "refresh": (refresh_dag, "Read the listings between two months"),
-    "dataset": (dataset_dag, "Build the dataset"),
-    "label": (label_dag, "Label the records"),
-    "finetune": (finetune_dag, "Fine-tune and compare models"),
-    "benchmark": (benchmark_dag, "Train and compare models"),
-    "scoring": (scoring_dag, "Label every record with the champions"),
+KINDS: dict[str, Callable[..., sdk.DAG]] = {
+    "collect": collect_dag,
+    "refresh": refresh_dag,
+    "dataset": dataset_dag,
+    "label": label_dag,
+    "finetune": finetune_dag,
+    "benchmark": benchmark_dag,
+    "scoring": scoring_dag,
 }
-
-
-def added() -> list[str]:
-    """Return the names of the corpora without Dag files of their own."""
-    return [corpus for corpus in listed("corpora") if corpus not in WITH_FILES]
+WITHOUT = {"images": {"label", "finetune"}, "texts": {"benchmark"}}
 
 
 def dags_of(corpus: str) -> dict[str, sdk.DAG]:
-    """Return the Dags of a corpus by Dag name (without the prefix)."""
-    texts = resolved()["corpora"][corpus]["content"] == "texts"
-    like, without = ("posts", {"benchmark"}) if texts else ("memes", {"label", "finetune"})
-    without |= set() if scoring(corpus) else {"scoring"}
-    made = {}
-    for kind, (build, does) in KINDS.items():
-        if kind not in without:
-            text = f"{does} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."
-            made[f"{corpus}_{kind}"] = build(corpus, doc=f"### {corpus}_{kind}\n\n{text}")
-    return made
+    """Return the Dags of a corpus by Dag name (without the prefix); the process of a task makes only the task's own."""
+    without = WITHOUT[resolved()["corpora"][corpus]["content"]] | (set() if scoring(corpus) else {"scoring"})
+    wanted = sdk.get_parsing_context().dag_id
+    return {
+        name: build(corpus, doc=f"### {name}\n\n{inspect.cleandoc(build.__doc__ or '').format(corpus=corpus)}")
+        for kind, build in KINDS.items()
+        if kind not in without and wanted in (None, named(name := f"{corpus}_{kind}"))
+    }
+
+
+def one_of(names: Sequence[str], *, description: str) -> sdk.Param:
+    """Return the parameter of a run that is one of these names, which may be none."""
+    known = [*names] or ["none"]
+    return sdk.Param(known[0], type="string", enum=known, description=description)

@@ -9,6 +9,8 @@ from airflow.sdk import Asset, AssetAlias
 
 from dvc_airflow import settings
 
+# The Dags of one corpus, after the corpus's name.
+OF_CORPUS = ("collect", "refresh", "dataset", "label", "finetune", "benchmark", "scoring")
 # Where a docstring names a Dag as a heading or as the argument of a command.
 MENTION = re.compile(r"(^### |dags trigger |--dag-id )(?=\w)", re.MULTILINE)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dvc_airflow import settings
-from dvc_airflow.graph import graph
-from dvc_airflow.names import named
+from dvc_airflow.graph import graph, listed
+from dvc_airflow.names import OF_CORPUS, named
 
 KINDS: dict[str, type] = {
     "queue": str,
@@ -102,6 +102,7 @@ def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None
         return
     steps = {stage.step for stage in graph().values()} | {str(key).rpartition(".")[2] for key in project}
     dags = {path.stem for path in (settings.ROOT / "dags").glob("*.py")}
+    dags |= {f"{corpus}_{kind}" for corpus in listed("corpora") for kind in OF_CORPUS}
     for key in deployment:
         dag, _, rest = str(key).partition(".")
         # a Dag and its only task may have the same name, such as `deliver`

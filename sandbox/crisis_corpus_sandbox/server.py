@@ -190,7 +190,7 @@ class SandboxServer(ThreadingHTTPServer):
         """Read the sandbox and bind the port; port 0 takes any free one."""
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
-        truth = root / "truth.json"
+        truth = root / "truth_images.json"
         seed = int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
         self.vendors = vendors or Vendors(root, seed=seed)
         self.reddit, self.arctic = (RequestBudget(budget, period=period, clock=clock) for _ in range(2))

@@ -50,7 +50,7 @@ def test_a_backfill_of_two_months_is_committed_and_wakes_the_snapshot(world: Any
 
 
 def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
-    status = json.loads(world.run("pipelines", "status", "--json"))
+    status = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["memes"]
     assert world.head("memes") == backfilled
     truth = status["truth"]
     assert (truth["unexpected"], truth["missing"]) == (0, 0)
@@ -122,14 +122,16 @@ def stages(clone: Path) -> dict[str, Any]:
 def test_no_content_outside_the_vault(world: Any, backfilled: str) -> None:
     """The canary test: planted words, a user name, raw ids and OCR text are nowhere but in the sandbox's own files."""
     world.settle()
-    truth = json.loads((world.settings.sandbox / "truth.json").read_text())
+    truth = json.loads((world.settings.sandbox / "truth_images.json").read_text())
     canaries = {c for kind in ("words", "users", "fullnames", "ocr") for c in truth["canaries"][kind]}
     assert len(canaries) >= 4
     planted = (world.settings.sandbox / "submissions.jsonl").read_text() + json.dumps(truth)
     assert all(c in planted for c in canaries), "a canary that was never planted proves nothing"
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         kept = {vault.record_id(name) for name in truth["canaries"]["fullnames"]}
-    posts = opened(world, backfilled, table="posts", pattern="data/memes/*/posts.parquet", columns=["title", "body"])
+    posts = opened(
+        world, backfilled, table="records", pattern="data/memes/*/records.parquet", columns=["title", "body"]
+    )
     assert kept & set(posts), "no canary got as far as the corpus"
     text = b" ".join(v for r in kept & set(posts) for v in posts[r] if v)
     assert any(c.encode() in text for c in truth["canaries"]["words"]), "the sealed corpus must hold the words"

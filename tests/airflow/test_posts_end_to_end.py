@@ -20,13 +20,12 @@ def test_a_backfill_of_posts_is_collected_split_and_labelled(world: Any, labelle
     subjects = world.subjects()
     assert {"data(posts): 2022-11", "data(posts): 2022-12", "snapshot(posts): quality@posts"} <= set(subjects)
     assert all(r["state"] == "success" for dag in ("posts_collect", "posts_dataset") for r in world.airflow.runs(dag))
-    status = json.loads(world.run("pipelines", "status", "--json"))
-    posts = status["corpora"]["posts"]
+    posts = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["posts"]
     assert (posts["truth"]["unexpected"], posts["truth"]["missing"]) == (0, 0)
     assert min(posts["truth"]["precision"], posts["truth"]["recall"]) >= 0.98
     assert posts["split"]["leakage"] == 0
     assert posts["split"]["sizes"] == {"train": 60, "dev": 70, "test": 40}
-    votes = status["votes"]
+    votes = posts["votes"]
     assert set(votes["by_labeller"]) == {"gpt", "claude", "gemini"}
     assert all(sum(counts.values()) == RECORDS for counts in votes["by_labeller"].values())
     assert all(sum(counts.values()) == RECORDS for counts in votes["ensembles"].values())
@@ -101,7 +100,7 @@ def test_labelling_again_sends_nothing_and_commits_nothing(
 
 def test_no_post_outside_the_vault(world: Any, labelled: str) -> None:
     """The canary test of posts: planted words, a user name and raw ids are nowhere but in the sandbox's own files."""
-    truth = json.loads((world.settings.sandbox / "truth_posts.json").read_text())
+    truth = json.loads((world.settings.sandbox / "truth_texts.json").read_text())
     needles = {c.encode().lower() for kind in truth["canaries"].values() for c in kind}
     assert len(needles) >= 3
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:

@@ -100,7 +100,7 @@ def published(world: World) -> tuple[list[str], set[str]]:
     with workspace(world.settings) as clone:
         clone.checkout(f"data/posts/{MONTH}")
         folder = clone.path / "data" / "posts" / MONTH
-        ids = tables.read(folder / "posts.parquet", name="posts")["record_id"].to_pylist()
+        ids = tables.read(folder / "records.parquet", name="records")["record_id"].to_pylist()
         texts = tables.concat(sorted((folder / "texts").glob("*.parquet")), name="texts")["record_id"].to_pylist()
         drops = tables.read(folder / "drops.parquet", name="drops")["record_id"].to_pylist()
     assert sorted(texts) == sorted(set(ids)) == sorted(ids)
@@ -142,7 +142,7 @@ def test_a_killed_refresh_is_retried_and_stores_nothing_twice(reddit: World) -> 
     assert only_refreshed(tasks), "the month is not published yet"
     done = told(reddit, REFRESH, tasks["refresh"])
     assert (done["read"] + done["waiting"], done["closed"]) == (8, 0), "what the first try completed is not due"
-    assert done["new"] < done["posts"], "the second try saw posts that the first had stored"
+    assert done["new"] < done["records"], "the second try saw posts that the first had stored"
     assert 60 < done["stored"] == len(stored(reddit)) <= 8 * LISTING
     assert not reddit.subjects("posts")
 
@@ -235,7 +235,7 @@ def coverage(world: World) -> dict[str, Any]:
 
 def kept(world: World) -> set[str]:
     """Return the record ids of the posts that the sandbox expects in the corpus and that Arctic Shift has archived."""
-    truth = json.loads((world.settings.sandbox / "truth_posts.json").read_text())["posts"]
+    truth = json.loads((world.settings.sandbox / "truth_texts.json").read_text())["submissions"]
     api = Catalogue(world.settings.sandbox)
     queries = ({"subreddit": name, "limit": "100"} for name in {post["subreddit"] for post in truth})
     archived = {str(item["name"]) for query in queries for item in api.search(query=query)}

@@ -64,7 +64,7 @@ def test_a_new_champion_is_asked_about_every_post(world: Any, decided: Decided) 
         clone.checkout("snapshot/posts/scoring")
         rows = tables.read(clone.path / f"snapshot/posts/scoring/{NAME}.parquet", name="predictions").to_pylist()
         clone.checkout("data/posts")
-        texts = tables.concat(sorted(clone.path.glob("data/posts/*/posts.parquet")), name="posts")["record_id"]
+        texts = tables.concat(sorted(clone.path.glob("data/posts/*/records.parquet")), name="records")["record_id"]
     assert {row["record_id"] for row in rows} == set(texts.to_pylist())
     assert {row["model"] for row in rows} == {f"{NAME}/1"}
     assert told["version"] == 1

@@ -63,13 +63,11 @@ def accounts(world: Any, curated: None, label_studio: Future[Any]) -> dict[str, 
 
 def truth_of(world: Any) -> Truth:
     """Return the labels of every picture that the sandbox knows."""
-    told = json.loads((world.settings.sandbox / "truth.json").read_text())
+    told = json.loads((world.settings.sandbox / "truth_images.json").read_text())
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         labels = {s["fullname"]: s["labels"]["figsim"] for s in told["submissions"] if s["labels"]["figsim"]}
         return {
-            (vault.record_id(i["fullname"]), i["image"]): {
-                key: [value] if isinstance(value, str) else list(value) for key, value in labels[i["fullname"]].items()
-            }
+            (vault.record_id(i["fullname"]), i["image"]): labels[i["fullname"]]
             for i in told["images"]
             if i["fullname"] in labels
         }
@@ -189,7 +187,7 @@ def test_gold_is_the_truth_wherever_two_agree_with_it(world: Any, held: Held) ->
 
 
 def test_the_round_and_its_decision_are_on_record(world: Any, held: Held) -> None:
-    status = json.loads(world.run("pipelines", "status", "--json"))["annotation"]
+    status = json.loads(world.run("pipelines", "status", "--json"))["corpora"]["memes"]["annotation"]
     assert status["rounds"]["calibration"] == "closed, agreement-sufficient"
     assert 0 < status["agreement"]["severity"] < 1
     events = world.airflow.get("/assets/events", limit=100)["asset_events"]
@@ -234,9 +232,9 @@ def titles_of(world: Any, *, vault: Vault) -> list[bytes]:
     with workspace(world.settings) as clone:
         clone.checkout("data/posts", "annotations/posts/round-1")
         asked = tables.read(clone.path / "annotations/posts/round-1/assignments.parquet", name="assignments")
-        months = sorted((clone.path / "data/posts").glob("*/posts.parquet"))
-        table = tables.concat(months, name="posts", columns=["record_id", "title"])
-        opened = open_column(table, name="posts", column="title", vault=vault)
+        months = sorted((clone.path / "data/posts").glob("*/records.parquet"))
+        table = tables.concat(months, name="records", columns=["record_id", "title"])
+        opened = open_column(table, name="records", column="title", vault=vault)
         titles = dict(zip(table["record_id"].to_pylist(), opened, strict=True))
         return [titles[r] for r in sorted(set(asked["record_id"].to_pylist())) if titles[r]]
 

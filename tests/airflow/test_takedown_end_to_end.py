@@ -37,7 +37,7 @@ EACH = 4
 REMEMBER = {"vault", "takedowns"}
 # Reddit itself, as far as the sandbox goes.
 OUTSIDE = {"sources"}
-CONTENT = {"posts": ("title", "body"), "images": ("bytes", "text")}
+CONTENT = {"records": ("title", "body"), "images": ("bytes", "text")}
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def shards(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield the live tables with content: their name in store.tables, and where they are."""
     for corpus in CORPORA:
         for path in sorted((root / "data" / corpus).glob("*/*.parquet")):
-            if path.stem == "posts":
-                yield "posts", path
+            if path.stem == "records":
+                yield "records", path
         yield from (("images", path) for path in sorted((root / "data" / corpus).glob("*/images/*.parquet")))
 
 

@@ -13,12 +13,13 @@ from pipelines.annotate.backend import Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files
 from pipelines.annotate.rounds import queues
 from pipelines.cli.parts import check_parts
+from pipelines.core.config.base import Distribution
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
+from tests import small_distribution
 from tests.annotate import backend_contract as contract
-from tests.distributions import installed
 from tests.refusals import refused
 
 QUEUE = Queue("memes/calibration", "a1")
@@ -271,18 +272,21 @@ class Tool(Backend):
 """
 
 
-def test_a_backend_of_another_distribution_is_opened_with_its_own_parameters(tmp_path):
+def test_a_backend_of_another_distribution_is_opened_with_its_own_parameters(tmp_path, monkeypatch):
     manifest = SimpleNamespace(backend="tool")
     given = load(Path(__file__).parents[2])
 
     def opened(allowed, **entry):
         round_ = given.round.model_copy(update={"backend": "tool", "backends": {"tool": entry}})
         params = given.model_copy(update={"round": round_, "distributions": allowed})
-        check_parts(params)
+        if faults := check_parts(params):
+            raise BadParams(where="params.yaml", detail="; ".join(faults))
         settings = Settings.from_env()
         return queues.open_backend(manifest, params=params, settings=settings, pseudonyms=["a1"])
 
-    with installed(tmp_path, TOOL, group="backends", name="tool", kind="Tool") as allowed:
+    files, points = {"tool_part.py": TOOL}, "[crisis_corpus.backends]\ntool = tool_part:Tool\n"
+    with small_distribution.installed(tmp_path, monkeypatch, files=files, points=points):
+        allowed = {"foreign": Distribution(**small_distribution.entry())}
         assert opened(allowed, folder="there").address(QUEUE) == "there/a1"
         with pytest.raises(BadParams, match=r"round\.backends\.tool\.port") as refused:
             opened(allowed, folder="there", port=8123)

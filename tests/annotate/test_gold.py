@@ -259,15 +259,15 @@ def test_the_same_gold_is_the_same_bytes(world: World) -> None:
 
 
 def test_memes_have_gold_for_every_image_and_category_in_the_annotators_labels(world: World) -> None:
-    labels = {"figurative": [], "severity": "Suicide death", "related": ["Third-person description"]}
-    labels |= {"modality": "text", "context": "context-required"}
+    labels = {"figurative": [], "severity": ["Suicide death"], "related": ["Third-person description"]}
+    labels |= {"modality": ["text"], "context": ["context-required"]}
     posts = [{"fullname": "t3_x", "labels": {"figsim": labels}}, {"fullname": "t3_y", "labels": {"figsim": None}}]
-    (world.root / "truth.json").write_text(json.dumps({"submissions": posts}))
+    (world.root / "truth_images.json").write_text(json.dumps({"submissions": posts}))
     known, other = world.vault.record_id("t3_x"), world.vault.record_id("t3_y")
     world.sample([(known, 0), (known, 2), (other, 0)], corpus="memes")
     rows = world.run("memes", truth=True)
     assert {(image, key): r["labels"] for (_, image, key), r in rows.items()} == {
-        (image, key): [given] if isinstance(given, str) else given for image in (0, 2) for key, given in labels.items()
+        (image, key): given for image in (0, 2) for key, given in labels.items()
     }
     assert {r["how"] for r in rows.values()} == {"truth"}
     assert world.metrics(corpus="memes")["without"] == 1

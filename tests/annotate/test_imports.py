@@ -102,10 +102,10 @@ class Imports:
     def posts(self, corpus: str) -> dict[str, dict[str, object]]:
         """Return the rows of all posts, their bodies in plain text, by record."""
         with workspace(self.settings) as clone:
-            pointers = {n.removesuffix(".dvc"): self.show(n) for n in self.names() if n.endswith("posts.parquet.dvc")}
+            pointers = {n.removesuffix(".dvc"): self.show(n) for n in self.names() if n.endswith("records.parquet.dvc")}
             clone.checkout(*pointers)
-            table = tables.concat([clone.path / name for name in pointers], name="posts")
-        bodies = open_column(table, name="posts", column="body", vault=self.vault)
+            table = tables.concat([clone.path / name for name in pointers], name="records")
+        bodies = open_column(table, name="records", column="body", vault=self.vault)
         return {
             row["record_id"]: {**row, "body": (body or b"").decode()}
             for row, body in zip(table.to_pylist(), bodies, strict=True)

@@ -31,7 +31,7 @@ from tests.small_corpus import SHELL, begin, code_of
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
 CODE = SHELL | {name: (ROOT / name).read_text() for name in NAMES}
-POINTER = pointer_text("posts.parquet", md5="0" * 32, size=1)
+POINTER = pointer_text("records.parquet", md5="0" * 32, size=1)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path)
 
 
 def test_a_commit_of_data_runs_the_signed_code(settings: Settings, tmp_path: Path) -> None:
-    push(settings, write("data/memes/2022-11/posts.parquet.dvc", POINTER), tmp_path / "publisher")
+    push(settings, write("data/memes/2022-11/records.parquet.dvc", POINTER), tmp_path / "publisher")
     with workspace(settings) as clone:
         clone.step(f"touch {tmp_path}/ran")
     assert (tmp_path / "ran").exists()
@@ -182,7 +182,7 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
     "text", ["cmd: touch victim\n" + POINTER, '{"cmd": "touch victim"}\n', POINTER.replace("path: p", "path: ../p"), ""]
 )
 def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
-    push(settings, write("data/memes/2022-11/posts.parquet.dvc", text), tmp_path / "attacker")
+    push(settings, write("data/memes/2022-11/records.parquet.dvc", text), tmp_path / "attacker")
     with pytest.raises(StageInPointer, match="data/memes"):
         repository.clone(settings, folder=tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
@@ -219,7 +219,7 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
     outside = tmp_path / "outside"
     outside.mkdir()
     push(settings, link("data/memes", str(outside)), tmp_path / "attacker")
-    pointers = {"data/memes/2022-11/posts.parquet": POINTER}
+    pointers = {"data/memes/2022-11/records.parquet": POINTER}
     with pytest.raises(OSError), workspace(settings) as clone:
         clone.place(pointers)
     assert not list(outside.iterdir())
@@ -227,7 +227,7 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
 
 @pytest.mark.parametrize("folder", ["data/memes/2022-12", "data/posts/2022-11", "work", "data/memes/2022-11x"])
 def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, folder: str) -> None:
-    given = {"corpus": "memes", "month": "2022-11", "pointers": {f"{folder}/posts.parquet": POINTER}}
+    given = {"corpus": "memes", "month": "2022-11", "pointers": {f"{folder}/records.parquet": POINTER}}
     before = publish.head(settings)
     with refused("BadPointer", match="2022-11/"):
         publish.publish_partition(settings, **given, leave_out=lambda *_: 0)
@@ -238,22 +238,22 @@ def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, fold
     ("path", "text"),
     [
         *((path, POINTER) for path in ("data//x", "data/./x", "data/.git/x", "data/memes/")),
-        ("data/memes/posts.parquet", POINTER.replace("size: 1", "size: ٣")),
+        ("data/memes/records.parquet", POINTER.replace("size: 1", "size: ٣")),
     ],
 )
 def test_a_pointer_has_one_spelling(path: str, text: str) -> None:
     with refused("BadPointer"):
-        check_handed_over({path: text.replace("posts.parquet", path.rpartition("/")[2])})
+        check_handed_over({path: text.replace("records.parquet", path.rpartition("/")[2])})
 
 
-OTHER = {"data/memes/2022-11/posts.parquet": pointer_text("posts.parquet", md5="1" * 32, size=1)}
-HANDED = {"data/memes/2022-11/posts.parquet": POINTER}
+OTHER = {"data/memes/2022-11/records.parquet": pointer_text("records.parquet", md5="1" * 32, size=1)}
+HANDED = {"data/memes/2022-11/records.parquet": POINTER}
 
 
 FORGED: dict[str, Callable[[Any], Any]] = {
     "without a code": lambda _: HANDED,
     "another object": lambda given: {path: text.replace("0" * 32, "1" * 32) for path, text in given.items()},
-    "another path": lambda given: {"data/memes/2022-12/posts.parquet": next(iter(given.values()))},
+    "another path": lambda given: {"data/memes/2022-12/records.parquet": next(iter(given.values()))},
     "another secret": lambda _: hand_over(HANDED, secret=b"7" * 64),
     "more": lambda given: {path: f"{text}deps: []\n" for path, text in given.items()},
     "nothing": dict.fromkeys,

@@ -61,7 +61,7 @@ def restored(folder: Path, home: Path, **more: object) -> Settings:
 def take_down(settings: Settings, *names: str) -> set[str]:
     with used.vault_of(settings) as vault:
         ids = {vault.record_id(name) for name in names}
-        selection = Selection("0" * 32, frozenset(ids), {"posts": len(ids)})
+        selection = Selection("0" * 32, frozenset(ids), {"records": len(ids)})
         given = {"settings": settings, "vault": vault, "terms": Takedown(withdraw_share=1), "now": NOW}
         takedown.Deletion(**given).run(selection, reason="request-7", who="a person")
     return ids

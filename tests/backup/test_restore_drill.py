@@ -62,8 +62,8 @@ def begin(home: Path, vault: Path | None, **given: object) -> stress.World:
 
 def a_record(settings: Settings) -> str:
     with workspace(settings) as clone:
-        clone.checkout_months("posts", "posts.parquet")
-        rows = tables.read(clone.path / "data" / "posts" / FIRST / "posts.parquet", name="posts")
+        clone.checkout_months("posts", "records.parquet")
+        rows = tables.read(clone.path / "data" / "posts" / FIRST / "records.parquet", name="records")
         return str(rows["record_id"][0].as_py())
 
 

@@ -15,10 +15,11 @@ import yaml
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import NoSecret
+from pipelines.operate import status
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
-from tests.commands import process
+from tests.commands import output, process
 from tests.refusals import refused
 from tests.small_corpus import BASIC, code_of
 
@@ -56,6 +57,20 @@ def test_a_checkout_and_a_clone_have_the_same_home(
     assert not (clone / "var").exists() and (checkout / "var" / "secret").read_bytes() == secret
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "other"))
     assert Settings.from_env().home == tmp_path / "other"
+
+
+def test_a_deployment_may_have_other_corpora_only(checkout: Path) -> None:
+    corpus = {"subreddits": ["lonely"], "source": "dump", "first_month": "2022-11", "last_month": None}
+    forum, pictures = ({"content": c, "scheme": s} | corpus for c, s in (("texts", "cssrs"), ("images", "figsim")))
+    corpora = {"memes": None, "posts": None, "forum": forum, "pictures": pictures}
+    (checkout / "profiles" / "team.yaml").write_text(yaml.safe_dump({"corpora": corpora}))
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "-m", "a profile", cwd=checkout)
+    told = output("init", "--profile", "team")
+    assert "corpus try --corpus forum --day 2022-11-01" in told and "the doctor did not end" not in told
+    assert status.gather(Settings.from_env())["corpora"] == {"forum": {}, "pictures": {}}
+    assert "pictures" in output("status") and "memes" not in output("status")
+    assert "pictures_dataset" in output("plan", "backfill", "pictures", "--from", "2022-11", "--to", "2022-12")
 
 
 def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +123,7 @@ def test_init_does_not_replace_the_lost_vault_of_a_corpus_with_data(checkout: Pa
     repository.init(settings, checkout=checkout, profile="sandbox")
     clone = repository.clone(settings, folder=tmp_path / "lab")
     (clone / "data" / "memes").mkdir()
-    (clone / "data" / "memes" / "posts.parquet.dvc").write_text("outs: []\n")
+    (clone / "data" / "memes" / "records.parquet.dvc").write_text("outs: []\n")
     git("add", "--all", cwd=clone)
     git("commit", "--quiet", "-m", "a month", cwd=clone)
     git("push", "--quiet", "origin", "HEAD:corpus", cwd=clone)

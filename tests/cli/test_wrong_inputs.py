@@ -86,7 +86,7 @@ WRONG = [
     Wrong("register --corpus tweets", 64, "known: memes, posts"),
     Wrong("subscribe https://example.org/hook --name severity", 64, "known: crisis-posts"),
     Wrong(
-        "predict crisis-post@champion", 78, "crisis-posts", MLFLOW_DOWN | {"MLFLOW_TRACKING_URI": "sqlite:///{tmp}/m"}
+        "predict crisis-posts@champoin", 78, "crisis-posts", MLFLOW_DOWN | {"MLFLOW_TRACKING_URI": "sqlite:///{tmp}/m"}
     ),
     Wrong("sandbox build --profile sandbx", 64, "no profile 'sandbx'; known: sandbox"),
     Wrong("statsu", 64, "No such command 'statsu'"),

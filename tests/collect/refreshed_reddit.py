@@ -133,7 +133,7 @@ class Deployment:
 
     def published(self) -> list[str]:
         """The record ids of the month's posts, each of which must have its text in one shard."""
-        ids = list(tables.read(self.month() / "posts.parquet", name="posts")["record_id"].to_pylist())
+        ids = list(tables.read(self.month() / "records.parquet", name="records")["record_id"].to_pylist())
         items = tables.concat(self._shards(), name="texts", columns=["record_id"])["record_id"].to_pylist()
         assert sorted(ids) == sorted(items)
         return ids

@@ -87,11 +87,11 @@ def at(server: SandboxServer, settings: Settings) -> Settings:
 
 
 def posts(root: Path) -> Any:
-    return tables.read(collect.work(root, corpus="memes", month=MONTH) / "posts.parquet", name="posts")
+    return tables.read(collect.work(root, corpus="memes", month=MONTH) / "records.parquet", name="records")
 
 
 def test_only_what_the_truth_keeps_comes_in(tmp_path: Path, sandbox: Path, vault: Vault, run: Run) -> None:
-    truth = json.loads((sandbox / "truth.json").read_text())
+    truth = json.loads((sandbox / "truth_images.json").read_text())
     out = {"deleted", "removed", "deleted_later", "crosspost", "other_subreddit", "outside_window", "no_image"}
     allowed = {
         vault.record_id(s["fullname"])
@@ -121,11 +121,11 @@ def test_reddit_and_the_dump_fill_the_same_table(
         run(tmp_path / "reddit", params=from_reddit(params), settings=at(server, settings))
     first, second = posts(tmp_path / "dump"), posts(tmp_path / "reddit")
     # sealed bytes are bound to the digest of the source
-    sealed = tables.sealed_columns(tables.SCHEMAS["posts"])
+    sealed = tables.sealed_columns(tables.SCHEMAS["records"])
     apart = ["source", "source_digest", *sealed]
     assert first.drop_columns(apart).equals(second.drop_columns(apart))
     for column in sealed:
-        one, two = (open_column(table, name="posts", column=column, vault=vault) for table in (first, second))
+        one, two = (open_column(table, name="records", column=column, vault=vault) for table in (first, second))
         assert one == two
 
 
@@ -154,7 +154,7 @@ def test_records_that_were_taken_down_stay_out_and_are_not_named(tmp_path: Path,
     assert done["dropped"]["tombstoned"] == Counter(row["reason"] for row in drops)["tombstoned"] == 3
     assert not gone & {*posts(tmp_path / "after")["record_id"].to_pylist(), *(row["record_id"] for row in drops)}
     assert dropped - {row["record_id"] for row in drops} == dropped & gone
-    assert open_column(before.slice(0, 1), name="posts", column="title", vault=vault) == [None]
+    assert open_column(before.slice(0, 1), name="records", column="title", vault=vault) == [None]
 
 
 def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
@@ -214,7 +214,7 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
     pictures = tmp_path / "data" / "memes" / MONTH / "images" / "000.parquet"
     tables.write(tables.SCHEMAS["images"].empty_table(), pictures, name="images")
     work = collect.work(tmp_path, corpus="memes", month=MONTH)
-    ids = tables.read(work / "posts.parquet", name="posts")["record_id"].to_pylist()
+    ids = tables.read(work / "records.parquet", name="records")["record_id"].to_pylist()
     write_exclusions({(record_id, 0): "http_404" for record_id in ids}, work / "drops" / "000.parquet", step="images")
     partition.run("memes", window=Window.from_key(MONTH), params=live, vault=vault, root=tmp_path)
     numbers = quality.run("memes", params=live, settings=there, vault=vault, root=tmp_path)["collect"]

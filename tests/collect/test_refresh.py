@@ -74,7 +74,7 @@ def stored(deployment: Deployment) -> RefreshStore:
 def test_a_second_refresh_stores_only_what_is_new(at: At, deployment: Deployment) -> None:
     first, second = at(START + DAY), at(START + DAY + 2 * HOUR, every=True)
     assert first["read"] == second["read"] == 2
-    assert 0 < second["new"] < second["posts"]
+    assert 0 < second["new"] < second["records"]
     assert second["stored"] == first["new"] + second["new"]
     assert (first["gaps"], second["gaps"]) == (0, 0)
 
@@ -296,8 +296,8 @@ def test_a_deletion_replaces_a_stored_post(deployment: Deployment) -> None:
 
 
 def test_shards_of_an_addition_are_numbered_apart() -> None:
-    assert addition(["data/memes/2022-12/posts.parquet", "data/memes/2022-12/images/003.parquet"]) == 0
-    assert addition(["data/memes/2022-12/posts.parquet"]) == sys.maxsize
+    assert addition(["data/memes/2022-12/records.parquet", "data/memes/2022-12/images/003.parquet"]) == 0
+    assert addition(["data/memes/2022-12/records.parquet"]) == sys.maxsize
     assert addition(["data/memes/2022-12/images/200001.parquet", "data/memes/2022-12/images/200000.parquet"]) == 200_000
 
 

@@ -110,7 +110,7 @@ def test_a_gap_that_is_filled_makes_one_revision(
         truth = reddit.expected(vault, tmp_path / "world")
         clone.checkout(f"data/{CORPUS}/{MONTH.key}")
         month = clone.path / "data" / CORPUS / MONTH.key
-        rows = tables.read(month / "posts.parquet", name="posts").to_pylist()
+        rows = tables.read(month / "records.parquet", name="records").to_pylist()
         items = tables.concat(sorted((month / "texts").glob("*.parquet")), name="texts")["record_id"].to_pylist()
         assert not list(tables.read(month / "gaps.parquet", name="gaps").to_pylist())
     assert sorted(row["record_id"] for row in rows) == sorted(items) == sorted(truth)

@@ -45,6 +45,6 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
             clone.add(paths)
         clone.commit("data(memes): two months", paths=["data"])
     result = CliRunner().invoke(app, ["shared-pictures", "memes"])
-    assert json.loads(result.stdout) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
+    assert json.loads(result.stdout) == [{"sha256": "a" * 64, "authors": 5, "records": 6}]
     with refused("UnknownName", match="memes"):
         shared_pictures_of(settings, corpus="posts")

@@ -76,13 +76,13 @@ def collected(tmp_path_factory: pytest.TempPathFactory, posts: Posts) -> Path:
 
 
 def test_every_post_is_kept_or_dropped_for_the_reason_of_the_truth(collected: Path, posts: Posts) -> None:
-    truth = json.loads((posts.settings.sandbox / "truth_posts.json").read_text())
+    truth = json.loads((posts.settings.sandbox / "truth_texts.json").read_text())
     files = sorted((collected / "data" / "posts").glob("*/texts/*.parquet"))
     kept = set(tables.concat(files, name="texts")["record_id"].to_pylist())
     drops = tables.concat(list((collected / "data" / "posts").glob("*/drops.parquet")), name="drops").to_pylist()
     reasons = {d["record_id"]: d["reason"] for d in drops}
     wrong = Counter()
-    for post in truth["posts"]:
+    for post in truth["submissions"]:
         record_id = posts.vault.record_id(post["fullname"])
         found = "kept" if record_id in kept else reasons.get(record_id, "absent")
         if found != post["expected"]:
@@ -102,7 +102,7 @@ def test_a_month_without_a_shard_is_refused(tmp_path: Path, posts: Posts) -> Non
     window = posts.month(MONTHS[0], tmp_path, first=1)
     with refused("ShardMissing", match=f" {posts.params.collect.shard_size} posts were neither kept"):
         posts.run(partition, tmp_path, window=window)
-    assert not list((tmp_path / "data").rglob("posts.parquet"))
+    assert not list((tmp_path / "data").rglob("records.parquet"))
 
 
 def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(collected: Path, posts: Posts) -> None:
@@ -117,7 +117,7 @@ def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(collected: Path
 
 def test_a_takedown_leaves_the_snapshot(collected: Path, posts: Posts) -> None:
     before = posts.run(dedupe, collected)
-    files = sorted((collected / "data" / "posts").glob("*/posts.parquet"))
-    posts.vault.destroy([tables.concat(files, name="posts")["record_id"].to_pylist()[0]], reason="test", now=NOW)
+    files = sorted((collected / "data" / "posts").glob("*/records.parquet"))
+    posts.vault.destroy([tables.concat(files, name="records")["record_id"].to_pylist()[0]], reason="test", now=NOW)
     after = posts.run(dedupe, collected)
     assert (after["items"], after["taken_down"]) == (before["items"] - 1, before["taken_down"] + 1)

@@ -57,7 +57,7 @@ def write(
             }
             for i in members
         ]
-        pq.write_table(pa.Table.from_pylist(posts, schema=tables.SCHEMAS["posts"]), folder / "posts.parquet")
+        pq.write_table(pa.Table.from_pylist(posts, schema=tables.SCHEMAS["records"]), folder / "records.parquet")
         for at in range(0, len(members), shard):
             images = [{"record_id": record_id(i), "image": 0, "words": i % 4} for i in members[at : at + shard]]
             shown = pa.Table.from_pylist(images, schema=tables.SCHEMAS["images"])

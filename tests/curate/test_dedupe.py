@@ -167,6 +167,6 @@ def test_fingerprints_of_two_kinds_are_refused(tmp_path: Path, vault: Vault, par
 
 def test_an_image_without_its_post_is_refused(tmp_path: Path, vault: Vault, params: Params) -> None:
     Months(tmp_path, vault).write(CHAIN)
-    (tmp_path / "data/memes/2022-12/posts.parquet").unlink()
+    (tmp_path / "data/memes/2022-12/records.parquet").unlink()
     with refused("SchemaMismatch", match="6 records have items and no post"):
         run("memes", params=params, vault=vault, root=tmp_path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import load, read_params, validate
+from pipelines.core.config.params import load, overlay, read_params, validate
 from pipelines.core.errors import BadParams
+from pipelines.workspace import dag_graph
 from tests.dags.test_dags import EXPECTED, ROOT, parse
 
 FORUM = {
@@ -38,32 +39,44 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pictures = {**FORUM, "content": "images", "scheme": "figsim"}
     profile = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
     (copy / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
+    profile["corpora"] |= {"memes": None, "posts": None}
+    (copy / "profiles" / "bare.yaml").write_text(yaml.safe_dump(profile))
     return copy
 
 
-def test_a_corpus_takes_what_it_lacks_from_the_one_with_its_content(root: Path) -> None:
+def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     params = load(root, profile="team")
     assert params.matrix.texts == ("posts", "forum")
     assert params.matrix.corpora == ("memes", "posts", "forum", "pictures")
     assert params.sample["forum"].size == 90
-    assert params.sample["forum"].seed == params.sample["posts"].seed
-    assert params.split["forum"].ratios == params.split["posts"].ratios
-    assert params.split["forum"].sizes is None
+    assert (params.sample["pictures"].size, params.sample["forum"].seed) == (1000, params.sample["pictures"].seed)
+    assert list(params.split["forum"].ratios) == ["train", "dev", "test"] and params.split["forum"].sizes is None
+    assert list(params.split["pictures"].ratios) == ["train", "validation", "test"]
     assert params.split["pictures"].strata == params.split["memes"].strata
-    assert params.batch_predict["forum"] == ()
+    assert (params.gold["forum"].splits, params.gold["pictures"].splits) == (("dev", "test"), None)
+    assert params.gold["forum"].truth is False and params.batch_predict["forum"] == ()
     before = load(root)
     assert {name: params.sample[name] for name in before.sample} == before.sample
+    values = complete(overlay(read_params(root), yaml.safe_load((root / "profiles" / "team.yaml").read_text())))
+    read = re.findall(r"(\w+)\.\$\{item\.corpus\}\.(\w+)", (root / "dvc.yaml").read_text())
+    assert read and all(
+        key in values[section][name] for section, key in read for name in params.corpora if section in values
+    )
 
 
-def test_it_may_be_listed_before_the_corpus_that_it_takes_values_from() -> None:
-    values = read_params(ROOT)
-    values["corpora"] = {"forum": FORUM, **values["corpora"]}
-    for name in ("sample", "split", "gold"):
-        values[name]["forum"] = dict(list(values[name]["posts"].items())[:1])
-    params = validate(complete(copy.deepcopy(values)), where="params.yaml")
-    assert params.split["forum"].ratios == params.split["posts"].ratios
-    assert params.sample["forum"] == params.sample["posts"]
-    assert params.split["posts"].sizes is not None and params.gold["forum"].truth is False
+def test_memes_and_posts_may_be_left_out_with_all_that_is_keyed_by_them(root: Path, tmp_path: Path) -> None:
+    params, usual = load(root, profile="bare"), load(root)
+    assert list(params.corpora) == ["forum", "pictures"]
+    text = params.model_dump_json(exclude={"train", "finetune", "analysis", "models", "registry"})
+    assert '"memes"' not in text and '"posts"' not in text
+    assert "memes" in usual.round.protocol and "posts" in usual.release.corpora
+    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml")}
+    graph = dag_graph.resolve(texts | {"profile": (root / "profiles" / "bare.yaml").read_text()})
+    assert {stage["name"].partition("@")[2].partition("-")[0] for stage in graph["stages"]} == set(params.corpora)
+    parsed = parse(tmp_path, CORPUS_PROFILE="bare", CORPUS_ROOT=str(root))
+    assert parsed["errors"] == {}
+    assert not [name for name in parsed["dags"] if name.startswith(("memes", "posts"))]
+    assert {"forum_label", "pictures_benchmark", "release", "promote", "annotation_round"} <= parsed["dags"].keys()
 
 
 @pytest.mark.parametrize("content", [["images"], {"images": None}, 1, None])
@@ -175,6 +188,6 @@ def test_every_dag_calls_the_notifier_and_stores_no_argument_of_it(dags: dict[st
 
 def test_a_wrong_setting_is_an_import_error_of_one_sentence(home: Path) -> None:
     errors = parse(home, CORPUS_AIRFLOW_TASKS="{gaet: {queue: gpu}}")["errors"]
-    assert len(errors) == len(EXPECTED)
+    assert {Path(file) for file in errors} == set((ROOT / "dags").glob("*.py"))
     for text in errors.values():
         assert text.strip().splitlines()[-1].endswith("CORPUS_AIRFLOW_TASKS: no Dag has a task 'gaet'.")

@@ -129,7 +129,9 @@ def smaller(profile: dict[str, Any]) -> None:
     profile["finetune"] |= {"ensemble": ensemble, "models": ["tiny-encoder-weak", "tiny-encoder", "knn"]}
     profile["baselines"] = {"models": ["words", "ensemble"]}
     profile["registry"] = {
-        MODEL: [{"model": name, "subset": "consensus"} for name in ("tiny-encoder-weak", "tiny-encoder")]
+        MODEL: {
+            "candidates": [{"model": name, "subset": "consensus"} for name in ("tiny-encoder-weak", "tiny-encoder")]
+        }
     }
 
 

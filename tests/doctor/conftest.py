@@ -131,7 +131,7 @@ class Place:
     def publish(self, *paths: str) -> None:
         """Commit pointers to the corpus branch, as published months have them."""
         for path in paths:
-            self.write(path, "outs:\n- {md5: a, size: 1000000, hash: md5, path: posts.parquet}\n")
+            self.write(path, "outs:\n- {md5: a, size: 1000000, hash: md5, path: records.parquet}\n")
 
     def write(self, path: str, text: str) -> None:
         self.write_all({path: text})

@@ -37,7 +37,7 @@ def test_five_years_from_arctic_shift_without_history(place: Place) -> None:
 
 
 def test_published_months_replace_the_guesses(place: Place) -> None:
-    place.publish("data/memes/2022-11/posts.parquet.dvc", "data/memes/2022-12/posts.parquet.dvc")
+    place.publish("data/memes/2022-11/records.parquet.dvc", "data/memes/2022-12/records.parquet.dvc")
     place.write("metrics/memes/quality.json", json.dumps({"collect": {"submissions": 400, "kept": 300}}))
     made = planned(place, "memes", first="2022-10")
     assert (made["runs"], made["existing"]) == (3, ["2022-11", "2022-12"])

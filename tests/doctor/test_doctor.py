@@ -235,7 +235,7 @@ def a_poisoned_object(place: Place) -> None:
 
 
 def a_lost_vault(place: Place) -> None:
-    place.publish("data/memes/2022-12/posts.parquet.dvc")
+    place.publish("data/memes/2022-12/records.parquet.dvc")
     for path in place.home.glob("vault.sqlite*"):
         path.unlink()
 
@@ -367,7 +367,7 @@ def a_listing_that_is_read_no_more(place: Place) -> None:
 
 
 def a_takedown_that_does_not_end(place: Place) -> None:
-    gone = Selection("a" * 32, frozenset(["a" * 32]), {"posts": 1})
+    gone = Selection("a" * 32, frozenset(["a" * 32]), {"records": 1})
     given = {"now": place.now - timedelta(days=2), "settings": Settings.from_env()}
     receipts.begin(gone, reason="request-7", who="a person", **given).save(given["settings"])
 

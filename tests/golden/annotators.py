@@ -54,7 +54,7 @@ def _truth(title: str, *, sandbox: Path) -> Sequence[str]:
 
 @cache
 def _posts(sandbox: Path) -> dict[str, Sequence[str]]:
-    truth = json.loads((sandbox / "truth_posts.json").read_text())["posts"]
-    labels = {post["fullname"]: post["labels"] for post in truth}
+    truth = json.loads((sandbox / "truth_texts.json").read_text())["submissions"]
+    labels = {post["fullname"]: post["labels"]["cradle"]["labels"] for post in truth}
     rows = map(json.loads, (sandbox / "submissions.jsonl").read_text().splitlines())
     return {row["title"]: labels[row["name"]] for row in rows if row["name"] in labels}

@@ -43,6 +43,8 @@ DIGITS = 9
 SHOWN = 8
 # Characters of a record's pseudonym that are kept.
 ID = 10
+# Paths that were renamed after the freezing.
+RENAMED = {re.compile(r"^(data/[^/]+/[^/]+)/posts\.parquet$"): r"\1/records.parquet"}
 
 
 def lines_of(path: Path, *, unseal: Unseal) -> Lines:
@@ -187,10 +189,17 @@ def load(path: Path) -> Frozen:
     frozen: Frozen = json.loads(lzma.decompress(path.with_suffix(".xz").read_bytes()))
     return {
         stage: {
-            name: {key: text for key, text in lines.items() if not NOW.match(text)} for name, lines in files.items()
+            _renamed(name): {key: text for key, text in lines.items() if not NOW.match(text)}
+            for name, lines in files.items()
         }
         for stage, files in frozen.items()
     }
+
+
+def _renamed(path: str) -> str:
+    for old, new in RENAMED.items():
+        path = old.sub(new, path)
+    return path
 
 
 def differences(wanted: Frozen, found: Frozen) -> Iterator[str]:

@@ -179,7 +179,7 @@ class World:
             list(pool.map(self._corpus, CORPORA))
 
     def _corpus(self, corpus: str) -> None:
-        for month in json.loads((self.home / "sandbox" / "truth.json").read_text())["months"]:
+        for month in json.loads((self.home / "sandbox" / "truth_images.json").read_text())["months"]:
             self._month(corpus, month)
         stages = [name for name in self.stages if name.partition("@")[2].partition("-")[0] == corpus]
         stages = [name for name in stages if not name.startswith(LAST)]

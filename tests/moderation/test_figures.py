@@ -12,8 +12,8 @@ from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
-from pipelines.moderation.systems import AuditedItem, AuditedItems, drawn
-from pipelines.moderation.wires import Verdict, combined
+from pipelines.moderation.channels import AuditedItem, AuditedItems, drawn
+from pipelines.moderation.moderator import Verdict, combined
 from pipelines.report import moderation_tables, page
 from pipelines.report.page import Page
 from pipelines.report.papers import printed

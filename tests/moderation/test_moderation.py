@@ -21,8 +21,8 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation import moderation
-from pipelines.moderation.systems import CUT, AuditedItem, System
-from pipelines.moderation.wires import Wire
+from pipelines.moderation.channels import CUT, AuditedItem, System
+from pipelines.moderation.moderator import Moderator
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
 from pipelines.store.answers import AnswerStore
@@ -263,7 +263,7 @@ def test_killed_and_resumed_asks_nothing_twice(
 def test_posts_with_gold_are_audited_by_label(
     tmp_path: Path, vendors: VendorHost, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Wire, "characters", 120)
+    monkeypatch.setattr(Moderator, "characters", 120)
     sent: list[Any] = []
     serve = vendors.vendors.serve
 

@@ -39,10 +39,11 @@ def test_wrong_options_of_tasks(monkeypatch: pytest.MonkeyPatch, given: str, sen
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["gaet", "promote.gaet", "promot.gate"])
+@pytest.mark.parametrize("key", ["gaet", "promote.gaet", "promot.gate", "meems_benchmark.gate"])
 def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setattr(settings, "TASKS", f"{{{key}: {{queue: gpu}}}}")
     monkeypatch.setattr(task_options, "graph", dict)
+    monkeypatch.setattr(task_options, "listed", lambda _: ["memes"])
     with pytest.raises(task_options.BadTaskOptions, match=f"no Dag has a task '{key}'"):
         task_options.place({}, dag="promote")
 
@@ -51,6 +52,7 @@ def test_the_options_of_the_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of these tasks have the name of their Dag."""
     monkeypatch.setattr(settings, "TASKS", str(ROOT / "docker" / "tasks.yaml"))
     monkeypatch.setattr(task_options, "graph", dict)
+    monkeypatch.setattr(task_options, "listed", lambda _: ["memes"])
     fetch = SimpleNamespace(partial_kwargs=None)
     task_options.place({"deliver": fetch}, dag="deliver")
     assert fetch.queue == "internet"

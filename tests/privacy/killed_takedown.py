@@ -36,7 +36,7 @@ def act(asked):
     settings = Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            selection = select(Criteria(posts=asked["posts"]), vault=vault, objects=objects, params=load(REPO))
+            selection = select(Criteria(records=asked["posts"]), vault=vault, objects=objects, params=load(REPO))
         terms, now = Takedown(withdraw_share=0.01), datetime(2023, 1, 3, tzinfo=UTC)
         deletion = takedown.Deletion(settings=settings, vault=vault, terms=terms, now=now, say=say)
         deletion.run(selection, reason="request-7", who="a person")

@@ -15,6 +15,6 @@ PLAIN = {"subreddit": "SuicideMeme", "source": "reddit", "created": datetime(202
 
 def write_posts(path: Path, *, rows: dict[str, dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema = tables.SCHEMAS["posts"]
+    schema = tables.SCHEMAS["records"]
     filled = [dict.fromkeys(schema.names) | PLAIN | {"record_id": i} | fields for i, fields in rows.items()]
-    tables.write(pa.Table.from_pylist(filled, schema=schema), path, name="posts")
+    tables.write(pa.Table.from_pylist(filled, schema=schema), path, name="records")

@@ -24,7 +24,7 @@ def write(path, made, name):
 
 
 def main(stage, corpus, labeller=None):
-    ids = sorted(row["record_id"] for row in rows(f"data/{corpus}/*/posts.parquet", "record_id"))
+    ids = sorted(row["record_id"] for row in rows(f"data/{corpus}/*/records.parquet", "record_id"))
     out = f"snapshot/{corpus}/{stage}"
     # every third and the one after it are near-duplicates, and named after the first
     first = {ids[i]: ids[i - i % 3] for i in range(len(ids))}

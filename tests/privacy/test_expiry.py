@@ -79,7 +79,7 @@ def a_deletion(house: House) -> Selection:
         told = {n: training_records.read(clone.path / f"snapshot/posts/finetuned/gold/{n}") for n in ("all", "some")}
     learnt = told["all"].keys() - told["some"].keys()
     names = [fullname("posts", n) for n in range(2 * EACH)]
-    return house.select(posts=[next(name for name in names if house.vault.record_id(name) in learnt)])
+    return house.select(records=[next(name for name in names if house.vault.record_id(name) in learnt)])
 
 
 def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other(house: House) -> None:

@@ -211,7 +211,7 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     settings, ids = context.settings, trained(context.root)
     small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))
     version = add(context, knows=6)
-    selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
+    selection = Selection("a" * 32, frozenset(ids[:3]), {"records": 3})
     given = {"settings": settings, "vault": context.vault, "now": NOW, "registry": lambda: nullcontext(context)}
     told = takedown.dry_run(selection, **given)
     assert told["stores"]["models"] == {"unknown": 0, f"{NAME}/1": 3}

@@ -27,7 +27,7 @@ def test_a_column_is_read_from_every_month_of_the_tip(settings: Settings) -> Non
     assert published(settings, corpus="memes", column="subreddit") == {}
     for month, record, subreddit in (("2022-11", "a" * 32, "SuicideMeme"), ("2022-12", "b" * 32, "lonely")):
         with workspace(settings) as clone:
-            path = clone.path / f"data/memes/{month}/posts.parquet"
+            path = clone.path / f"data/memes/{month}/records.parquet"
             write_posts(path, rows={record: {"subreddit": subreddit}})
             pointers = clone.add([path])
         publish.publish_partition(settings, corpus="memes", month=month, pointers=pointers, leave_out=lambda *_: 0)

@@ -76,7 +76,7 @@ class Used:
 
     def take_down(self) -> None:
         with used.opened(self.settings) as house:
-            house.take_down(Selection(self.record, frozenset([self.record]), {"posts": 1}), terms=TERMS)
+            house.take_down(Selection(self.record, frozenset([self.record]), {"records": 1}), terms=TERMS)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def ids(vault: Vault, tmp_path: Path) -> dict[str, str]:
         if source:
             rows.setdefault((corpus, month), {})[ids[name]] = {"source": source}
     for (corpus, month), found in rows.items():
-        write_posts(tmp_path / f"data/{corpus}/{month}/posts.parquet", rows=found)
+        write_posts(tmp_path / f"data/{corpus}/{month}/records.parquet", rows=found)
     return ids
 
 

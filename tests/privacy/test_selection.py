@@ -58,16 +58,16 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     ],
 )
 def test_a_post_by_any_of_its_names(post: str, ask: Desk) -> None:
-    assert ask(posts=[post]).records == ask.ids("posts", 3)
+    assert ask(records=[post]).records == ask.ids("posts", 3)
 
 
 def test_an_id_of_a_record_and_a_file_of_posts(ask: Desk, tmp_path: Path) -> None:
     [known] = ask.ids("memes", 1)
     (tmp_path / "ids.txt").write_text(f"{known}\n\nt3_p00002\n")
     found = ask(files=[tmp_path / "ids.txt"])
-    assert found.records == {known} | ask.ids("posts", 2) and found.counts["posts"] == 2
-    assert found.key == ask(posts=["p00002", known]).key, "how it was said makes no other request"
-    by_id = ask(posts=sorted(found.records))
+    assert found.records == {known} | ask.ids("posts", 2) and found.counts["records"] == 2
+    assert found.key == ask(records=["p00002", known]).key, "how it was said makes no other request"
+    by_id = ask(records=sorted(found.records))
     assert (by_id.key, by_id.records) == (found.key, found.records)
 
 
@@ -78,15 +78,15 @@ def test_files_and_the_standard_input_name_authors_and_pictures_too(
     lines = f" u/Author-2 \n{known}\n{'0' * 64}\n"
     (tmp_path / "asked.txt").write_text(lines)
     monkeypatch.setattr("sys.stdin", StringIO(lines))
-    expected = ask(posts=[known], authors=["Author-2"], images=["0" * 64])
-    assert expected.counts["authors"] > 1 and expected.counts["posts"] == 1
+    expected = ask(records=[known], authors=["Author-2"], images=["0" * 64])
+    assert expected.counts["authors"] > 1 and expected.counts["records"] == 1
     for path in (tmp_path / "asked.txt", Path("-")):
         found = ask(files=[path])
         assert (found.key, found.records, found.counts) == (expected.key, expected.records, expected.counts)
 
 
 def test_a_post_that_was_never_seen_is_selected(ask: Desk) -> None:
-    assert ask(posts=["zzzzzz"]).records == {ask.vault.record_id("t3_zzzzzz")}
+    assert ask(records=["zzzzzz"]).records == {ask.vault.record_id("t3_zzzzzz")}
 
 
 def test_authors_subreddits_and_sources_over_all_months(ask: Desk) -> None:
@@ -154,7 +154,7 @@ def test_a_picture_as_a_file(ask: Desk, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"near": True}, {"posts": ["not a post"]}, {"posts": ["https://example.org/x"]}, {"images": ["/no/file"]}],
+    [{}, {"near": True}, {"records": ["not a post"]}, {"records": ["https://example.org/x"]}, {"images": ["/no/file"]}],
 )
 def test_what_is_not_understood_is_refused_without_quoting_it(asked: dict[str, Any], ask: Desk) -> None:
     with pytest.raises(BadParams) as caught:

@@ -301,7 +301,7 @@ def test_subreddits_are_looked_up_only_when_something_is_missing(world: World) -
 def test_a_missing_post_is_looked_up_by_its_own_subreddit(world: World, tmp_path: Path) -> None:
     world.admit(range(40))
     rows = {world.ids[n]: {"subreddit": post(n)["subreddit"]} for n in range(40)}
-    write_posts(tmp_path / "data/memes/2023-01/posts.parquet", rows=rows)
+    write_posts(tmp_path / "data/memes/2023-01/records.parquet", rows=rows)
     world.server.private = {OTHER.lower()}
     world.hide([3, 13, 14])
     assert world.sweep()["closed"] == 3  # which of them the private one holds cannot be told without the partitions

@@ -152,8 +152,8 @@ def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> Non
         named = {row["group"]: row["record_id"] for row in reversed(splits)}
         assert all(group == f"{first}/0" for group, first in named.items()), "a set is named after its first member"
         assert len(named) == len({r["group"] for r in splits}) and ids.isdisjoint({g[:32] for g in named})
-        posts = clone.path / "data" / "posts" / "2022-11" / "posts.parquet"
-        words = seal.open_column(tables.read(posts, name="posts"), name="posts", column="title", vault=after.vault)
+        posts = clone.path / "data" / "posts" / "2022-11" / "records.parquet"
+        words = seal.open_column(tables.read(posts, name="records"), name="records", column="title", vault=after.vault)
         assert sorted(words) == sorted(
             f"A {word('posts', n)} in a window".encode() for n in range(EACH) if n not in (0, 5)
         )
@@ -162,8 +162,8 @@ def test_nothing_runs_again_and_the_next_stage_builds_on_it(after: House) -> Non
 def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_records(after: House, tmp_path: Path) -> None:
     with workspace(after.settings) as clone:
         clone.checkout("data", "snapshot/posts")
-        path = clone.path / "data" / "memes" / "2022-11" / "posts.parquet"
-        tables.write(tables.read(path, name="posts"), tmp_path / "again.parquet", name="posts")
+        path = clone.path / "data" / "memes" / "2022-11" / "records.parquet"
+        tables.write(tables.read(path, name="records"), tmp_path / "again.parquet", name="records")
         assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
         votes = clone.path / "snapshot" / "posts" / "votes" / "one" / "votes.parquet"
         before = votes.read_bytes()
@@ -174,7 +174,7 @@ def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_record
 def test_old_versions_come_back_without_the_records_or_say_that_they_do_not(after: House) -> None:
     old = git("--git-dir", after.settings.repo, "rev-list", "corpus").split()[1]
     # what was made in that version, not the stages that came later
-    made = ["data/posts/2022-11/posts.parquet", "snapshot/posts/dedupe", "snapshot/posts/split"]
+    made = ["data/posts/2022-11/records.parquet", "snapshot/posts/dedupe", "snapshot/posts/split"]
     with workspace(after.settings, revision=old) as clone:
         with pytest.raises(ObjectIncomplete):
             clone.checkout(*made)
@@ -182,7 +182,7 @@ def test_old_versions_come_back_without_the_records_or_say_that_they_do_not(afte
             changed = pointers.mend(clone.path, settings=after.settings, objects=objects)
         assert "dvc.lock" in changed
         clone.checkout(*made)
-        month = table_of("data/posts/2022-11/posts.parquet", name="posts", clone=clone)
+        month = table_of("data/posts/2022-11/records.parquet", name="records", clone=clone)
         assert len(month) == EACH - 2 and set(after.ids()).isdisjoint({row["record_id"] for row in month})
 
 
@@ -257,7 +257,7 @@ def test_a_restored_backup_opens_nothing_and_is_cleared_again(house: House, tmp_
         for path in used.naming(house.settings, ids):
             table = pq.read_table(path) if path.open("rb").read(4) == b"PAR1" else None
             if table is not None and "title" in table.column_names:
-                opened = seal.open_column(table, name="posts", column="title", vault=vault)
+                opened = seal.open_column(table, name="records", column="title", vault=vault)
                 gone = [o for o, r in zip(opened, table["record_id"].to_pylist(), strict=True) if r in ids]
                 assert gone and set(gone) == {None}
         [receipt] = house.revisit()
@@ -303,11 +303,13 @@ def test_a_month_that_was_read_before_and_is_published_after_restores_no_record(
     settings, path = house.settings, f"data/posts/2023-01/{pushed}.parquet"
     with workspace(settings) as clone:
         clone.checkout("data/posts")
-        read = tables.read(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", name="posts").slice(0, EACH - 1)
+        read = tables.read(clone.path / "data" / "posts" / MONTHS[0] / "records.parquet", name="records").slice(
+            0, EACH - 1
+        )
 
     def push() -> dict[str, str]:
         with workspace(settings) as clone:
-            tables.write(read, clone.path / path, name="posts")
+            tables.write(read, clone.path / path, name="records")
             return clone.add([clone.path / path])
 
     early = push() if pushed == "before" else {}
@@ -321,16 +323,16 @@ def test_a_month_that_was_read_before_and_is_published_after_restores_no_record(
     assert house.left() == []
     with workspace(settings) as clone:
         clone.checkout("data/posts/2023-01")
-        left = table_of(path, name="posts", clone=clone)
+        left = table_of(path, name="records", clone=clone)
     assert [row["record_id"] for row in left] == [r for r in read["record_id"].to_pylist() if r not in house.ids()]
 
 
 def test_a_takedown_between_the_look_and_the_commit_is_not_undone(house: House) -> None:
-    path = "data/posts/2023-01/posts.parquet"
+    path = "data/posts/2023-01/records.parquet"
     with workspace(house.settings) as clone:
         clone.checkout("data/posts")
         (clone.path / path).parent.mkdir()
-        shutil.copy(clone.path / "data" / "posts" / MONTHS[0] / "posts.parquet", clone.path / path)
+        shutil.copy(clone.path / "data" / "posts" / MONTHS[0] / "records.parquet", clone.path / path)
         given = {"corpus": "posts", "month": "2023-01", "pointers": clone.add([clone.path / path])}
 
     def leave_out(_: Workspace, __: str) -> int:
@@ -427,13 +429,13 @@ def test_no_source_restores_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
     given = {"window": Window.from_key("2022-12"), "params": params, "settings": settings, "now": NOW}
     with used.vault_of(settings) as vault:
         collect.run("memes", vault=vault, root=tmp_path / "first", **given)
-        path = collect.work(tmp_path / "first", corpus="memes", month="2022-12") / "posts.parquet"
-        gone = Gone(sorted(tables.read(path, name="posts")["record_id"].to_pylist())[:3])
+        path = collect.work(tmp_path / "first", corpus="memes", month="2022-12") / "records.parquet"
+        gone = Gone(sorted(tables.read(path, name="records")["record_id"].to_pylist())[:3])
         vault.destroy(gone.ids, reason="r", now=NOW)
         told = collect.run("memes", vault=vault, root=tmp_path / "again", **given)
         assert told["dropped"]["tombstoned"] == 3
         again = collect.work(tmp_path / "again", corpus="memes", month="2022-12")
-        assert gone.within(path) == 3 and gone.within(again / "posts.parquet") == 0
+        assert gone.within(path) == 3 and gone.within(again / "records.parquet") == 0
 
 
 def test_a_clone_at_work_is_counted_and_left(house: House) -> None:

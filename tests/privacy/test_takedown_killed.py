@@ -85,7 +85,7 @@ def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], t
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     said: list[str] = []
     with used.opened(used.copy(tmp_path / "home")) as house:
-        house.take_down(house.select(posts=WHO), say=said.append)
+        house.take_down(house.select(records=WHO), say=said.append)
     # the stores that are emptied like others need no kill of their own, nor those with nothing to do
     others = {f"{store.name}{more}" for store in stores() for more in ("", " noted")} - set(STEPS)
     assert set(said) - others == set(STEPS)

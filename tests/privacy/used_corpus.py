@@ -193,7 +193,7 @@ def _round(root: Path, *, settings: Settings, vault: Vault) -> list[Path]:
     for path in labels:
         path.parent.mkdir(parents=True)
         path.write_text("record_id,image,split\n" + "".join(lines))
-    pointer = root / "data" / "posts" / MONTHS[0] / "posts.parquet.dvc"
+    pointer = root / "data" / "posts" / MONTHS[0] / "records.parquet.dvc"
     mark = hashlib.sha256(pointer.read_bytes()).hexdigest()[:16]
     said = {"pointers": {str(pointer.relative_to(root).with_suffix("")): mark}}
     (root / "annotations" / "posts" / "set" / "import.json").write_text(json.dumps(said))
@@ -282,7 +282,7 @@ class House:
             return select(Criteria(**asked), vault=self.vault, objects=objects, params=self.params)
 
     def posts(self, who: Mapping[str, tuple[int, ...]] = WHO) -> Selection:
-        return self.select(posts=[fullname(c, n) for c, numbers in who.items() for n in numbers])
+        return self.select(records=[fullname(c, n) for c, numbers in who.items() for n in numbers])
 
     def take_down(self, selection: Selection, **more: Any) -> receipts.TakedownRequest:
         asked = {"reason": more.pop("reason", "request-7"), "who": more.pop("who", "a person")}

@@ -16,8 +16,8 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
+from pipelines.llm.model_facts import price
 from pipelines.models import SOURCE_NOTES
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
@@ -187,7 +187,7 @@ def test_a_row_that_rests_on_an_abstract_says_so(figsim: Params) -> None:
 def test_costs_are_those_of_the_price_table(cradle: Params) -> None:
     asked = rows("cradle", cradle)["gpt"].requests
     assert asked.requests == 5307
-    paid = price("gpt-5", api="openai", given=None)
+    paid = price("gpt-5", api="openai", name="gpt")
     # the answer counts eight times: hidden reasoning
     written = 320
     read = asked.tokens / asked.requests - written

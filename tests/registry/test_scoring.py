@@ -15,6 +15,7 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
+from pipelines.core.config.params import texts_below
 from pipelines.operate import status
 from pipelines.packaging.register import put
 from pipelines.predict import batch_predict, drift_notice, pins
@@ -39,7 +40,8 @@ MONTH = "2022-12"
 
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     small_registry.champion(context, version, before=before, name=name)
-    pins.pin(name, root=context.root, registry=context.registry, journal=context.journal)
+    corpus = context.params.registry[name].corpus
+    pins.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
@@ -170,7 +172,7 @@ def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Cont
 
 
 def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> None:
-    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
+    given = {"corpus": "memes", "registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
         pins.pin(NAME, **given)
@@ -254,7 +256,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
 ) -> None:
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
-    pinned = pins.pin(NAME, registry=context.registry, journal=context.journal, root=context.root)
+    pinned = pins.pin(NAME, corpus="memes", registry=context.registry, journal=context.journal, root=context.root)
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]
@@ -268,7 +270,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     work = context.root / "published"
     (work / "metrics").mkdir(parents=True)
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
-    begin(context.settings, code=code_of(work, {}))
+    begin(context.settings, code=code_of(work, texts_below(small_registry.REPO)))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
     told = drift_notice.run("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
@@ -280,6 +282,6 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
         "name": NAME, "event": "drift", "version": 1, "months": found["exceeded"], "at": sent["timestamp"]
     }  # fmt: skip
     monkeypatch.setenv("CORPUS_SECRET", small_registry.SECRET.hex())
-    part = status.gather(context.settings)["drift"][NAME]
+    part = status.gather(context.settings)["corpora"]["memes"]["drift"][NAME]
     assert (part["months"], part["drifted"], part["newest"]) == (3, len(found["exceeded"]), "2023-01")
     assert GRAVEST in part["exceeded"]

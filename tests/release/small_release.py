@@ -50,12 +50,12 @@ TERMS = Release.model_validate(
         "contact": "team@example.org",
         "corpora": {
             "memes": {
-                "form": "figsim",
+                "form": "annotations",
                 "title": "Small memes",
                 "columns": ["figurative", "related", "severity", "month", "subreddit"],
             },
             "posts": {
-                "form": "cradle",
+                "form": "splits",
                 "title": "Small posts",
                 "columns": ["labels", "agreement", "month", "subreddit"],
             },

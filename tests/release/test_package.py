@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from crisis_corpus import hydrate
 from pipelines.core.config.release import Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.release import package
+from pipelines.release import anonymity, package
 from pipelines.release.rekey import Content, own_key
 from pipelines.release.release_store import locked, manifest_of
 from pipelines.release.release_tables import ReleasedPost
@@ -34,12 +36,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+def labelled(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.glob("*.csv") if path.name not in anonymity.KEYED}
+
+
 def changed(corpus: str, **changes: Any) -> Release:
     shape = TERMS.corpora[corpus].model_copy(update=changes)
     return TERMS.model_copy(update={"corpora": {**TERMS.corpora, corpus: shape}})
 
 
-def test_figsim_has_annotations_and_splits(world: World) -> None:
+def test_a_release_of_annotations_and_splits(world: World) -> None:
     told = world.release("memes", "m1")
     folder = Path(told["package"])
     rows, splits = table(folder / "annotations.csv"), table(folder / "splits.csv")
@@ -79,7 +85,7 @@ def test_releases_have_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.
         assert held
 
 
-def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
+def test_a_release_with_a_file_for_each_split_states_the_agreement(world: World) -> None:
     told = world.release("posts", "p1")
     folder = Path(told["package"])
     rows = split_rows(folder)
@@ -164,10 +170,29 @@ def test_only_columns_that_are_named_can_get_in(world: World) -> None:
     assert not world.folder("m1").exists()
     folder = Path(world.release("memes", "m1", terms=changed("memes", columns=("severity",)))["package"])
     assert list(table(folder / "annotations.csv")[0]) == ["id", "image", "severity"]
-    with pytest.raises(ValidationError, match="agreement"):
-        Shape(form="figsim", title="t", columns=("severity", "agreement"))
-    with pytest.raises(ValidationError, match="one label category"):
-        Shape(form="cradle", title="t", columns=("severity", "related"))
+    with pytest.raises(ValidationError, match="at least one label category"):
+        Shape(form="splits", title="t", columns=("agreement", "month"))
+
+
+@pytest.mark.parametrize(("corpus", "form"), [("memes", "splits"), ("posts", "annotations")])
+def test_each_corpus_is_released_in_both_forms(world: World, corpus: str, form: str) -> None:
+    usual = world.release(corpus, "one")
+    told = labelled(Path(usual["package"]))
+    other = world.release(corpus, "one", terms=changed(corpus, form=form))
+    assert {**other, "manifest": ""} == {**usual, "manifest": ""}
+    assert anonymity.values(labelled(Path(other["package"]))) == anonymity.values(told), "joined in either form"
+    folder, key = Path(other["package"]), own_key(Path(other["key"]))
+    columns = ["id", *(["image"] if corpus == "memes" else []), *TERMS.corpora[corpus].columns]
+    files = ["annotations.csv"] if form == "annotations" else [f"{split}.csv" for split in other["splits"]]
+    rows = [row for file in files for row in table(folder / file)]
+    assert len(rows) == other["items"] and {tuple(row) for row in rows} == {tuple(columns)}
+    read = hydrate.Package.read(folder, key=key, removal=None, draft=True).rows
+    assert Counter(row.split for row in read) == other["splits"]
+
+
+def test_labels_of_models_are_released_only_with_the_agreement(world: World) -> None:
+    told = world.release("posts", "p1", terms=changed("posts", columns=("labels", "month")))
+    assert told["splits"].keys() == {"dev", "test"}
 
 
 def test_make_lists_releases_with_other_columns(world: World) -> None:
@@ -184,7 +209,9 @@ def test_metadata_is_shared_by_k_authors(world: World) -> None:
     for k in (2, 3, 6):
         told = world.release("posts", "p1", terms=TERMS.model_copy(update={"k": k}))
         rows = [row for rows in split_rows(Path(told["package"])).values() for row in rows]
-        posts = tables.concat(sorted((world.root / "data" / "posts").glob("*/posts.parquet")), name="posts").to_pylist()
+        posts = tables.concat(
+            sorted((world.root / "data" / "posts").glob("*/records.parquet")), name="records"
+        ).to_pylist()
         author = {world.vault.record_id(p["record_id"], domain="release/p1"): p["author_id"] for p in posts}
         classes: dict[tuple[str, str], set[str]] = {}
         for row in rows:
@@ -240,11 +267,11 @@ def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path
         for folder, to in {"data": "data", "snapshot/posts": "made"}.items():
             shutil.copytree(world.root / folder, clone.path / to, dirs_exist_ok=True)
         reproduce(clone, "split@posts")
-        clone.add(sorted((clone.path / "data" / "posts").glob("*/posts.parquet")))
+        clone.add(sorted((clone.path / "data" / "posts").glob("*/records.parquet")))
         commit = clone.commit("data")
     with workspace(settings) as clone:
         clone.checkout(*package.inputs("posts", params=world.params))
-        clone.checkout_months("posts", "posts.parquet")
+        clone.checkout_months("posts", "records.parquet")
         told = world.release("posts", "p1", root=clone.path, settings=settings)
     assert told["splits"].keys() == {"dev", "test"}  # this one has no votes
     assert json.loads((Path(told["package"]) / "manifest.json").read_text())["data_commit"] == commit

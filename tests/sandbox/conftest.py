@@ -21,12 +21,12 @@ def built() -> Path:
 
 @pytest.fixture(scope="session")
 def known(built: Path) -> dict[str, Any]:
-    return json.loads((built / "truth.json").read_text())
+    return json.loads((built / "truth_images.json").read_text())
 
 
 @pytest.fixture(scope="session")
 def known_posts(built: Path) -> dict[str, Any]:
-    return json.loads((built / "truth_posts.json").read_text())
+    return json.loads((built / "truth_texts.json").read_text())
 
 
 @pytest.fixture(scope="session")

@@ -194,4 +194,4 @@ def test_every_source_serves_the_same_posts(
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     kept = kept_by_source(built, corpus="posts", months=known_posts["months"])
     lost = {c.name for c in DROPPED[:4]}
-    assert set(kept["dump"]) == {p["fullname"] for p in known_posts["posts"] if p["case"] not in lost}
+    assert set(kept["dump"]) == {p["fullname"] for p in known_posts["submissions"] if p["case"] not in lost}

@@ -37,7 +37,7 @@ def with_cores(number: int, monkeypatch: pytest.MonkeyPatch) -> int:
 def posts(vault: Vault, *, count: int) -> list[dict[str, Any]]:
     items = [(vault.record_id(str(n)), str(n)) for n in range(count)]
     vault.admit(items, corpus="posts", month="2022-12", now=NOW)
-    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names) | {"created": NOW}
+    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["records"].names) | {"created": NOW}
     return [cells | {"record_id": r, "title": f"title {r}", "body": f"body {r}" if n % 3 else None}
             for n, (r, _) in enumerate(items)]  # fmt: skip
 
@@ -69,14 +69,14 @@ def test_tables_have_the_same_bytes_for_any_number_of_processes(
     cores: int, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = posts(vault, count=40)
-    seal.write_rows(rows, tmp_path / "one.parquet", name="posts", vault=vault)
+    seal.write_rows(rows, tmp_path / "one.parquet", name="records", vault=vault)
     monkeypatch.setattr(seal, "LEAST", 5)
     monkeypatch.setattr(seal, "BATCH", 17)
     path = tmp_path / "shared.parquet"
-    assert seal.write_rows(rows, path, name="posts", vault=vault) == 40
+    assert seal.write_rows(rows, path, name="records", vault=vault) == 40
     assert path.read_bytes() == (tmp_path / "one.parquet").read_bytes()
-    table = tables.read(path, name="posts")
-    opened = seal.open_columns(table, name="posts", columns=["title", "body"], vault=vault)
+    table = tables.read(path, name="records")
+    opened = seal.open_columns(table, name="records", columns=["title", "body"], vault=vault)
     by_id = {row["record_id"]: row for row in rows}
     expected = [by_id[r] for r in table["record_id"].to_pylist()]
     assert opened == [[row[c] and row[c].encode() for row in expected] for c in ("title", "body")]
@@ -88,18 +88,18 @@ def test_tables_have_the_same_bytes_for_any_number_of_processes(
 def test_an_altered_value_in_a_part_of_another_process_is_noticed(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal.write_rows(posts(vault, count=8), tmp_path / "p.parquet", name="posts", vault=vault)
-    table = tables.read(tmp_path / "p.parquet", name="posts")
+    seal.write_rows(posts(vault, count=8), tmp_path / "p.parquet", name="records", vault=vault)
+    table = tables.read(tmp_path / "p.parquet", name="records")
     at = table.column_names.index("title")
     swapped = table.set_column(at, "title", table["title"].take([0, 1, 2, 3, 4, 5, 7, 6]))
     with_cores(2, monkeypatch)
     monkeypatch.setattr(seal, "LEAST", 4)
     with pytest.raises(SealBroken) as caught:
-        seal.open_column(swapped, name="posts", column="title", vault=vault)
+        seal.open_column(swapped, name="records", column="title", vault=vault)
     assert caught.value.args == SealBroken(record_id=table["record_id"][6].as_py(), column="title").args
     with refused("SchemaMismatch"):
         rows = [*posts(vault, count=7), posts(vault, count=8)[7] | {"title": 5}]
-        seal.write_rows(rows, tmp_path / "new.parquet", name="posts", vault=vault)
+        seal.write_rows(rows, tmp_path / "new.parquet", name="records", vault=vault)
     assert not (tmp_path / "new.parquet").exists()
 
 
@@ -118,7 +118,7 @@ def test_a_lost_process_leaves_no_table(
     monkeypatch.setattr(seal, "_encoded", lost)
     others = psutil.Process().children()
     with refused("WorkerLost") as caught:
-        seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+        seal.write_rows(rows, tmp_path / "p.parquet", name="records", vault=vault)
     assert any(cause in str(caught.value) for cause in ("SIGKILL", "exit status 3", "ZeroDivisionError"))
     assert not (tmp_path / "p.parquet").exists()
     assert psutil.Process().children() == others

@@ -63,7 +63,7 @@ def test_a_corpus_on_s3_is_collected_published_and_fetched_into_a_new_clone(apar
     assert local.stat().st_mode & 0o777 == 0o600 and KEYS["SECRET_ACCESS_KEY"] in local.read_text()
     assert not subprocess.check_output(["git", "status", "--porcelain"], cwd=folder)
     subprocess.run([sys.executable, "-m", "dvc", "pull", "--quiet"], cwd=folder, check=True)
-    assert (folder / "data" / "memes" / "2022-11" / "posts.parquet").read_text() == "a month"
+    assert (folder / "data" / "memes" / "2022-11" / "records.parquet").read_text() == "a month"
     assert (folder / "snapshot" / "joined.txt").is_file()
     assert not (settings.home / "remote").exists()
 
@@ -80,7 +80,7 @@ def test_a_takedown_removes_the_objects_of_a_record_from_s3(
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             before = objects.named(Gone(ids))
             assert before and objects.places(before)["remote"] == len(before)
-            asked = Criteria(posts=[used.fullname("posts", 0)])
+            asked = Criteria(records=[used.fullname("posts", 0)])
             selection = select(asked, vault=vault, objects=objects, params=load(ROOT))
         given = {"settings": settings, "vault": vault, "now": used.NOW, "terms": Takedown(withdraw_share=0.01)}
         takedown.Deletion(**given).run(selection, reason="request-7", who="a person")

@@ -37,7 +37,7 @@ stages:
     matrix: {name: [one, two]}
     cmd: >-
       echo part-${item.name} >> $CORPUS_HOME/ran && mkdir -p snapshot/parts/${item.name} metrics &&
-      cat data/memes/*/posts.parquet $CORPUS_HOME/salt > snapshot/parts/${item.name}/all.txt &&
+      cat data/memes/*/records.parquet $CORPUS_HOME/salt > snapshot/parts/${item.name}/all.txt &&
       echo '{"name": "${item.name}"}' > metrics/${item.name}.json
     deps: [data/memes, code]
     outs: ["snapshot/parts/${item.name}", {"metrics/${item.name}.json": {cache: false}}]
@@ -90,7 +90,7 @@ def settings(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def collect(settings: Settings, *, month: str, text: str) -> None:
     with workspace(settings) as clone:
-        path = clone.path / "data" / "memes" / month / "posts.parquet"
+        path = clone.path / "data" / "memes" / month / "records.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         pointers = clone.add([path])
@@ -432,15 +432,15 @@ def test_stage_tasks_and_a_publish_work_on_s3(s3: str, tmp_path: Path, monkeypat
         assert clone.results.forget([digest]) == 2, "the result that has the object, and the one that depends on it"
 
 
-GOOD = pointer_text("posts.parquet", md5="0" * 32, size=1)
-PATH = "data/memes/2022-11/posts.parquet"
+GOOD = pointer_text("records.parquet", md5="0" * 32, size=1)
+PATH = "data/memes/2022-11/records.parquet"
 
 
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        *((f"{at}/posts.parquet", GOOD) for at in ("../../x", "data/../..", "/data/memes", "snapshot/memes", ".dvc")),
-        *((path, GOOD) for path in ("posts.parquet", "data/memes/posts.parquet\n", "data")),
+        *((f"{at}/records.parquet", GOOD) for at in ("../../x", "data/../..", "/data/memes", "snapshot/memes", ".dvc")),
+        *((path, GOOD) for path in ("records.parquet", "data/memes/records.parquet\n", "data")),
         (PATH, f"deps:\n- path: x\n  repo:\n    url: https://example.org/x\n{GOOD}"),
         (PATH, f"{GOOD}deps:\n- path: https://example.org/x\n"),
         (PATH, f"wdir: ../..\n{GOOD}"),
@@ -457,7 +457,7 @@ PATH = "data/memes/2022-11/posts.parquet"
 )
 def test_a_pointer_outside_the_schema_is_refused_without_its_text(path: str, text: str) -> None:
     with refused("BadPointer") as caught:
-        check_handed_over({PATH: GOOD, path if path != PATH else "data/memes/2022-12/posts.parquet": text})
+        check_handed_over({PATH: GOOD, path if path != PATH else "data/memes/2022-12/records.parquet": text})
     assert "pointer 2, " in str(caught.value) and "example.org" not in str(caught.value)
     assert check_handed_over({PATH: GOOD}) == {PATH: GOOD}
 

@@ -38,7 +38,7 @@ def row(name: str, record_id: str, **cells: Any) -> dict[str, Any]:
 
 
 def post(record_id: str, **cells: Any) -> dict[str, Any]:
-    return row("posts", record_id, **{"created": NOW, "title": "a plain title"} | cells)
+    return row("records", record_id, **{"created": NOW, "title": "a plain title"} | cells)
 
 
 def image(record_id: str, index: int, **cells: Any) -> dict[str, Any]:
@@ -114,11 +114,11 @@ def test_sealing_works_from_many_threads() -> None:
 def test_a_written_column_reads_back_in_any_order_of_rows(texts: list[Any], vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=len(texts))
     rows = [post(record_id, body=text) for record_id, text in zip(ids, texts, strict=True)]
-    assert seal.write_rows(iter(rows), tmp_path / "a.parquet", name="posts", vault=vault) == len(rows)
-    assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="posts", vault=vault) == len(rows)
+    assert seal.write_rows(iter(rows), tmp_path / "a.parquet", name="records", vault=vault) == len(rows)
+    assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="records", vault=vault) == len(rows)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    table = tables.read(tmp_path / "a.parquet", name="posts")
-    bodies = seal.open_column(table, name="posts", column="body", vault=vault)
+    table = tables.read(tmp_path / "a.parquet", name="records")
+    bodies = seal.open_column(table, name="records", column="body", vault=vault)
     opened = dict(zip(table["record_id"].to_pylist(), bodies, strict=True))
     assert opened == {i: t.encode() if isinstance(t, str) else t for i, t in zip(ids, texts, strict=True)}
 
@@ -126,7 +126,7 @@ def test_a_written_column_reads_back_in_any_order_of_rows(texts: list[Any], vaul
 def test_no_plain_word_is_in_the_file(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=3)
     rows = [post(i, title="canary-title", body="canary-body", media="canary-media") for i in ids]
-    seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    seal.write_rows(rows, tmp_path / "p.parquet", name="records", vault=vault)
     assert b"canary" not in (tmp_path / "p.parquet").read_bytes()
 
 
@@ -143,26 +143,26 @@ def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: 
 def test_a_value_moved_to_another_record_or_column_is_noticed(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=2)
     rows = [post(i, title=f"title {n}", body=f"body {n}") for n, i in enumerate(ids)]
-    table = written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    table = written(rows, tmp_path / "p.parquet", name="records", vault=vault)
     at = table.column_names.index("title")
     for other in (table["title"].take([1, 0]), table["body"]):
         with pytest.raises(SealBroken):
-            seal.open_column(table.set_column(at, "title", other), name="posts", column="title", vault=vault)
+            seal.open_column(table.set_column(at, "title", other), name="records", column="title", vault=vault)
 
 
 def test_content_of_a_destroyed_record_is_gone_from_every_file(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=4)
     rows = [post(i) for i in ids]
-    seal.write_rows(rows, tmp_path / "before.parquet", name="posts", vault=vault)
+    seal.write_rows(rows, tmp_path / "before.parquet", name="records", vault=vault)
     vault.destroy(ids[:2], reason="takedown", now=NOW)
-    table = tables.read(tmp_path / "before.parquet", name="posts")
-    opened = seal.open_column(table, name="posts", column="title", vault=vault)
+    table = tables.read(tmp_path / "before.parquet", name="records")
+    opened = seal.open_column(table, name="records", column="title", vault=vault)
     expected = {i: None if i in ids[:2] else b"a plain title" for i in ids}
     assert dict(zip(table["record_id"].to_pylist(), opened, strict=True)) == expected
-    part = seal.opener(table, name="posts", columns=["title"], vault=vault)
+    part = seal.opener(table, name="records", columns=["title"], vault=vault)
     assert part(0, 1)[0] + part(1, 4)[0] == opened
-    assert seal.write_rows(rows, tmp_path / "after.parquet", name="posts", vault=vault) == 2
-    after = tables.read(tmp_path / "after.parquet", name="posts")
+    assert seal.write_rows(rows, tmp_path / "after.parquet", name="records", vault=vault) == 2
+    after = tables.read(tmp_path / "after.parquet", name="records")
     assert set(after["record_id"].to_pylist()) == set(ids[2:])
 
 
@@ -178,7 +178,7 @@ def test_no_more_rows_are_sealed_at_once_than_fit_into_memory(
     monkeypatch.setattr(seal, "_sealed", counted)
     monkeypatch.setattr(seal, "BATCH_BYTES", 20)
     rows = [post(i, title=None, body=(b"x" if n % 2 else "x") * 10) for n, i in enumerate(admit(vault, count=7))]
-    written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    written(rows, tmp_path / "p.parquet", name="records", vault=vault)
     assert counts == [3, 3, 1], "a batch ends with the row that exceeds the limit"
 
 
@@ -191,12 +191,12 @@ def test_a_table_without_content_keeps_rows_of_strangers_and_tombstones(vault: V
 
 def test_records_that_no_vault_admitted_are_refused(vault: Vault, tmp_path: Path) -> None:
     with refused("UnknownRecord"):
-        seal.write_rows([post("f" * 32)], tmp_path / "p.parquet", name="posts", vault=vault)
+        seal.write_rows([post("f" * 32)], tmp_path / "p.parquet", name="records", vault=vault)
     assert not (tmp_path / "p.parquet").exists()
-    table = written([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
+    table = written([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="records", vault=vault)
     other = Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(32)))
     with other, refused("UnknownRecord"):
-        seal.open_column(table, name="posts", column="title", vault=other)
+        seal.open_column(table, name="records", column="title", vault=other)
 
 
 @pytest.mark.parametrize(
@@ -209,31 +209,31 @@ def test_rows_that_do_not_fit_are_refused_without_quoting_them(
 ) -> None:
     [record_id] = admit(vault, count=1)
     with refused("SchemaMismatch") as caught:
-        seal.write_rows([post(record_id, **cells)], tmp_path / "p.parquet", name="posts", vault=vault)
+        seal.write_rows([post(record_id, **cells)], tmp_path / "p.parquet", name="records", vault=vault)
     assert "canary" not in str(caught.value)
     assert not (tmp_path / "p.parquet").exists()
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(vault: Vault, tmp_path: Path) -> None:
     [record_id] = admit(vault, count=1)
-    table = written([post(record_id, title="so \ud83d")], tmp_path / "p.parquet", name="posts", vault=vault)
-    assert seal.open_column(table, name="posts", column="title", vault=vault) == [b"so ?"]
+    table = written([post(record_id, title="so \ud83d")], tmp_path / "p.parquet", name="records", vault=vault)
+    assert seal.open_column(table, name="records", column="title", vault=vault) == [b"so ?"]
 
 
 def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None:
-    assert seal.write_rows([], tmp_path / "p.parquet", name="posts", vault=vault) == 0
-    table = tables.read(tmp_path / "p.parquet", name="posts")
-    assert seal.open_column(table, name="posts", column="body", vault=vault) == []
+    assert seal.write_rows([], tmp_path / "p.parquet", name="records", vault=vault) == 0
+    table = tables.read(tmp_path / "p.parquet", name="records")
+    assert seal.open_column(table, name="records", column="body", vault=vault) == []
     for column, part in (("subreddit", table), ("body", table.drop_columns("body"))):
         with refused("SchemaMismatch"):
-            seal.open_column(part, name="posts", column=column, vault=vault)
+            seal.open_column(part, name="records", column=column, vault=vault)
 
 
 def test_only_posts_with_title_and_body_are_opened(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=4)
     cells = [{"body": "b"}, {"body": None}, {"title": None, "body": "b"}, {"body": "b"}]
     rows = [post(i, **c) for i, c in zip(ids, cells, strict=True)]
-    table = written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    table = written(rows, tmp_path / "p.parquet", name="records", vault=vault)
     vault.destroy(ids[3:], reason="takedown", now=NOW)
     assert list(seal.open_posts(table, vault=vault)) == [(ids[0], "a plain title", "b")]
 
@@ -273,7 +273,7 @@ def test_two_annotators_notes_cannot_be_exchanged(vault: Vault, tmp_path: Path) 
     [
         ("annotations", "note", {"answered": NOW}, {"answered": NOW.replace(hour=1)}),
         ("annotations", "note", {"round": "one"}, {"round": "two"}),
-        ("posts", "title", {"source_digest": "1" * 64}, {"source_digest": "2" * 64}),
+        ("records", "title", {"source_digest": "1" * 64}, {"source_digest": "2" * 64}),
         ("images", "text", {"sha256": "1" * 64}, {"sha256": "2" * 64}),
     ],
 )
@@ -281,7 +281,7 @@ def test_an_older_value_does_not_open_in_the_newer_row(
     name: str, column: str, old: dict[str, Any], new: dict[str, Any], vault: Vault, tmp_path: Path
 ) -> None:
     [record_id] = admit(vault, count=1)
-    row = {"annotations": note(record_id, "ann-1"), "posts": post(record_id), "images": image(record_id, 0)}[name]
+    row = {"annotations": note(record_id, "ann-1"), "records": post(record_id), "images": image(record_id, 0)}[name]
     before = written([row | old | {column: "before"}], tmp_path / "old.parquet", name=name, vault=vault)
     after = written([row | new | {column: "after"}], tmp_path / "new.parquet", name=name, vault=vault)
     assert seal.open_column(after, name=name, column=column, vault=vault) == [b"after"]

@@ -130,6 +130,6 @@ def test_a_table_is_read_in_parts_across_row_groups(tmp_path: Path, monkeypatch:
 
 
 def test_content_columns_are_marked() -> None:
-    assert tables.sealed_columns(tables.SCHEMAS["posts"]) == ["title", "body", "media"]
+    assert tables.sealed_columns(tables.SCHEMAS["records"]) == ["title", "body", "media"]
     assert tables.sealed_columns(tables.SCHEMAS["images"]) == ["bytes", "text"]
     assert tables.key_of(tables.SCHEMAS["images"]) == ["record_id", "image"]

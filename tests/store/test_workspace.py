@@ -27,8 +27,9 @@ stages:
   count:
     matrix: {corpus: [memes]}
     cmd: >-
-      mkdir -p snapshot/memes/count metrics/memes && cat data/memes/*/posts.parquet > snapshot/memes/count/count.txt &&
-      echo "{\\"months\\": $(ls data/memes/*/posts.parquet | wc -l)}" > metrics/memes/count.json
+      mkdir -p snapshot/memes/count metrics/memes &&
+      cat data/memes/*/records.parquet > snapshot/memes/count/count.txt &&
+      echo "{\\"months\\": $(ls data/memes/*/records.parquet | wc -l)}" > metrics/memes/count.json
     deps: ["data/${item.corpus}", pipelines/__main__.py]
     outs: ["snapshot/${item.corpus}/count"]
     metrics: ["metrics/${item.corpus}/count.json": {cache: false}]
@@ -51,8 +52,8 @@ def collect(settings: Settings, *, month: str, text: str) -> dict[str, str]:
     """Write a month's posts in a clone and hand over the pointers."""
     with workspace(settings) as clone:
         folder = f"data/memes/{month}"
-        assert clone.step(f"mkdir -p {folder} && printf '{text}' > {folder}/posts.parquet && echo done") == "done"
-        return clone.add([clone.path / folder / "posts.parquet"])
+        assert clone.step(f"mkdir -p {folder} && printf '{text}' > {folder}/records.parquet && echo done") == "done"
+        return clone.add([clone.path / folder / "records.parquet"])
 
 
 def publish_month(settings: Settings, pointers: dict[str, str], *, month: str = "2022-11") -> dict[str, Any]:
@@ -78,11 +79,11 @@ def test_a_month_is_committed_once(settings: Settings) -> None:
 
 def test_pointers_of_an_earlier_run_of_the_month_go(settings: Settings) -> None:
     pointers = collect(settings, month="2022-11", text="a")
-    text = pointers["data/memes/2022-11/posts.parquet"].replace("posts.parquet", "003.parquet")
+    text = pointers["data/memes/2022-11/records.parquet"].replace("records.parquet", "003.parquet")
     publish_month(settings, pointers | {"data/memes/2022-11/images/003.parquet": text})
     publish_month(settings, pointers)
     names = git("--git-dir", settings.repo, "ls-tree", "-r", "--name-only", "corpus", "data")
-    assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/posts.parquet.dvc"]
+    assert [n for n in names.splitlines() if n.endswith(".dvc")] == ["data/memes/2022-11/records.parquet.dvc"]
 
 
 def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) -> None:
@@ -142,7 +143,7 @@ def test_a_snapshot_is_what_its_tasks_handed_over_and_equals_a_laptop(settings: 
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
     for argv in (
         ["remote", "add", "--local", "-d", "corpus", settings.remote],
-        ["pull", "data/memes/2022-11/posts.parquet.dvc", "data/memes/2022-12/posts.parquet.dvc"],
+        ["pull", "data/memes/2022-11/records.parquet.dvc", "data/memes/2022-12/records.parquet.dvc"],
         ["repro", "--no-run-cache"],
     ):
         subprocess.run([sys.executable, "-m", "dvc", *argv], cwd=laptop, env=environment, check=True)
@@ -155,7 +156,7 @@ def test_what_a_commit_has_below_a_folder_is_checked_out_and_nothing_else(settin
     tokens = run_stages(settings, "count@memes", base=head(settings))
     publish_stages(settings, "count@memes", base=head(settings), tokens=tokens)
     for folders, there in {
-        ("data/memes/2022-11",): {"data/memes/2022-11/posts.parquet"},
+        ("data/memes/2022-11",): {"data/memes/2022-11/records.parquet"},
         ("snapshot/memes",): {"snapshot/memes/count/count.txt"},
         ("snapshot/posts", "data/mem"): set(),
     }.items():
@@ -294,7 +295,7 @@ def test_who_writes_into_a_clone_does_not_alter_the_cache(settings: Settings, tm
     collect_and_publish(settings, text="a month")
     lab = repository.clone(settings, folder=tmp_path / "lab")
     subprocess.run([sys.executable, "-m", "dvc", "pull", "--quiet", "--allow-missing"], cwd=lab, check=True)
-    path = lab / "data" / "memes" / "2022-11" / "posts.parquet"
+    path = lab / "data" / "memes" / "2022-11" / "records.parquet"
     with path.open("r+") as file:
         file.write("another")
     assert path.read_text() == "another"

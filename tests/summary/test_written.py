@@ -41,11 +41,11 @@ def work(tmp_path: Path) -> Path:
     for name in FILES:
         shutil.copy(ROOT / name, made)
     git("init", "--quiet", "-b", "corpus", cwd=made)
-    pointer = "outs:\n- md5: {}\n  size: 1\n  path: posts.parquet\n"
-    commit(made, "data(memes): 2022-11", **{"data__memes__2022-11__posts.parquet.dvc": pointer.format("a" * 32)})
+    pointer = "outs:\n- md5: {}\n  size: 1\n  path: records.parquet\n"
+    commit(made, "data(memes): 2022-11", **{"data__memes__2022-11__records.parquet.dvc": pointer.format("a" * 32)})
     commit(made, "snapshot(memes): quality", **{"metrics__memes__quality.json": json.dumps(QUALITY)})
     told = f"data(memes): 2022-12\n\nDag-Run: {RUN}\nCode-Revision: {'c' * 40}"
-    commit(made, told, **{"data__memes__2022-12__posts.parquet.dvc": pointer.format("b" * 32)})
+    commit(made, told, **{"data__memes__2022-12__records.parquet.dvc": pointer.format("b" * 32)})
     return made
 
 

@@ -39,7 +39,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Corpus:
         posts = request.getfixturevalue("posts")
         truth = {(r, 0): post.labels for r, post in posts.posts.items()}
         words = frozenset(text for post in posts.posts.values() for text in (post.title, post.body[:20]))
-        place = ("data/posts/*/posts.parquet", "posts", "body")
+        place = ("data/posts/*/records.parquet", "records", "body")
         return Corpus(posts.root, "posts", *place, posts.vault, posts.load, truth, words)
     vault = request.getfixturevalue("vault")
     memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 8, "test": 7})

@@ -104,7 +104,7 @@ class Import:
         ]
         out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
         folder = collect.work(root, corpus=corpus, month=month)
-        written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+        written = write_rows(rows, folder / "records.parquet", name="records", vault=vault)
         write_exclusions({(r, WHOLE): why for r, why in out.items()}, folder / "drops.parquet", step=STEP)
         for shard in range(max(1, -(-written // params.collect.shard_size))):
             texts.run(corpus, window=window, shard=shard, params=params, vault=vault, root=root)
@@ -178,10 +178,10 @@ class _DatasetFiles:
 
     def collected(self) -> set[str]:
         """Return the records of the corpus that were collected from other sources."""
-        pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
+        pointers = [p for p in self.data.glob("*/records.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
-        posts = tables.concat([self.clone.path / name for name in names], name="posts", columns=["record_id"])
+        posts = tables.concat([self.clone.path / name for name in names], name="records", columns=["record_id"])
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:

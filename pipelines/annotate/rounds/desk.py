@@ -135,7 +135,7 @@ class RoundContext:
         if not items:
             return {}
         corpus, params, clone = stored.manifest.corpus, stored.params, stored.clone
-        clone.checkout_months(corpus, "images" if params.corpora[corpus].content == "images" else "posts.parquet")
+        clone.checkout_months(corpus, "images" if params.corpora[corpus].content == "images" else "records.parquet")
         vault = self.site.vault
         tasks = material.tasks(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
         return {task.item: task for task in tasks}

@@ -30,7 +30,7 @@ from pipelines.core.parts import Parts
 SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
 
 
-class Entry(SourceEntry):
+class ClosedEntry(SourceEntry):
     """Base class of the entries of sources: of keys of their own, only those that they declare are accepted."""
 
     model_config = ConfigDict(extra="forbid")

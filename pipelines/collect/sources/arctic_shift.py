@@ -16,7 +16,7 @@ from pydantic import Field
 
 from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Entry, Monthly
+from pipelines.collect.sources import ClosedEntry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission, created_of, fullname_of, post_of
 from pipelines.core.errors import SourceUnavailable
 
@@ -38,7 +38,7 @@ class QueryTimedOut(SourceUnavailable):
     """A query took too long, for the API or for this client."""
 
 
-class ArcticShiftEntry(Entry):
+class ArcticShiftEntry(ClosedEntry):
     page_size: Annotated[int, Field(gt=0, le=100)]
     timeout_seconds: float
 

@@ -24,7 +24,7 @@ from ahocorasick_rs import BytesAhoCorasick
 from pydantic import Field
 
 from pipelines.collect.month import Gaps, Interval, Window, window_of
-from pipelines.collect.sources import Entry, Monthly
+from pipelines.collect.sources import ClosedEntry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission
 from pipelines.core.config.base import Positive
 from pipelines.core.errors import SourceError
@@ -56,7 +56,7 @@ MARK = token_hex(8).encode() * 8
 END = zstandard.compress(MARK)
 
 
-class DumpEntry(Entry):
+class DumpEntry(ClosedEntry):
     window_log: Annotated[int, Field(ge=10, le=31)]
     max_line_bytes: Positive
     max_ratio: Positive

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import praw
 import prawcore
 import requests
 from prawcore.const import ACCESS_TOKEN_PATH
@@ -22,7 +21,7 @@ from pydantic import Field
 
 from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Entry, Listed, ListedPost, Lookup
+from pipelines.collect.sources import ClosedEntry, Listed, ListedPost, Lookup
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of, parse, post_of
 from pipelines.core.config.collect import Listing
 from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
@@ -43,7 +42,7 @@ class RedditListing(Listing):
     page_size: Annotated[int, Field(gt=0, le=100)]
 
 
-class RedditEntry(Entry):
+class RedditEntry(ClosedEntry):
     listing: RedditListing
 
 
@@ -62,6 +61,8 @@ class Reddit(Listed, Lookup):
 
     def connect(self) -> None:
         """Configure PRAW."""
+        import praw
+
         settings = self.settings
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):

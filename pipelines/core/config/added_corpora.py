@@ -1,40 +1,65 @@
-"""Complete the parameters of a corpus that a profile adds to the section ``corpora`` of ``params.yaml``."""
+"""Complete the parameters of the corpora that a profile adds to, or removes from, the section ``corpora``."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-# What a new corpus takes from the one with the same content that has most of it, and what does not fit another corpus.
-SECTIONS: Mapping[str, Mapping[str, Any]] = {
-    "sample": {},
-    "split": {"sizes": None, "published": None},
-    "gold": {"truth": False, "published": None},
-}
+SEED = 20251001
+# By content: the splits, and what those are balanced on whose items have no gold (ours).
+SPLITS: Mapping[str, list[str]] = {"images": ["train", "validation", "test"], "texts": ["train", "dev", "test"]}
+STRATA: Mapping[str, list[str]] = {"images": ["month", "kind", "has_text"], "texts": ["month", "subreddit"]}
+# Sections with an entry for each corpus.
+KEYED = (
+    "sample",
+    "split",
+    "gold",
+    "round.protocol",
+    "moderation.systems",
+    "batch_predict",
+    "release.corpora",
+    "report.titles",
+)
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
-    """Add entries for new corpora to every section that has one entry per corpus; return the parameters ``values``.
+    """Add and remove the entries of corpora in every section that has one entry per corpus; return ``values``.
 
-    The lists of the section ``matrix`` get all corpora. Other present entries are unchanged, and so are values of a
-    wrong form, which the validation reports.
+    A corpus that is null is removed with all that is keyed by it; the lists of the section ``matrix`` get all others.
+    Other present entries are unchanged, and so are values of a wrong form, which the validation reports.
     """
     corpora = values.get("corpora")
     stages = values.get("matrix")
     if not isinstance(corpora, dict) or not isinstance(stages, dict):
         return values
-    described = {content: _described_most(values, content=content) for content in map(_content, corpora.values())}
+    for name in [name for name, corpus in corpora.items() if corpus is None]:
+        _remove(values, name)
     for matrix, listed in stages.items():
         if isinstance(listed, list):
             fitting = [name for name, corpus in corpora.items() if matrix in ("corpora", _content(corpus))]
             stages[matrix] = [*filter(fitting.__contains__, listed), *(name for name in fitting if name not in listed)]
     for name, corpus in corpora.items():
-        content = _content(corpus)
-        if name != described[content]:
-            _fill(values, name, like=described[content])
+        for section, defaults in _defaults(_content(corpus)).items():
+            if isinstance(entries := values.get(section), dict) and isinstance(entries.setdefault(name, {}), dict):
+                entries[name] |= {key: value for key, value in defaults.items() if key not in entries[name]}
+        if isinstance(scored := values.get("batch_predict"), dict):
+            scored.setdefault(name, [])
     return values
+
+
+def _defaults(content: str | None) -> dict[str, dict[str, Any]]:
+    """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
+    if content not in SPLITS:
+        return {}
+    splits = SPLITS[content]
+    split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
+    return {
+        "sample": {"size": 1000, "seed": SEED},
+        "split": {**split, "seed": SEED, "proposals": 4_000_000, "sizes": None, "published": None},
+        # an ensemble labels the train split of texts
+        "gold": {"splits": splits[1:] if content == "texts" else None, "truth": False, "published": None},
+    }
 
 
 def create_folders(root: Path, corpora: Iterable[str]) -> None:
@@ -54,22 +79,20 @@ def _content(corpus: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _described_most(values: dict[str, Any], *, content: str | None) -> str:
-    """Return the corpus of a content with the most values in :data:`SECTIONS`; a new one has few or none."""
+def _remove(values: dict[str, Any], corpus: str) -> None:
+    for section in _sections(values, "corpora", *KEYED):
+        section.pop(corpus, None)
+    for registry in _sections(values, "registry"):
+        models = [name for name, model in registry.items() if isinstance(model, dict) and model.get("corpus") == corpus]
+        for name in models:
+            for section in _sections(values, "registry", "promote.recall_floors"):
+                section.pop(name, None)
 
-    def count(name: str) -> int:
-        entries = [section.get(name) for key in SECTIONS if isinstance(section := values.get(key), dict)]
-        return sum(len(entry) for entry in entries if isinstance(entry, dict))
 
-    corpora: dict[str, Any] = values["corpora"]
-    return max((name for name, corpus in corpora.items() if _content(corpus) == content), key=count)
-
-
-def _fill(values: dict[str, Any], name: str, *, like: str) -> None:
-    for section, other in SECTIONS.items():
-        entries = values.get(section)
-        if isinstance(entries, dict) and isinstance(entries.get(like), dict):
-            given = entries.get(name) or {}
-            entries[name] = {**copy.deepcopy(entries[like]), **other, **given} if isinstance(given, dict) else given
-    if isinstance(scored := values.get("batch_predict"), dict):
-        scored.setdefault(name, [])
+def _sections(values: dict[str, Any], *paths: str) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        section: Any = values
+        for name in path.split("."):
+            section = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            yield section

@@ -24,6 +24,12 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class Entry(Section):
+    """A section that names a part; its further keys are the part's, which checks them (:mod:`pipelines.core.parts`)."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 class Distribution(Section):
     """A distribution whose parts a deployment allows.
 
@@ -37,7 +43,7 @@ class Distribution(Section):
 
 
 Model = TypeVar("Model")
-Entry = TypeVar("Entry", bound=Section)
+Fitted = TypeVar("Fitted", bound=Section)
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
@@ -53,12 +59,12 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
         raise refuse(faults(error)) from None
 
 
-def fitted(model: type[Entry], values: Section | Mapping[str, Any], *, key: str) -> Entry:
+def fitted(model: type[Fitted], values: Section | Mapping[str, Any], *, key: str) -> Fitted:
     """Return an entry of ``params.yaml``, whose key is ``key``, validated by the model of its part."""
     try:
         return model.model_validate(values.model_dump() if isinstance(values, Section) else values)
     except ValidationError as error:
-        raise BadParams(where="params.yaml", detail=faults(error, below=key)) from None
+        raise BadParams(where="params.yaml", detail=faults(error, key)) from None
 
 
 def nested(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -70,8 +76,9 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def faults(error: ValidationError, *, below: str = "") -> str:
-    """Describe every fault of a validation error by key and message, without values; ``below``: the model's own key."""
-    prefix = (below,) if below else ()
-    keys = [".".join(map(str, (*prefix, *e["loc"]))) or "file" for e in error.errors()]
-    return "; ".join(f"{key}: {e['msg']}" for key, e in zip(keys, error.errors(), strict=True))
+def faults(error: ValidationError, *below: str) -> str:
+    """Describe every fault of a pydantic validation error by key and message, without values.
+
+    ``below``: the key of what was validated, if it is a part of a file.
+    """
+    return "; ".join(f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {e['msg']}" for e in error.errors())

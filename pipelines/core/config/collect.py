@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from pipelines.core.config.base import Fraction, Month, Positive, Section
+from pipelines.core.config.base import Entry, Fraction, Month, Positive, Section
 from pipelines.core.errors import SourceNotApproved
 
 # What to do where the system can confine no child process that reads pictures.
@@ -50,15 +50,13 @@ class Listing(Section):
     page_size: Positive
 
 
-class SourceEntry(Section):
+class SourceEntry(Entry):
     """A source of records, and on whose word it is read; further keys are the source's own parameters.
 
     ``listing`` is given for a source that shows its newest records. ``ethics`` is the ethics approval for research with
     its posts, or the decision that none is needed: which board, and its reference (FigSIM, Ethics: a human research
     ethics committee and a project id). Dumps need it as much as a live source, because the posts are the same.
     """
-
-    model_config = ConfigDict(extra="allow")
 
     live: bool
     listing: Listing | None = None

@@ -355,6 +355,14 @@ class Chosen(Section):
     subset: Literal["unanimous", "consensus", "gold"] | None = None
 
 
+class RegistryEntry(Section):
+    """A registered model: the corpus whose records it labels, the category that it predicts, and its candidates."""
+
+    corpus: str
+    task: str
+    candidates: tuple[Chosen, ...]
+
+
 class Promote(Section):
     """Parameters of the promotion gate, the test that a candidate version must pass to become champion.
 
@@ -432,7 +440,7 @@ class ModelSections(Section):
     evaluate: Evaluate
     report: Report
     train: Train
-    registry: dict[str, tuple[Chosen, ...]]
+    registry: dict[str, RegistryEntry]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
     drift: Drift

@@ -6,7 +6,7 @@ Steps receive the parameters as frozen pydantic models.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipelines.core.config.annotate import AnnotateSections
 from pipelines.core.config.base import Distribution, faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
-from pipelines.core.config.label import API, LabelSections, RemoteLabeller
+from pipelines.core.config.label import LabelSections, RemoteLabeller
 from pipelines.core.config.models import EnsembleModel, ModelSections, PromptedModel, VotesModel, WithRationales
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
@@ -71,10 +71,13 @@ class Params(
         """Refuse a reference to a labeller, a provider, an ensemble or a corpus that is not described."""
         members = {name for ensemble in self.ensembles.values() for name in ensemble.members}
         remote = [labeller for labeller in self.labellers.values() if isinstance(labeller, RemoteLabeller)]
-        candidates = {chosen.model for several in self.registry.values() for chosen in several}
+        candidates = {chosen.model for model in self.registry.values() for chosen in model.candidates}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
-            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
+            "providers": (
+                {entry.provider for entry in remote} | {entry.provider for entry in self.moderators.values()},
+                self.providers,
+            ),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
             "sources": ({name for corpus in self.corpora.values() for name in corpus.sources}, self.sources),
@@ -83,9 +86,11 @@ class Params(
                 self.models,
             ),
             "corpora": (
-                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems},
+                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems}
+                | {model.corpus for model in self.registry.values()},
                 self.corpora,
             ),
+            "registry": ({name for names in self.batch_predict.values() for name in names}, self.registry),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
@@ -95,17 +100,6 @@ class Params(
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
-        return self
-
-    @model_validator(mode="after")
-    def _protocols(self) -> Params:
-        """Refuse a labeller or a moderator whose provider speaks another protocol."""
-        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
-        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
-            raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
-        for name, moderator in self.moderators.items():
-            if self.providers[moderator.provider].api != API[moderator.kind]:
-                raise ValueError(f"moderators.{name}.provider does not have api: {API[moderator.kind]}")
         return self
 
     @model_validator(mode="after")
@@ -132,15 +126,21 @@ class Params(
     @model_validator(mode="after")
     def _models(self) -> Params:
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
-        if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
+        named = (*self.models, *self.registry)
+        if wrong := ", ".join(repr(name) for name in named if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
-                f"models: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
-                "on with these, - and _ (DVC reads a dot as a separator of keys)"
+                f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or "
+                "digit and go on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
             if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
                 raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
         return self
+
+
+# Return what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values. Here only
+# the shape of the parameters is known: whoever knows the parts, such as the commands, adds a check.
+checks: set[Callable[[Params], Sequence[str]]] = set()
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -186,8 +186,11 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
+def load(root: Path = Path(), *, profile: str | None = None, parts: bool = True) -> Params:
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser.
+
+    Without ``parts`` only the shape is checked: a part that is missing or altered must not stop a deletion.
+    """
     where = root / FILES[0]
     try:
         values = read_params(root)
@@ -202,7 +205,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
-    return validate(values, where=where.name)
+    return validate(values, where=where.name, parts=parts)
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
@@ -220,9 +223,12 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
     return values
 
 
-def validate(values: Mapping[str, Any], *, where: str) -> Params:
+def validate(values: Mapping[str, Any], *, where: str, parts: bool = True) -> Params:
     """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
-        return Params.model_validate(values)
+        params = Params.model_validate(values)
     except ValidationError as error:
         raise BadParams(where=where, detail=faults(error)) from None
+    if found := [fault for check in checks for fault in check(params)] if parts else []:
+        raise BadParams(where=where, detail="; ".join(found))
+    return params

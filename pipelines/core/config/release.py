@@ -18,15 +18,15 @@ class Shape(Section):
     """The file format and the columns in which one corpus is released.
 
     Args:
-        form: the files of the release: ``figsim`` has ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file
-            for each split, whose train file states each record's training subset (unanimous or consensus).
+        form: the files of the release: ``annotations`` has ``annotations.csv`` and ``splits.csv`` (FigSIM), ``splits``
+            one file for each split (CRADLE).
         title: the title of the release's datasheet.
-        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, with
-            ``form: cradle``, ``agreement`` (how far the labellers agreed on the record's labels). Authors, groups and
-            content cannot be released.
+        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and
+            ``agreement`` (how far the labellers agreed on the record's labels); without the last one, only labels that
+            people gave are released. Authors, groups and content cannot be released.
     """
 
-    form: Literal["figsim", "cradle"]
+    form: Literal["annotations", "splits"]
     title: Text
     columns: tuple[Text, ...]
 
@@ -34,12 +34,8 @@ class Shape(Section):
     def _fitting(self) -> Shape:
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("a column is named twice")
-        if AGREEMENT in self.columns and self.form != "cradle":
-            raise ValueError("columns may include agreement only with form: cradle")
         if not self.categories:
             raise ValueError("columns must name at least one label category")
-        if self.form == "cradle" and len(self.categories) > 1:
-            raise ValueError("with form: cradle, columns must name one label category only")
         return self
 
     @property

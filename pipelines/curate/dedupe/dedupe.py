@@ -198,7 +198,7 @@ def open_texts(
     wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
     posts = _sealed_posts(corpus, wanted, root=root)
     ends = np.cumsum([len(batch) for batch in batches]).tolist()
-    opened = opener(posts, name="posts", columns=POSTS, vault=vault)
+    opened = opener(posts, name="records", columns=POSTS, vault=vault)
 
     def texts(number: int) -> list[str | None]:
         cells = opened(ends[number] - len(batches[number]), ends[number])
@@ -212,14 +212,14 @@ def open_texts(
 
 def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
     """Read the sealed posts of the wanted records, in their order."""
-    parts = [tables.SCHEMAS["posts"].empty_table().select(tables.with_bound("posts", POSTS))]
-    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
-        posts = tables.read(path, name="posts", columns=POSTS)
+    parts = [tables.SCHEMAS["records"].empty_table().select(tables.with_bound("records", POSTS))]
+    for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
+        posts = tables.read(path, name="records", columns=POSTS)
         parts.append(posts.filter(pc.is_in(posts["record_id"], value_set=wanted)))
     posts = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
     if orphans := place.null_count:
-        raise DataError("SchemaMismatch", table="posts", detail=f"{orphans} records have items and no post")
+        raise DataError("SchemaMismatch", table="records", detail=f"{orphans} records have items and no post")
     return posts.take(place).combine_chunks()
 
 

@@ -19,9 +19,9 @@ from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TRAIN, only
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
-from pipelines.llm.capabilities import capabilities
 from pipelines.llm.pictures import shown
 from pipelines.llm.prompting.prompts import PromptExample, choose
+from pipelines.llm.vendor import vendor_of
 
 if TYPE_CHECKING:
     from pipelines.core.taxonomy.task import Task
@@ -64,7 +64,7 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
         raise ConfigError("NotAsked", labeller=name, detail="section labellers of catalogue.yaml has no such entry")
     if not isinstance(labeller, RemoteLabeller):
         raise ConfigError("NotAsked", labeller=name, detail="it is offline and reads only text")
-    if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
+    if not vendor_of(labeller.provider, params=params).capabilities(labeller.model).images:
         raise ConfigError("CannotSee", model=labeller.model, detail="the model accepts no images")
     return labeller
 
@@ -79,8 +79,7 @@ class MemeLabeller(Remote):
     def __init__(self, name: str, *, repetition: int = 1, **given: Any) -> None:
         """``repetition`` counts from 1; create it with :meth:`named`."""
         super().__init__(name, **given)
-        # OpenAI's batches use an endpoint without stop strings
-        stops = self._can.stop and not (self.batches and self._provider.api == "openai")
+        stops = self._can.stop and (self.provider.vendor.batch_stops or not self.batches)
         self._decoding = {"stop_sequences": [STOP]} if stops else {}
         self._repetition = repetition
 

@@ -15,14 +15,11 @@ from pipelines.collect.month import Window
 from pipelines.collect.read.engine import ENGINES
 from pipelines.collect.service import SubredditClosed
 from pipelines.collect.sources import Source, open_source
-from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
+from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.models import PromptedModel, WithRationales
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import provider_variable
 from pipelines.core.errors import SourceNotApproved
-from pipelines.llm.addresses import ADDRESSES, NO_KEY
-from pipelines.llm.capabilities import deprecated
-from pipelines.llm.retirements import retirement
+from pipelines.llm.vendor import Provider
 from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
@@ -215,7 +212,7 @@ def recipients(params: Params) -> list[str]:
 
 def consent(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
-    if name in deployment.params.providers and on_this_machine(deployment.settings.endpoint(name).url):
+    if name in deployment.params.providers and _provider(deployment, name).here:
         return ok("on this machine, needs no consent")
     granted = deployment.params.consents.get(name, Consent())
     granted.check(name, today=deployment.now.date())
@@ -250,29 +247,32 @@ def source(deployment: Deployment, name: str) -> Finding:
 def labeller(deployment: Deployment, name: str) -> Finding:
     """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
     asked, today = labellers(deployment.params)[name], deployment.now.date()
-    endpoint = deployment.settings.endpoint(asked.provider)
-    variable = provider_variable(asked.provider)
-    if endpoint.url is None and not endpoint.key.get_secret_value():
-        return failure("no key is set", fix=f"Set {variable}_KEY.")
-    notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
+    provider = _provider(deployment, asked.provider)
+    if not (provider.endpoint.url or provider.endpoint.key.get_secret_value()):
+        return failure("no key is set", fix=f"Set {provider.variable}_KEY.")
+    if provider.address is None:
+        return failure("no address is set", fix=f"Set {provider.variable}_URL.")
+    notice = provider.retirement(asked.model)
     retired = notice is not None and notice.retired <= today
-    finding = ok("retired") if retired else _answering(deployment, asked, name=name)
+    finding = ok("retired") if retired else _answering(deployment, provider, asked=asked, name=name)
     if notice is None or finding.status != "ok":
         return finding
-    fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
+    host = f"Set {provider.variable}_URL to a host that serves it"
+    fix = f"{host}, or add a labeller of another name for {notice.successor}."
     return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
 
 
-def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> Finding:
+def _provider(deployment: Deployment, name: str) -> Provider:
+    return Provider.of(name, params=deployment.params, settings=deployment.settings)
+
+
+def _answering(deployment: Deployment, provider: Provider, *, asked: RemoteLabeller, name: str) -> Finding:
     """Request a labeller's model, or its provider's list of models: of OpenAI's protocol, some have no page of one."""
-    api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
-    key, variable = endpoint.key.get_secret_value(), provider_variable(asked.provider)
-    secret, model = key or NO_KEY, asked.model
-    path, headers = {
-        "openai": ("/models", {"Authorization": f"Bearer {secret}"}),
-        "anthropic": (f"/v1/models/{model}", {"x-api-key": secret, "anthropic-version": "2023-06-01"}),
-    }.get(api, (f"/v1beta/models/{model}", {"x-goog-api-key": secret}))
-    address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
+    model, variable, vendor = asked.model, provider.variable, provider.vendor
+    if not vendor.model_page:
+        return ok("not tried, because its vendor has no page that costs nothing")
+    path, headers = vendor.model_page.format(model=model), vendor.headers(provider.key)
+    address = f"{(provider.address or '').rstrip('/')}{path}"
     with requests.Session() as session:
         session.trust_env = False
         try:
@@ -288,6 +288,6 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> F
     if answer.status_code != HTTPStatus.OK:
         fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
         return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
-    if deprecated(model, api=api):
+    if vendor.deprecated(model):
         return warning(f"the provider will retire model {model}", fix=change)
     return ok(f"the provider serves {model}")

@@ -21,8 +21,8 @@ from pipelines.label import injection_test, votes
 from pipelines.label.memes import meme_labels, rationales
 from pipelines.llm import costs
 from pipelines.llm.asking import HERE, PlannedRequests
-from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.llm.vendor import vendor_of
 from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
 from pipelines.predict import baselines, prompted
@@ -132,11 +132,11 @@ def typical(
     if not isinstance(labeller, RemoteLabeller):
         return RequestPlan()
     post = Post("", title="", body="" if picture else "a" * POST_CHARACTERS, images=(PICTURE,) if picture else ())
-    api = params.providers[labeller.provider].api
-    can, paid = capabilities(labeller.model, api=api), price(labeller.model, api=api, given=labeller.price, name=name)
+    vendor = vendor_of(labeller.provider, params=params)
+    can, paid = vendor.capabilities(labeller.model), vendor.price(labeller, name=name)
     answer = meme_labels.MAX_OUTPUT_TOKENS if picture else params.votes.max_output_tokens
     cap = (rationales.OUTPUT_TOKENS if explain else answer) * can.max_tokens_factor
-    share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
+    share = vendor.batch_share if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0
     for task in tasks:
         if explain:

@@ -17,13 +17,12 @@ from huggingface_hub import get_token
 
 from pipelines.collect.read.engine import ENGINES
 from pipelines.core.config.base_sizes import base_sizes
-from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
+from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.models import SftModel
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings, provider_variable
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.llm.addresses import ADDRESSES
-from pipelines.llm.retirements import retirement
+from pipelines.llm.vendor import Provider
 
 GB = 10**9
 TINY = "tiny:"
@@ -141,31 +140,25 @@ def put(key: str, value: str) -> str:
     return f"corpus params set {key} {value} --reason …"
 
 
-def own_server(provider: str, *, params: Params) -> bool:
-    """Return whether a provider has no address of its own, because a team serves its models."""
-    return params.providers[provider].api == "openai" and provider not in ADDRESSES
-
-
 def access(provider: str, *, params: Params, settings: Settings, today: date, serve: str = "") -> Iterator[Gap]:
     """Yield what is missing to ask a provider: an address or a key, and a consent.
 
     ``serve`` is the model to serve, for a provider that is a server of your own.
     """
-    endpoint, name = settings.endpoint(provider), provider_variable(provider)
-    address, key = endpoint.url is not None, bool(endpoint.key.get_secret_value())
-    if params.providers[provider].api == "azure":
+    asked = Provider.of(provider, params=params, settings=settings)
+    address, key, name = asked.endpoint.url, asked.endpoint.key.get_secret_value(), asked.variable
+    if asked.vendor.resource:
         if not (address and key):
-            resource = "https://RESOURCE.cognitiveservices.azure.com"
-            command = f"export {name}_URL={resource} {name}_KEY=…"
+            command = f"export {name}_URL={asked.vendor.resource} {name}_KEY=…"
             yield Gap(f"address and key of provider {provider}", command)
-    elif own_server(provider, params=params):
+    elif asked.own_server:
         if not address:
             start = f"vllm serve {serve} (docs/howto/served.md), then " if serve else ""
             yield Gap(f"address of provider {provider}", f"{start}export {name}_URL=http://HOST:8000/v1")
             return  # a server on this machine needs no consent
     elif not (address or key):
         yield Gap(f"key of provider {provider}", f"export {name}_KEY=…")
-    if not on_this_machine(endpoint.url):
+    if not asked.here:
         yield from consent(provider, params=params, today=today)
 
 
@@ -183,8 +176,8 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     if not isinstance(labeller, RemoteLabeller):
         return [], []
     gaps = list(access(labeller.provider, params=params, settings=settings, today=today, serve=labeller.model))
-    url = settings.endpoint(labeller.provider).url
-    notice = retirement(labeller.model, api=params.providers[labeller.provider].api, url=url)
+    asked = Provider.of(labeller.provider, params=params, settings=settings)
+    notice = asked.retirement(labeller.model)
     if notice is None:
         return gaps, []
     text = f"{labeller.model} {notice.told(today=today)}"
@@ -193,7 +186,7 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     if notice.retired > today:
         return gaps, [text]
     command = (
-        f"export {provider_variable(labeller.provider)}_URL=… of a host that still serves it, or enter a successor "
+        f"export {asked.variable}_URL=… of a host that still serves it, or enter a successor "
         f"(the vendor names {notice.successor}) as labeller and model of its own: a row of its own"
     )
     return [*gaps, Gap(text, command)], []

@@ -13,17 +13,19 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.core.config.label import AzureModerator, RemoteLabeller
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
 from pipelines.core.config.params import FILES, Params, load, parse_all, validate
-from pipelines.core.config.settings import Settings, provider_variable
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.llm.vendor import Provider
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.models import SOURCE_NOTES
+from pipelines.moderation.moderator import moderator_of
 from pipelines.operate.plan import needs
-from pipelines.operate.plan.cost import RequestPlan, spent_usd, typical
+from pipelines.operate.plan.cost import PICTURE, RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
 from pipelines.report.papers import printed, stands_for
 from pipelines.workspace.address import branches
@@ -204,13 +206,17 @@ class Planning:
             yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
 
     def _moderated(self, name: str) -> RowPlan:
-        spec, items = self.params.moderators[name], self.params.sample[self.corpus].size
-        cost = round(items * spec.usd_per_1000_images / 1000 if isinstance(spec, AzureModerator) else 0.0, 2)
+        spec, items = moderator_of(name, params=self.params), self.params.sample[self.corpus].size
+        cost = round(items * spec.usd(PICTURE), 2)
         model = getattr(spec, "model", None)
         at: dict[str, Any] = {"params": self.params, "settings": self.settings, "today": self.today}
         gaps = tuple(needs.access(spec.provider, serve=model or "", **at))
         asked = RequestPlan(items, 0, cost, cost)
         return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=gaps)
+
+    def provider(self, name: str) -> Provider:
+        """Return a provider with the address and key that are set here."""
+        return Provider.of(name, params=self.params, settings=self.settings)
 
     def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> RequestPlan:
         options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.paper == "figsim"}
@@ -258,7 +264,7 @@ class Planning:
         if spec and spec.kind in SOURCE_NOTES:
             notes.append(SOURCE_NOTES[spec.kind])
         served = params.labellers[labeller] if labeller and need is None else None
-        if isinstance(served, RemoteLabeller) and needs.own_server(served.provider, params=params):
+        if isinstance(served, RemoteLabeller) and self.provider(served.provider).own_server:
             need = needs.asked(served.model, tokens=asked.tokens, of_gb=self.of_gb)
         unique = tuple(dict.fromkeys(lacks)), tuple(dict.fromkeys(notes))
         return RowPlan(row.name, row.key, weights, runs, asked, need or HardwareNeed(), *unique)
@@ -325,15 +331,14 @@ def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     labellers = {getattr(params.models.get(row.entry), "labeller", None) for row in rows} - {None}
     asked = {getattr(params.labellers.get(str(name)), "provider", None) for name in labellers} - {None}
     asked |= {params.moderators[row.entry].provider for row in rows if row.entry in params.moderators}
-    providers = sorted(str(name) for name in asked)
-    azure = {name for name in providers if params.providers[name].api == "azure"}
-    own = {name for name in providers if needs.own_server(name, params=params)}
+    providers = [planning.provider(name) for name in sorted(map(str, asked))]
     hardware = [row.hardware for row in rows]
     dataset, command = DATASETS[planning.paper]
     return {
-        "keys": [f"{provider_variable(name)}_KEY" for name in providers if name not in own],
-        "servers": [f"{provider_variable(name)}_URL" for name in providers if name in own | azure],
-        "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
+        "keys": [f"{each.variable}_KEY" for each in providers if not each.own_server],
+        "servers": [f"{each.variable}_URL" for each in providers if each.own_server or each.vendor.resource],
+        "consents": [each.name for each in providers]
+        + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
         "datasets": [{"dataset": dataset, "import": command}],
         "approvals": list(params.corpora[planning.corpus].sources),
         "gpu_memory_gb": max(need.memory_gb or 0.0 for need in hardware),

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from crisis_corpus.integrity import different, listing
+from crisis_corpus.journal import RELEASE
 from pipelines.core.config.base import Section
 from pipelines.core.errors import BadParams, DataError
 
@@ -19,8 +20,6 @@ FILE, CARD, LICENCE = "export.json", "README.md", "LICENSE"
 # What the Hub itself may keep in a repository.
 OF_HUB = frozenset({".gitattributes"})
 Kind = Literal["dataset", "model"]
-# Names of releases in the journal, beside those of registered models.
-RELEASE = "release/"
 
 
 class NotExportable(DataError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from crisis_corpus.integrity import sha256
-from crisis_corpus.journal import JournalRow
+from crisis_corpus.journal import RELEASE, JournalRow
 from pipelines.core.config.settings import LOOPBACK, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, RegistryError
 from pipelines.registry.journal import Journal, signed
@@ -24,7 +24,6 @@ from pipelines.release.export import model_folder, release_folder
 from pipelines.release.export.folder import (
     FILE,
     OF_HUB,
-    RELEASE,
     Exported,
     ExportOrigin,
     Kind,

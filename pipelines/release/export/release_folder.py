@@ -22,7 +22,7 @@ from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.core.config.settings import Settings
 from pipelines.core.templates import render
-from pipelines.release import release_store, removal
+from pipelines.release import release_store, release_tables, removal
 from pipelines.release.export.folder import (
     CARD,
     LICENCE,
@@ -102,13 +102,13 @@ def _text(entry: ReleaseEntry, *, state: Mapping[str, Any], file: str) -> str:
 
 def _tables(entry: ReleaseEntry, *, state: Row, facts: Row, texts: Mapping[str, str]) -> dict[str, pa.Table]:
     """Return the rows of a package by split, typed: labels are lists, null for a category without labels."""
-    if facts["form"] == "figsim":
-        placed = {(row["id"], row["image"]): row["split"] for row in _rows(texts["splits.csv"])}
-        rows = [(placed[row["id"], row["image"]], row) for row in _rows(texts["annotations.csv"])]
-        columns = ["id", "image", *state["columns"]]
+    key = release_tables.key_columns(facts["content"])
+    if facts["form"] == "annotations":
+        placed = {tuple(row[column] for column in key): row["split"] for row in _rows(texts["splits.csv"])}
+        rows = [(placed[tuple(row[column] for column in key)], row) for row in _rows(texts["annotations.csv"])]
     else:
         rows = [(split, row) for split in facts["splits"] for row in _rows(texts[f"{split}.csv"])]
-        columns = ["id", *state["columns"]]
+    columns = [*key, *state["columns"]]
     allowed = entry.ids() - entry.withdrawn()
     if any(row["id"] not in allowed or list(row) != columns for _, row in rows):
         do = "Restore the package from a backup, then run `corpus release refresh`."
@@ -177,7 +177,7 @@ def card_text(
         license_link=LICENCE,
         pretty_name=facts["title"],
         size_categories=[next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")],
-        task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
+        task_categories=["image-classification" if facts["content"] == "images" else "text-classification"],
         tags=["labels-only", "croissant"],
         configs=[{"config_name": "default", "data_files": files}],
         extra_gated_prompt=PROMPT,

@@ -64,7 +64,7 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
         if not every:
             return 0
         # a deletion needs no parameters for backends of this project
-        total, params = 0, load(clone.path) if (clone.path / FILES[0]).is_file() else None
+        total, params = 0, load(clone.path, parts=False) if (clone.path / FILES[0]).is_file() else None
         allowed = params.distributions if params else {}
         for kind in sorted({manifest.backend for manifest in every}):
             keeps = BACKENDS.get(kind, allowed).keeps

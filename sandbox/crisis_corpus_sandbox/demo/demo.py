@@ -13,7 +13,6 @@ from typing import Any
 from rich.console import Console
 
 from crisis_corpus.journal import JournalRow
-from crisis_corpus.versions import NAMES
 from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.demo import promotions
 from crisis_corpus_sandbox.demo.promotions import Act
@@ -39,10 +38,9 @@ DECISIONS = ("refused", "promoted", "rolled_back", "withdrawn")
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Yield a table row for each decision in the models' journal: a title, the model and event, versions and reason."""
     with Journal.of(settings) as journal:
-        for name in NAMES:
-            for row in journal.rows(name):
-                if row.event in DECISIONS:
-                    yield "decisions", f"{name} {row.event.replace('_', ' ')}", _said(row)
+        for row in journal.rows():
+            if row.event in DECISIONS:
+                yield "decisions", f"{row.name} {row.event.replace('_', ' ')}", _said(row)
 
 
 def _said(row: JournalRow) -> str:
@@ -144,4 +142,4 @@ def contested(settings: Settings, *, profile: str) -> Sequence[int]:
     chosen = load(profile=profile).registry[promotions.CONTESTED]
     with history(settings) as repo:
         scores = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/memes/evaluate.json")
-    return promotions.by_score(json.loads(scores), models=[entry.model for entry in chosen])
+    return promotions.by_score(json.loads(scores), models=[entry.model for entry in chosen.candidates])

@@ -78,9 +78,9 @@ def _world(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
         own = [post for post in texts if post.subreddit == name]
         listing.write(root / "dumps", posts=own, sandbox=sandbox, subreddit=name)
     known = truth(posts, sandbox=sandbox)
-    _json(root / "truth.json", known)
+    _json(root / "truth_images.json", known)
     known_posts = post_truth(texts, sandbox=sandbox)
-    _json(root / "truth_posts.json", known_posts)
+    _json(root / "truth_texts.json", known_posts)
     home = [post for post in posts if post.subreddit == HOME]
     return {
         "submissions": len(home),

@@ -60,14 +60,14 @@ class Figsim:
         single = (self.severity, self.context)
         return (*self.figurative, *(c for c in single if c not in ("SS6", "C1")), *self.related)
 
-    def names(self) -> dict[str, object]:
+    def names(self) -> dict[str, list[str]]:
         """Return the labels by category in the papers' spelling; the papers' None is an empty list."""
         return {
             "figurative": [NAMES[c] for c in self.figurative],
-            "severity": NAMES[self.severity],
+            "severity": [NAMES[self.severity]],
             "related": [NAMES[c] for c in self.related],
-            "modality": NAMES[self.modality],
-            "context": NAMES[self.context],
+            "modality": [NAMES[self.modality]],
+            "context": [NAMES[self.context]],
         }
 
 

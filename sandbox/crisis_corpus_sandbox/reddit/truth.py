@@ -27,7 +27,7 @@ DELETED = ("deleted", "deleted_later")
 
 
 def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
-    """Return the ground truth of memes: pictures, submissions, near-duplicate and mirrored pairs, canary texts.
+    """Return the ground truth of the pictures: items, submissions, near-duplicate and mirrored pairs, canary texts.
 
     Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
     words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` would be pairs
@@ -76,8 +76,8 @@ def post_truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, A
     return {
         "seed": sandbox.seed,
         "months": list(sandbox.months),
-        "posts": [_post(post, group=groups.get(post.fullname)) for post in posts],
-        "pairs": [list(pair) for pair in sorted(pairs)],
+        "submissions": [_post(post, group=groups.get(post.fullname)) for post in posts],
+        "pairs": [[(post, 0) for post in pair] for pair in sorted(pairs)],
         "canaries": canaries,
     }
 
@@ -130,18 +130,15 @@ def _origin(post: SandboxPost) -> dict[str, Any]:
 
 
 def _post(post: SandboxPost, *, group: str | None) -> dict[str, Any]:
-    labels = sorted(post.cradle)
+    labels = {"cradle": {"labels": sorted(post.cradle)}}
     return _origin(post) | {"labels": labels, "injected": post.injected, "group": group, "language": post.language}
 
 
 def _submission(post: SandboxPost) -> dict[str, Any]:
     return _origin(post) | {
         "deleted": post.expected in DELETED,
-        "labels": {
-            "figsim": post.figsim.names() if post.figsim else None,
-            "cradle": list(post.cradle),
-            "carriers": post.carriers,
-        },
+        "labels": {"figsim": post.figsim.names() if post.figsim else None, "cradle": {"labels": list(post.cradle)}},
+        "carriers": post.carriers,
     }
 
 

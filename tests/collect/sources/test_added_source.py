@@ -22,7 +22,7 @@ from pipelines.store import tables
 from pipelines.store.exclusions import by_reason
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import selection, sweep
-from tests.distributions import installed
+from tests import small_distribution
 from tests.refusals import refused
 
 MONTH = Window.from_key("2022-12")
@@ -31,11 +31,11 @@ CODE = '''
 import json
 from datetime import datetime
 from pathlib import Path
-from pipelines.collect.sources import Entry, Lookup, Monthly
+from pipelines.collect.sources import ClosedEntry, Lookup, Monthly
 from pipelines.collect.submission import Dropped, Submission
 
 
-class ForumEntry(Entry):
+class ForumEntry(ClosedEntry):
     suffix: str = "jsonl"
 
 
@@ -95,9 +95,11 @@ def write(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def distributions(tmp_path: Path) -> Iterator[dict[str, Distribution]]:
-    with installed(tmp_path / "site", CODE, group="sources", name="forum", kind="Forum") as allowed:
-        yield allowed
+def distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Distribution]]:
+    files, points = {"forum_source.py": CODE}, "[crisis_corpus.sources]\nforum = forum_source:Forum\n"
+    (tmp_path / "site").mkdir()
+    with small_distribution.installed(tmp_path / "site", monkeypatch, files=files, points=points):
+        yield {"foreign": Distribution(**small_distribution.entry())}
 
 
 @pytest.fixture
@@ -123,7 +125,7 @@ def collected(root: Path, params: Params, settings: Settings, vault: Vault) -> t
 def test_its_records_have_names_of_their_own(
     folder: Path, tmp_path: Path, with_forum: Params, settings: Settings, vault: Vault
 ) -> None:
-    check_parts(with_forum)
+    assert check_parts(with_forum) == []
     done, posts = collected(tmp_path, with_forum, settings, vault)
     assert (done["kept"], done["dropped"]) == (2, {"deleted": 1})
     expected = {vault.record_id("forum:17"), vault.record_id("forum:t3_abc")}
@@ -178,12 +180,12 @@ def test_it_is_refused_without_ethics_permission_or_a_fitting_entry(
         with pytest.raises(BadParams, match=rf"sources\.forum\.{detail}") as caught:
             collected(tmp_path, changed(**wrong), settings, vault)
         assert "7" not in str(caught.value)
-        with pytest.raises(BadParams, match=rf"sources\.forum\.{detail}"):
-            check_parts(changed(**wrong))
-    with pytest.raises(BadParams, match=r"sources\.forum\.listing"):
-        check_parts(changed(listing=with_forum.sources["reddit"].listing))
+        [fault] = check_parts(changed(**wrong))
+        assert fault.startswith(f"sources.forum.{detail}: ") and "7" not in fault
+    listing = with_forum.sources["reddit"].listing
+    assert check_parts(changed(listing=listing)) == ["sources.forum.listing: only a source with listings has it"]
     assert collected(tmp_path, changed(live=True, **terms), settings, vault)[0]["kept"] == 2
     with refused("UnknownName", match="forum"):
         collected(tmp_path, with_forum.model_copy(update={"distributions": {}}), settings, vault)
-    with pytest.raises(BadParams, match=r"sources\.forum"):
-        check_parts(with_forum.model_copy(update={"distributions": {}}))
+    [fault] = check_parts(with_forum.model_copy(update={"distributions": {}}))
+    assert fault.startswith("sources.forum: ")

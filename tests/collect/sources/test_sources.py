@@ -275,7 +275,9 @@ def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, tmp_path:
 
         alone, found = refreshed("suicidememe"), refreshed("Hidden", "suicidememe", "NeverWas")
         assert (found["closed"], found["read"], found["unread"]) == (2, 1, 2)
-        assert [found[name] for name in ("posts", "new", "stored")] == [alone[n] for n in ("posts", "new", "stored")]
+        assert [found[name] for name in ("records", "new", "stored")] == [
+            alone[n] for n in ("records", "new", "stored")
+        ]
         assert alone["stored"] > 0
         with refused("AllClosed", match=r"none of the 2 subreddits: r/Hidden \(private\), r/NeverWas \(banned\)"):
             refreshed("Hidden", "NeverWas")

@@ -16,10 +16,11 @@ from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.engine import OcrReading
 from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
 from pipelines.collect.read.words import words
+from pipelines.core.config.base import Distribution
 from pipelines.core.config.collect import Language, Ocr
 from pipelines.core.errors import BadParams, ConfigError, DataError, EngineMissing
+from tests import small_distribution
 from tests.curate.ocr import drawing
-from tests.distributions import installed
 
 GATE = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
 RUSSIAN = "мой кот смотрит на меня\nпока я ищу ключи"
@@ -125,12 +126,14 @@ class Echo(Engine):
 
 
 def test_an_engine_of_another_distribution_is_confined_too(tmp_path, monkeypatch):
-    with installed(tmp_path, ECHO, group="ocr", name="echo", kind="Echo") as allowed:
+    files, points = {"echo_part.py": ECHO}, "[crisis_corpus.ocr]\necho = echo_part:Echo\n"
+    with small_distribution.installed(tmp_path, monkeypatch, files=files, points=points):
+        allowed = {"foreign": Distribution(**small_distribution.entry())}
         here = f"import sys; sys.path.append({str(tmp_path)!r});"
         monkeypatch.setattr(confined_child, "START", here + confined_child.START)
         monkeypatch.setattr(confined_engine, "readable", lambda: [*confined_child.readable(), str(tmp_path)])
         engine = open_engine(Ocr(engine="echo", engines={"echo": {"word": "heard"}}), allowed=allowed)
-        identity = f"echo-1@{allowed['echo-part'].sha256[:16]}"
+        identity = f"echo-1@{allowed['foreign'].sha256[:16]}"
         assert engine.read(drawing.jpeg(drawing.background())) == OcrReading("heard", 1.0, identity)
         with pytest.raises(BadParams, match=r"images\.ocr\.engines\.echo\.word") as refused:
             open_engine(Ocr(engine="echo", engines={"echo": {"word": 7}}), allowed=allowed)

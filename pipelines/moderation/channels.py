@@ -5,26 +5,21 @@ format, the model and settings, and the content that is sent; neither the snapsh
 answer is judged is part of it, so a new snapshot, a copy of an item or another threshold asks nothing again.
 
 The systems' requests are one JSON object each, so they need no SDK. Nothing here repeats a request; ``llm/sender.py``
-does retries, limits and the budget. Error texts may quote an item: none is passed on.
+does retries, limits and the budget.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.process import now
 from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
@@ -32,24 +27,21 @@ from pipelines.datasets.example import Item, NoGold, groups_apart
 from pipelines.datasets.memes import opened
 from pipelines.datasets.post import BOILERPLATE, Post
 from pipelines.datasets.posts import opened_posts
-from pipelines.llm.addresses import ADDRESSES, NO_KEY, Target, admit
 from pipelines.llm.asking import CUT, Asking, PlannedRequests, without_middle
 from pipelines.llm.costs import Size
-from pipelines.llm.outcome import UNREADABLE, Outcome, Passing, Raw, Throttled
+from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
-from pipelines.moderation.wires import Verdict, Wire, combined, malformed, wires_of
+from pipelines.llm.vendor import NO_QUOTA, Client, Provider
+from pipelines.moderation.moderator import SENDS, Moderator, Request, Verdict, combined, malformed, moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault
 
 STEP = "moderation"
-PARTS = {"text": (True, False), "image": (False, True), "both": (True, True)}
 ANSWERED, REJECTED = "stop", "rejected"
 # What a provider answers to an item that it cannot read: too large, too small, of an unknown format, too long.
 ABOUT_THE_ITEM = frozenset({400, 413, 415, 422})
-AGAIN = frozenset({408, 409, 425})
-WORD = re.compile(r"(?=[_.-]*[A-Za-z0-9])[A-Za-z0-9_.-]{1,40}")
 FORMS = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
@@ -63,19 +55,45 @@ class AuditedItem(Post):
         return "\n\n".join(part for part in parts if part)
 
 
+class ModerationClient(Client):
+    """A connection to a moderation system's provider, for one kind of request."""
+
+    def __init__(self, name: str, *, provider: Provider, moderator: Moderator, request: Request) -> None:
+        super().__init__(name, provider=provider, sampling={})
+        self.moderator, self.request = moderator, request
+
+    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
+        """Send one request about a text, a picture or both; see :meth:`Client.send`."""
+        settings = self.request.settings
+        reply = await self.post(self.request.path, settings | self.moderator.body(parts), key=key)
+        stored: dict[str, Any] = {"effective": {"path": self.request.path, **settings}}
+        if reply.status == 200 and reply.body is not None:
+            read, written = self.moderator.used(reply.body, expected=self.moderator.size(parts))
+            text = json.dumps(reply.body, sort_keys=True, separators=(",", ":"))
+            return Raw(text, ANSWERED, None, input_tokens=read, output_tokens=written, **stored)
+        stored |= {"input_tokens": 0, "output_tokens": 0}
+        if reply.status == 200:
+            return Raw(None, UNREADABLE, None, **stored)
+        # a text may be rejected for other reasons than its content
+        pictures = any(isinstance(part, bytes) for part in parts)
+        about_item = reply.status in ABOUT_THE_ITEM and (pictures or any("content" in word for word in reply.words))
+        if about_item and NO_QUOTA not in reply.words:
+            return Raw(None, REJECTED, (reply.words or [REJECTED])[0], **stored)
+        raise self.fault(reply)
+
+
 class Channel(Asking):
     """One kind of request of a moderation system: a text, a picture, or both at once."""
 
-    def __init__(self, name: str, *, wire: Wire, part: str, secret: bytes, **options: Any) -> None:
+    def __init__(self, name: str, *, moderator: Moderator, request: Request, secret: bytes, **options: Any) -> None:
         super().__init__(name, **options)
-        self._wire, self._secret = wire, secret
-        self._words, self._pictures = PARTS[part]
-        self.price, self.schema, self.provider = wire.price, {}, self._provider
-        self._asked = Target(name, provider=self.receiver, api=self.provider.api)
+        self.moderator, self.request, self._secret = moderator, request, secret
+        self._words, self._pictures = SENDS[request.sends]
+        self.price, self.schema = request.price, {}
 
     def reduced(self, item: AuditedItem) -> AuditedItem | None:
         """Return an item with the parts that this request sends, or ``None`` if it has none of them."""
-        text, most = item.text if self._words else "", self._wire.characters
+        text, most = item.text if self._words else "", self.moderator.characters
         if len(text) > most:
             text = without_middle(text, kept=most - len(CUT))
         images = item.images[:1] if self._pictures else ()
@@ -101,13 +119,13 @@ class Channel(Asking):
         return verdicts, nanos / NANO
 
     def _sizes(self, missing: Sequence[Post]) -> list[Size]:
-        return [self._wire.size(_parts(item)) for item in missing]
+        return [self.moderator.size(_parts(item)) for item in missing]
 
     def _key(self, post: Post) -> str:
         facts = {
-            "moderation": self._wire.kind,
-            "path": self._wire.path,
-            "settings": self._wire.settings,
+            "moderation": self.moderator.kind,
+            "path": self.request.path,
+            "settings": self.request.settings,
             "content": post.content_digest(secret=self._secret),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -115,71 +133,11 @@ class Channel(Asking):
     def _request(self, key: str, post: Post) -> LabelRequest:
         # a picture is scaled after the key was made, so that another version of the library asks nothing again
         parts = _parts(replace(post, images=tuple(map(shown, post.images))))
-        size = self._wire.size(parts)
+        size = self.moderator.size(parts)
         return LabelRequest(key, post.record_id, system="", parts=parts, size=size, cut=CUT in post.text)
 
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Self]:
-        """Yield itself as the client, open for one event loop."""
-        from pipelines.llm import transport
-
-        address = self._endpoint.url or ADDRESSES.get(self.receiver)
-        if address is None:
-            raise self._asked.refused("no address is set")
-        if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
-            raise self._asked.refused("no key is set")
-        admit(self._endpoint, consent=self._consent, provider=self.receiver)
-        self._transport, self._address = transport, address.rstrip("/") + self._wire.path
-        async with transport.opened(self._provider.timeout_seconds) as self._http:
-            yield self
-
-    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
-        """Send one request about a text, a picture or both; ``key`` is its ``Idempotency-Key``.
-
-        Raises:
-            Throttled: the provider asks the client to wait.
-            Passing: a timeout, no connection, a broken answer, or the provider's own fault.
-            LabellerRefused: the key, the model, the account or the request is rejected.
-        """
-        import httpx2
-
-        token = self._transport.EXCHANGE.set(self._transport.Exchange(key))
-        headers = self._wire.headers(self._endpoint.key.get_secret_value() or NO_KEY)
-        try:
-            async with asyncio.timeout(self._provider.timeout_seconds):
-                answer = await self._http.post(self._address, json=self._wire.body(parts), headers=headers)
-        except (TimeoutError, httpx2.TimeoutException):
-            raise Passing(reason="timeout") from None
-        except httpx2.TransportError:
-            raise Passing(reason="connection") from None
-        finally:
-            self._transport.EXCHANGE.reset(token)
-        return self._read(answer.status_code, headers=answer.headers, content=answer.content, parts=parts)
-
-    def _read(self, status: int, *, headers: Mapping[str, str], content: bytes, parts: Sequence[str | bytes]) -> Raw:
-        try:
-            body = json.loads(content)
-        except (ValueError, RecursionError):
-            body = None
-        effective = {"path": self._wire.path, **self._wire.settings}
-        if status == 200:
-            if not isinstance(body, dict):
-                return Raw(None, UNREADABLE, None, input_tokens=0, output_tokens=0, effective=effective)
-            read, written = self._wire.used(body, expected=self._wire.size(parts))
-            text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-            return Raw(text, ANSWERED, None, input_tokens=read, output_tokens=written, effective=effective)
-        words = _words(body)
-        if "insufficient_quota" in words:
-            raise self._asked.refused("insufficient_quota")
-        wait = retry_after(headers)
-        if status == 429 or (status == 503 and wait is not None):
-            raise Throttled(retry_after=wait)
-        if status >= 500 or status in AGAIN:
-            raise Passing(reason="server")
-        pictures = any(isinstance(part, bytes) for part in parts)
-        if status in ABOUT_THE_ITEM and (pictures or any("content" in word for word in words)):
-            return Raw(None, REJECTED, (words or [REJECTED])[0], input_tokens=0, output_tokens=0, effective=effective)
-        raise self._asked.refused(" ".join([f"HTTP {status}", *words[:1]]))
+    def _client(self) -> Client:
+        return ModerationClient(self.name, provider=self.provider, moderator=self.moderator, request=self.request)
 
     def _judged(self, stored: StoredAnswer) -> Verdict:
         raw = Raw.from_json(stored.data)
@@ -188,30 +146,9 @@ class Channel(Asking):
         if raw.text is None:
             return malformed(raw.finish)
         try:
-            return self._wire.verdict(json.loads(raw.text))
+            return self.moderator.verdict(json.loads(raw.text))
         except FORMS:
             return malformed(UNREADABLE)
-
-
-def _words(body: object) -> list[str]:
-    """Return the machine words of an error, the most precise first; a word with other characters may be content."""
-    words: list[str] = []
-    error = body.get("error") if isinstance(body, dict) else None
-    while isinstance(error, dict):
-        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and WORD.fullmatch(w)]
-        error = error.get("innererror")
-    return [word.lower() for word in words]
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a provider asks to wait, from its headers (a number, or a date), or ``None``."""
-    value = headers.get("retry-after", "")
-    with suppress(ValueError):
-        milliseconds = headers.get("retry-after-ms")
-        return max(0.0, float(value) if milliseconds is None else float(milliseconds) / 1000)
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(value) - now()).total_seconds())
-    return None
 
 
 def _parts(post: Post) -> list[str | bytes]:
@@ -231,19 +168,16 @@ class System:
     """A moderation system of the section ``moderators`` of ``params.yaml``, with its requests."""
 
     def __init__(self, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault) -> None:
-        self.name, self.spec = name, params.moderators[name]
-        provider = self.spec.provider
+        self.name, self.moderator = name, moderator_of(name, params=params)
         options: dict[str, Any] = {
-            "provider": params.providers[provider],
-            "endpoint": settings.endpoint(provider),
-            "receiver": provider,
+            "moderator": self.moderator,
+            "provider": Provider.of(self.moderator.provider, params=params, settings=settings),
             "budget_usd": params.votes.budget_usd,
             "answers": answers,
             "vault": vault,
-            "consent": params.consents.get(provider),
             "secret": settings.secret(),
         }
-        self.channels = [Channel(name, wire=wire, part=part, **options) for wire, part in wires_of(self.spec)]
+        self.channels = [Channel(name, request=request, **options) for request in self.moderator.requests]
 
     def judge(self, items: Sequence[AuditedItem]) -> Judged:
         """Return the system's verdict about each item; stored answers are used, and the others requested."""
