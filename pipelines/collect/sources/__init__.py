@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict
 
 from pipelines.collect.month import Gaps, Interval, Window
-from pipelines.collect.resume_journal import ResumeJournal
 from pipelines.collect.submission import FULLNAME, Dropped, Submission
 from pipelines.core.config.base import fitted
 from pipelines.core.config.collect import SourceEntry
@@ -25,6 +24,9 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.core.parts import Parts
+
+if TYPE_CHECKING:
+    from pipelines.collect.resume_journal import ResumeJournal
 
 # Before the colon of a name; names of Reddit, of imported datasets and of malformed items have no such colon.
 SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
@@ -181,7 +183,12 @@ def open_source(
     source = source_of(name, params)
     if live:
         settings.require_secret_apart(name, address=source.address(settings))
-    journal = ResumeJournal(state, secret=settings.secret(), day=today) if live and state else None
+    journal = None
+    if live and state:
+        # brings the vault's libraries, which a check of parameters does not need
+        from pipelines.collect.resume_journal import ResumeJournal
+
+        journal = ResumeJournal(state, secret=settings.secret(), day=today)
     opened = source(settings, params=entry_of(name, params), journal=journal)
     if not isinstance(opened, kind):
         known = ", ".join(other for other in params.sources if issubclass(source_of(other, params), kind))
