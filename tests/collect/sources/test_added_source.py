@@ -119,7 +119,7 @@ def vault(settings: Settings) -> Iterator[Vault]:
 
 def collected(root: Path, params: Params, settings: Settings, vault: Vault) -> tuple[dict[str, Any], Any]:
     done = collect.run("posts", window=MONTH, params=params, settings=settings, vault=vault, now=NOW, root=root)
-    return done, tables.read(collect.work(root, corpus="posts", month=MONTH.key) / "posts.parquet", name="posts")
+    return done, tables.read(collect.work(root, corpus="posts", month=MONTH.key) / "records.parquet", name="records")
 
 
 def test_its_records_have_names_of_their_own(

@@ -164,7 +164,7 @@ def test_a_spent_budget_is_waited_for(root: Path, opened: Any, read: Read) -> No
             waited.append(seconds)
             server.arctic._end = 0.0  # the period is over
 
-        source._pause = pause
+        source.pause = pause
         assert len(read(source)) > 80
         assert waited and all(20 < w <= 30 for w in waited)
 
