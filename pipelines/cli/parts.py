@@ -20,26 +20,27 @@ def registries() -> Mapping[str, Parts[Any]]:
     return {"providers": VENDORS, "moderators": MODERATORS}
 
 
-def _used(params: Params) -> Mapping[str, tuple[Mapping[str, Any], Parts[Any]]]:
-    """Return the sections whose entries have the names of parts, with those that are used and the parts' registry."""
+def named() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts whose names are the keys of a section, with the parts' own parameters below."""
     from pipelines.annotate.backends import BACKENDS
     from pipelines.collect.read.engine import ENGINES
     from pipelines.collect.sources import SOURCES
 
-    ocr, round_ = params.images.ocr, params.round
-    return {
-        "sources": (params.sources, SOURCES),
-        "images.ocr.engines": ({ocr.engine: ocr.engines.get(ocr.engine, {})}, ENGINES),
-        "round.backends": ({round_.backend: round_.backends.get(round_.backend, {})}, BACKENDS),
-    }
+    return {"sources": SOURCES, "images.ocr.engines": ENGINES, "round.backends": BACKENDS}
 
 
 def _named(params: Params) -> Iterator[str]:
-    """Yield what is wrong with entries that have the names of parts."""
+    """Yield what is wrong with the entries of sources, and of the OCR engine and the backend in use."""
     from pipelines.collect.sources import Listed
 
-    for section, (entries, parts) in _used(params).items():
-        for name, entry in entries.items():
+    ocr, round_ = params.images.ocr, params.round
+    used: dict[str, Mapping[str, Any]] = {
+        "sources": params.sources,
+        "images.ocr.engines": {ocr.engine: ocr.engines.get(ocr.engine, {})},
+        "round.backends": {round_.backend: round_.backends.get(round_.backend, {})},
+    }
+    for section, parts in named().items():
+        for name, entry in used[section].items():
             key = f"{section}.{name}"
             try:
                 part = parts.get(name, params.distributions)
