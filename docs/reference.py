@@ -174,11 +174,14 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 def parts() -> Iterator[tuple[str, str, Any]]:
     """Yield key, type and default of the parameters that parts add to the entries that name them."""
-    from pipelines.cli.parts import registries
+    from pipelines.cli.parts import named, registries
 
     for section, registry in registries().items():
         for name in registry.names({}):
             yield from parameters(registry.get(name, {}), f"{section}.<name>.")
+    for section, registry in named().items():
+        for name in registry.names({}):
+            yield from parameters(registry.get(name, {}).Parameters, f"{section}.{name}.")
 
 
 def sections() -> dict[str, str]:

@@ -24,10 +24,12 @@ app = typer.Typer()
 def annotate(
     port: Annotated[int | None, option("the port of Label Studio; default: 8081", min=1, max=65535)] = None,
 ) -> None:
-    """Start the embedded Label Studio; print its address and the path of the file with the annotators' passwords."""
-    from pipelines.annotate.backends import label_studio_server as server
+    """Start the backend's server (Label Studio); print its address and the path of the file with the passwords."""
+    from pipelines.annotate.backends import BACKENDS
 
-    emit(server.serve(Settings.from_env(), params=load(), port=port))
+    params = load()
+    backend = BACKENDS.get(params.round.backend, params.distributions)
+    emit(backend.serve(Settings.from_env(), params=params, port=port))
 
 
 @app.command("import", rich_help_panel="Annotate")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params
-from pipelines.core.errors import BadParams
+from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.parts import Parts
 
 
@@ -20,9 +21,42 @@ def registries() -> Mapping[str, Parts[Any]]:
     return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
 
 
+def named() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts whose names are the keys of a section, with the parts' own parameters below."""
+    from pipelines.annotate.backends import BACKENDS
+    from pipelines.collect.read.engine import ENGINES
+    from pipelines.collect.sources import SOURCES
+
+    return {"sources": SOURCES, "images.ocr.engines": ENGINES, "round.backends": BACKENDS}
+
+
+def _named(params: Params) -> Iterator[str]:
+    """Yield what is wrong with the entries of sources, and of the OCR engine and the backend in use."""
+    from pipelines.collect.sources import Listed
+
+    ocr, round_ = params.images.ocr, params.round
+    used: dict[str, Mapping[str, Any]] = {
+        "sources": params.sources,
+        "images.ocr.engines": {ocr.engine: ocr.engines.get(ocr.engine, {})},
+        "round.backends": {round_.backend: round_.backends.get(round_.backend, {})},
+    }
+    for section, parts in named().items():
+        for name, entry in used[section].items():
+            key = f"{section}.{name}"
+            try:
+                part = parts.get(name, params.distributions)
+                fitted(part.Parameters, entry, key=key)
+                if section == "sources" and issubclass(part, Listed) != bool(params.sources[name].listing):
+                    yield f"{key}.listing: only a source with listings has it"
+            except BadParams as error:
+                yield error.fields["detail"]
+            except ConfigError as error:
+                yield f"{key}: {error}"
+
+
 def check_parts(params: Params) -> list[str]:
     """Return what is wrong with the entries that name parts, by key and without values."""
-    faults, found = list[str](), dict[str, dict[str, Any]]()
+    faults, found = [*_named(params)], dict[str, dict[str, Any]]()
     for section, parts in registries().items():
         found[section] = {}
         for name, entry in getattr(params, section).items():

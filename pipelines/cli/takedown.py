@@ -40,7 +40,9 @@ Scan = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, option("take down this post: Reddit id, fullname or URL")] = None,
+    post: Annotated[
+        list[str] | None, option("take down this post: Reddit id, fullname or URL, or SCHEME:ID of another source")
+    ] = None,
     author: Annotated[list[str] | None, option("take down all posts of this Reddit user")] = None,
     image: Annotated[list[str] | None, option("take down posts with this picture: a file or its SHA-256")] = None,
     subreddit: Annotated[list[str] | None, option("take down all posts of this subreddit")] = None,
@@ -103,13 +105,13 @@ def sweep(
     believe: Annotated[
         bool,
         option(
-            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
-            "Reddit that they are gone",
+            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check "
+            "there that they are gone",
             "--believe",
         ),
     ] = False,
 ) -> None:
-    """Check whether collected posts still exist on Reddit, newer ones more often; mark deleted ones for a takedown."""
+    """Check whether posts still exist at their source, newer ones more often; mark deleted ones for a takedown."""
     from pipelines.takedown import sweep as stage
     from pipelines.takedown.retention import published
     from pipelines.workspace.clone import workspace
@@ -117,12 +119,13 @@ def sweep(
     with opened() as (settings, vault), workspace(settings) as clone:
         params = load(clone.path, parts=False)
         if dry_run:
-            emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
+            asked = [*stage.lookups(params, corpus=corpus).values()]
+            emit(stage.dry_run(corpus, sources=asked, terms=params.sweep, vault=vault, now=now()))
             return
         options: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
-        reddit = stage.client(params, settings, today=now().date())
+        sources = stage.clients(corpus, params=params, settings=settings, today=now().date())
         homes = partial(published, settings, corpus=corpus, column="subreddit")
-        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **options))
+        emit(stage.run(corpus, sources=sources, homes=homes, believe=believe, say=say, **options))
 
 
 @app.command(rich_help_panel="Privacy")

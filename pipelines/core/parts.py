@@ -70,6 +70,11 @@ class Parts(Generic[Part]):
         ]  # fmt: skip
         return part
 
+    def origin(self, name: str, allowed: Allowed) -> str:
+        """Return the SHA-256 of the distribution that a part comes from, ``""`` for one of the package."""
+        found = (entry.sha256 for other, entry in allowed.items() if name in self._foreign({other: entry}))
+        return next(found, "")
+
     def of(self, entry: Entry, allowed: Allowed, *, where: str) -> Part:
         """Return the part that an entry of the parameters names: a pydantic model of the whole entry.
 

@@ -118,7 +118,7 @@ class Vendor(Section, ABC):
         return listed is not None and bool(listed.model.deprecated)
 
 
-VENDORS: Parts[Vendor] = Parts("pipelines.llm.vendors", Vendor, key="api")  # type: ignore[type-abstract]
+VENDORS: Parts[Vendor] = Parts("pipelines.llm.vendors", Vendor, key="api")
 
 
 def vendor_of(provider: str, *, params: Params) -> Vendor:

@@ -155,7 +155,7 @@ class Moderator(Section, ABC):
         return sum(costs.usd(price, read=size.read, written=size.written) for price in prices)
 
 
-MODERATORS: Parts[Moderator] = Parts("pipelines.moderation.moderators", Moderator)  # type: ignore[type-abstract]
+MODERATORS: Parts[Moderator] = Parts("pipelines.moderation.moderators", Moderator)
 
 
 def moderator_of(name: str, *, params: Params) -> Moderator:

@@ -6,7 +6,6 @@ from the assumptions of :data:`DEFAULTS`. Every number that was not counted is l
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.month import Window
-from pipelines.core.config.collect import Corpus, SourceName
+from pipelines.collect.sources import Monthly, entry_of, source_of
+from pipelines.core.config.collect import Corpus
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
@@ -33,8 +33,6 @@ from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.pointer import read_pointer
 
-# Requests a minute: Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml); Arctic Shift's is a guess.
-RATES: Mapping[SourceName, int] = {"reddit": 100, "arctic_shift": 60}
 # Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
 # kept record in the cache.
 DEFAULTS = {"images": (300, 0.6, 200_000), "texts": (3000, 0.7, 3_000)}
@@ -148,24 +146,15 @@ def _months(first: str, last: str) -> list[str]:
 def _requests(params: Params, *, corpus: str, submissions: float, months: int) -> tuple[int, float, list[str]]:
     """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
     described = params.corpora[corpus]
+    classes = {name: source_of(name, params) for name in described.sources}
     # earlier months come from a source that has them, if there is one
-    source: SourceName = next((name for name in described.sources if name != "reddit"), "reddit")
-    subreddits = len(described.subreddits)
-    if source == "dump":
-        note = "dumps are read from disk, each file once for each month that it covers; pictures are downloaded"
-        return 0, 0.0, [note]
-    if source == "reddit":
-        listing = params.reddit
-        requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
-        notes = [
-            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: earlier months stay empty; "
-            "set the corpus's source to dump or arctic_shift for them"
-        ]
-    else:
-        pages = math.ceil(submissions / subreddits / params.arctic_shift.page_size) + 1
-        requests, notes = months * subreddits * pages, []
-    rate = RATES[source]
-    return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
+    name = next((name for name, source in classes.items() if issubclass(source, Monthly)), described.sources[0])
+    source = classes[name]
+    each, notes = source.estimate(entry_of(name, params), posts=submissions, subreddits=len(described.subreddits))
+    if not source.rate:
+        return 0, 0.0, notes
+    requests = months * each
+    return requests, round(requests / source.rate / 60, 2), [*notes, f"{source.rate} requests a minute to {name}"]
 
 
 def _labelling(

@@ -56,7 +56,7 @@ def _coverage(clone: Workspace, *, params: Params, settings: Settings) -> dict[s
         if store:
             from pipelines.collect import refresh
 
-            for corpus in (name for name, described in params.corpora.items() if described.listed):
+            for corpus in filter(params.listing, params.corpora):
                 part = refresh.ledger(corpus, params=params, store=store)
                 by_corpus[corpus] |= part | {"revise": ", ".join(part["revise"]) or "none"}
     return {corpus: part for corpus, part in by_corpus.items() if part}

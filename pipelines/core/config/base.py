@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipelines.core.errors import BadParams
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 # A pseudonym identifies an annotator everywhere; no real name is stored in this project.
@@ -41,6 +43,7 @@ class Distribution(Section):
 
 
 Model = TypeVar("Model")
+Fitted = TypeVar("Fitted", bound=Section)
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
@@ -54,6 +57,14 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
         raise refuse(f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:
         raise refuse(faults(error)) from None
+
+
+def fitted(model: type[Fitted], values: Section | Mapping[str, Any], *, key: str) -> Fitted:
+    """Return an entry of ``params.yaml``, whose key is ``key``, validated by the model of its part."""
+    try:
+        return model.model_validate(values.model_dump() if isinstance(values, Section) else values)
+    except ValidationError as error:
+        raise BadParams(where="params.yaml", detail=faults(error, key)) from None
 
 
 def nested(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -75,6 +75,7 @@ class Params(
             ),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
+            "sources": ({name for corpus in self.corpora.values() for name in corpus.sources}, self.sources),
             "models": (
                 {*self.used_models, *candidates},
                 self.models,

@@ -12,8 +12,9 @@ from http import HTTPStatus
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.read.ocr import GOOGLE_VISION
-from pipelines.core.config.collect import SourceName
+from pipelines.collect.read.engine import ENGINES
+from pipelines.collect.service import SubredditClosed
+from pipelines.collect.sources import Source, open_source
 from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceNotApproved
@@ -22,6 +23,7 @@ from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
+from pipelines.takedown.sweep import lookups
 from pipelines.workspace import dag_graph
 from pipelines.workspace.git import git
 
@@ -175,9 +177,9 @@ def housekeeping(deployment: Deployment, client: Airflow) -> Finding:
     return within(deployment, "housekeeping_hours", age, found=text, fix=fix, fine=text)
 
 
-def sources(params: Params) -> list[SourceName]:
-    """Return the sources of posts to check: those of the corpora and, if approved, Reddit, which the sweep asks."""
-    approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
+def sources(params: Params) -> list[str]:
+    """Return the sources to check: those of the corpora, and approved ones that the sweep asks."""
+    approved = {name for name in lookups(params) if params.sources[name].approval}
     return sorted({name for corpus in params.corpora.values() for name in corpus.sources} | approved)
 
 
@@ -190,7 +192,7 @@ def labellers(params: Params) -> dict[str, RemoteLabeller]:
     return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
 
 
-def approval(deployment: Deployment, name: SourceName) -> Finding:
+def approval(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` has an approval to read a source of posts, and for how long."""
     source = deployment.params.sources[name]
     source.check(name, today=deployment.now.date())
@@ -202,14 +204,15 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
 def recipients(params: Params) -> list[str]:
     """Return the providers to which posts or images are sent: of labellers and moderators in use, and of remote OCR."""
     pictures = any(corpus.content == "images" for corpus in params.corpora.values())
-    engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
+    engine = params.images.ocr.engine
+    engines = {engine} if pictures and ENGINES.get(engine, params.distributions).remote else set()
     audited = {params.moderators[name].provider for names in params.moderation.systems.values() for name in names}
     return sorted({labeller.provider for labeller in labellers(params).values()} | audited | engines)
 
 
 def consent(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
-    if name != GOOGLE_VISION and _provider(deployment, name).here:
+    if name in deployment.params.providers and _provider(deployment, name).here:
         return ok("on this machine, needs no consent")
     granted = deployment.params.consents.get(name, Consent())
     granted.check(name, today=deployment.now.date())
@@ -224,8 +227,8 @@ def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Fin
     return ok(f"until {expires}")
 
 
-def source(deployment: Deployment, name: SourceName) -> Finding:
-    """Test a source of posts: request one post of Reddit or an empty page of Arctic Shift, or list the dump files."""
+def source(deployment: Deployment, name: str) -> Finding:
+    """Test a source of posts with its cheapest request."""
     params, settings = deployment.params, deployment.settings
     try:
         params.sources[name].check(name, today=deployment.now.date())
@@ -233,28 +236,12 @@ def source(deployment: Deployment, name: SourceName) -> Finding:
         return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
     corpora = [corpus for corpus in params.corpora.values() if name in corpus.sources]
     subreddits = [s for corpus in corpora or params.corpora.values() for s in corpus.subreddits]
-    if name == "reddit":
-        from pipelines.collect.sources.reddit import RedditSource
-        from pipelines.collect.sources.service import SubredditClosed
-
-        try:
-            RedditSource(settings, params=params.reddit).newest(subreddits[0])
-        except SubredditClosed as error:
-            return of_error(error, status="warning")
-        return ok("the credentials are accepted")
-    if name == "arctic_shift":
-        from pipelines.collect.sources.arctic_shift import ArcticShiftSource
-
-        ArcticShiftSource(settings, params=params.arctic_shift).ping(subreddits[0])
-        return ok("answers")
-    from pipelines.collect.sources.dump import DumpSource, expected_digest
-
-    dumps = DumpSource(settings.dumps, params=params.dump)
     windows = [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
-    files = {path for window in windows for path in dumps.files(window, subreddits=subreddits)}
-    for path in files:
-        expected_digest(path)
-    return ok(f"{len(files)} files with a checksum")
+    try:
+        opened = open_source(name, Source, params=params, settings=settings, today=deployment.now.date())
+        return ok(opened.probe(windows=windows, subreddits=subreddits))
+    except SubredditClosed as error:
+        return of_error(error, status="warning")
 
 
 def labeller(deployment: Deployment, name: str) -> Finding:

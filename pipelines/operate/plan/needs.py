@@ -16,7 +16,7 @@ from typing import Any
 
 from huggingface_hub import get_token
 
-from pipelines.collect.read.ocr import GOOGLE_VISION
+from pipelines.collect.read.engine import ENGINES
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
@@ -128,9 +128,6 @@ def _need(bases: Sequence[str], *, weights: float, hours: float, of_gb: float, s
     return HardwareNeed(round(memory, 1), gpus, of_gb, round(_files(bases), 1), round(hours, 2))
 
 
-CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
-
-
 @dataclass(frozen=True)
 class Gap:
     """Something that must be there before a row can run, and the command or step that supplies it."""
@@ -225,7 +222,9 @@ def of_corpus(corpus: str, *, params: Params, today: date) -> Iterator[Gap]:
         for field, words in {"access_basis": "access basis", "ethics": "ethics approval"}.items():
             if getattr(params.sources[name], field) is None:
                 yield Gap(f"{words} of source {name}", put(f"sources.{name}.{field}", "…"))
-    if params.corpora[corpus].content == "images" and params.images.ocr.engine == GOOGLE_VISION:
-        if not os.environ.get(CREDENTIALS):
-            yield Gap("credentials of Google Vision", f"export {CREDENTIALS}=FILE")
-        yield from consent(GOOGLE_VISION, params=params, today=today)
+    engine = params.images.ocr.engine
+    if params.corpora[corpus].content == "images" and (part := ENGINES.get(engine, params.distributions)).remote:
+        for variable in part.variables:
+            if not os.environ.get(variable):
+                yield Gap(f"credentials of {engine}", f"export {variable}=FILE")
+        yield from consent(engine, params=params, today=today)

@@ -148,8 +148,7 @@ from mlflow.models import set_model
 # compiled files would change the digest of the version's files
 compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
-    from {package}.packaging.{opener} import opened
-    from {package}.packaging.served import Served
+    from {package}.registry.packaging.served import Served
 finally:
     sys.dont_write_bytecode = compiling
 
@@ -244,7 +243,7 @@ def roots_of(described: Described) -> list[str]:
         roots += [PICTURES, "pipelines.collect.read.decode_child"]
     if described.ocr is not None:
         roots.append(f"pipelines.collect.read.ocr.{described.ocr.engine}")
-        roots += ["pipelines.collect.read.ocr.confined_engine", "pipelines.collect.read.ocr.ocr_child"]
+        roots += ["pipelines.collect.read.confined_engine", "pipelines.collect.read.ocr_child"]
     return roots
 
 

@@ -1,4 +1,4 @@
-"""Define the interface of annotation backends, which are the tools in which people annotate.
+"""Define what annotation backends, the tools in which people annotate, get and give: tasks, queues and answers.
 
 A *queue* holds one annotator's items of one round. The queues of a round are isolated, so that annotators cannot see
 each other's answers. A backend holds unencrypted content while a round is open, and no content after ``purge``.
@@ -6,12 +6,12 @@ each other's answers. A backend holds unencrypted content while a round is open,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT, Form
+from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
 
 T = TypeVar("T")
 Item = tuple[str, int]
@@ -76,33 +76,6 @@ class AnnotatorAnswer:
     def ambiguous(self) -> bool:
         """Whether the annotator marked the item as ambiguous; its labels count, and a review takes it in."""
         return not self.skipped and not self.unfit and DOUBTFUL in self.values.get(UNFIT, ())
-
-
-class Backend(Protocol):
-    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged."""
-
-    accounts: Mapping[str, str]
-
-    def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the annotator's queue with its form in the tool if it does not exist."""
-
-    def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
-
-    def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add annotation tasks to the queue; skip items that are already in it."""
-
-    def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return all submitted answers and skips in the queue, sorted by item, time and id, without drafts."""
-
-    def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove items from the annotator's queue, with the answers to them."""
-
-    def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues and all their data, including deleted rows that remain in the tool's database."""
-
-    def address(self, queue: Queue) -> str:
-        """Return the URL or file path where the annotator works on the queue."""
 
 
 def name_of(item: Item) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipelines.collect.read.ocr import OcrReading
+from pipelines.collect.read.engine import OcrReading
 from pipelines.collect.read.vocabulary import repaired, split_glued
 from pipelines.collect.read.words import mostly_latin, normalise, words
 

@@ -1,6 +1,6 @@
 """Read the text of pictures with an OCR engine, in a process with few resources and no permissions.
 
-``ocr/confined_engine.py`` starts this module through ``confined_child.py``. The answer to a picture is one ``READING``
+``confined_engine.py`` starts this module through ``confined_child.py``. The answer to a picture is one ``READING``
 (outcome, confidence, unread, area, length) and the text. The engine is loaded, and has read a drawn picture, before the
 first request: afterwards no file can be opened. The program ``tesseract`` must still be started for each picture; its
 process keeps read access to the system's folders and the models.
@@ -9,15 +9,16 @@ process keeps read access to the system's folders and the models.
 from __future__ import annotations
 
 import io
+import json
 import os
 import struct
 from functools import partial
-from importlib import import_module
 
 from PIL import Image, ImageDraw
 
 from pipelines.collect.read.confine import allow_only, announce, confine, limit, serve
-from pipelines.collect.read.ocr import OcrEngine
+from pipelines.collect.read.engine import ENGINES, Engine
+from pipelines.core.config.base import Distribution
 from pipelines.core.config.collect import Ocr
 from pipelines.core.errors import CorpusError, DataError, EngineMissing, StepFailed
 
@@ -30,7 +31,7 @@ FILES = 256
 WRITTEN = 2**30
 
 
-def answer(data: bytes, *, engine: OcrEngine) -> tuple[bytes, bytes]:
+def answer(data: bytes, *, engine: Engine) -> tuple[bytes, bytes]:
     """Return the response to the parent."""
     try:
         reading = engine.read(data)
@@ -44,7 +45,7 @@ def answer(data: bytes, *, engine: OcrEngine) -> tuple[bytes, bytes]:
 
 def main(arguments: list[str]) -> None:
     """Read pictures from the pipe until the parent closes it."""
-    settings, seconds, readable, folder = arguments
+    settings, distributions, seconds, readable, folder = arguments
     params = Ocr.model_validate_json(settings)
     programs = bool(folder)
     CorpusError()  # reads the texts of errors, which the sandbox will not let the child do
@@ -52,7 +53,9 @@ def main(arguments: list[str]) -> None:
     devices = ["/dev/null", "/dev/urandom"]
     held = allow_only([*readable.split(os.pathsep), "/proc/self", *devices], writable=[folder, "/dev/null"] * programs)
     try:
-        engine: OcrEngine = import_module(f"pipelines.collect.read.ocr.{params.engine}").engine(params)
+        allowed = {name: Distribution(**entry) for name, entry in json.loads(distributions).items()}
+        kind = ENGINES.get(params.engine, allowed)
+        engine = kind(kind.Parameters(**params.engines.get(params.engine, {})))
     except EngineMissing as error:
         announce(missing=error.fields)
         return

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, Item, item_of
+from pipelines.annotate.backend import AnnotatorAnswer, Item, item_of
 from pipelines.core.errors import DataError
 
 _JOIN = "|"

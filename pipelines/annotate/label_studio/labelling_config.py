@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from pipelines.annotate.backends.backend import AnnotationTask
+from pipelines.annotate.backend import AnnotationTask
 from pipelines.annotate.forms.form import Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"

@@ -1,7 +1,7 @@
 """Run the embedded Label Studio: a server in its own environment, on loopback, without telemetry.
 
 In the community edition every logged-in user may read every project. To blind annotators, each pseudonym has its own
-organization with a login and a service account for our API calls, and ``label_studio_site`` makes Label Studio isolate
+organization with a login and a service account for our API calls, and ``site`` makes Label Studio isolate
 organizations, which it does not do by default.
 """
 
@@ -29,7 +29,7 @@ ACCOUNTS_SECONDS = 120.0
 NAME = "label-studio"
 ACCOUNTS = "accounts.json"
 DATABASE = "label_studio.sqlite3"
-SCRIPT = Path(__file__).with_name("label_studio_script.py")
+SCRIPT = Path(__file__).with_name("script.py")
 # Next to 8080, which is Airflow's.
 PORT = 8081
 
@@ -126,7 +126,7 @@ def environment(settings: Settings) -> dict[str, str]:
     """
     return {
         **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
-        "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
+        "PYTHONPATH": str(Path(__file__).with_name("site")),
         "DJANGO_SETTINGS_MODULE": "crisis_settings",  # organizations do not isolate without it
         "HOME": str(settings.label_studio),  # otherwise it keeps a config file and a data folder in the user's home
         "LABEL_STUDIO_BASE_DATA_DIR": str(settings.label_studio),
