@@ -108,10 +108,9 @@ class Form(Section):
         return f"{self.number(self.scale * mean, digits=self.own)}{after}{spread}{ends}"
 
     def _ends(self, cell: Json, *, digits: int | None, scale: int) -> str:
-        low, high = cell.get("low"), cell.get("high")
-        if digits is None or low is None or high is None:
-            return ""
-        return f" [{', '.join(self.number(scale * end, digits=digits) for end in (low, high))}]"
+        ends = [scale * end for end in (cell.get("low"), cell.get("high")) if end is not None]
+        shown = ", ".join(self.number(end, digits=digits) for end in ends)
+        return f" [{shown}]" if digits is not None and len(ends) > 1 else ""
 
 
 class Rule(Protocol):
