@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from crisis_corpus.versions import NAME
+from pipelines.core.config import base
 from pipelines.core.config.base import Fraction, Positive, Section
 
 Subset = Literal["unanimous", "consensus", "gold"]
@@ -18,7 +19,7 @@ Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 ExampleWeights = Literal["equal", "posterior"]
 
 
-class Entry(Section):
+class Entry(base.Entry):
     """What every entry of section ``models`` may say; the rest is its kind's (:mod:`pipelines.models.kind`).
 
     Args:
@@ -30,7 +31,6 @@ class Entry(Section):
         labeller: the labeller that it asks.
     """
 
-    model_config = ConfigDict(extra="allow")
     kind: str
     tasks: tuple[str, ...] | None = None
     rationales: str | None = None
