@@ -252,7 +252,7 @@ def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Pa
         lab.pack("infused", to=tmp_path / "pack")
     with refused("NotPackable", match="no such entry"):
         lab.pack("nobody", to=tmp_path / "pack")
-    with refused("NothingToPack", match="fits no 'vit' on gold"):
+    with refused("NothingToPack", match="does not fit 'vit' on gold"):
         lab.pack("vit", to=tmp_path / "pack")
 
 

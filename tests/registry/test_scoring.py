@@ -256,7 +256,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
 ) -> None:
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
-    pinned = pins.pin(NAME, registry=context.registry, journal=context.journal, root=context.root)
+    pinned = pins.pin(NAME, corpus="memes", registry=context.registry, journal=context.journal, root=context.root)
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]

@@ -148,8 +148,7 @@ from mlflow.models import set_model
 # compiled files would change the digest of the version's files
 compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True
 try:
-    from {package}.packaging.{opener} import opened
-    from {package}.packaging.served import Served
+    from {package}.registry.packaging.served import Served
 finally:
     sys.dont_write_bytecode = compiling
 
