@@ -172,7 +172,7 @@ def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Cont
 
 
 def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> None:
-    given = {"registry": context.registry, "journal": context.journal, "root": context.root}
+    given = {"registry": context.registry, "journal": context.journal, "root": context.root, "corpus": "memes"}
     add(context, knows=4)
     with pytest.raises(NoChampion):
         pins.pin(NAME, **given)
@@ -233,7 +233,8 @@ def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) ->
 
         def rules(pack: Path) -> None:
             described = json.loads((pack / integrity.MODEL).read_text())
-            (pack / integrity.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
+            of = {"labels": list(labels), "task": "labels", "inputs": ["title", "body"]}
+            (pack / integrity.MODEL).write_text(json.dumps(described | of))
             (pack / "words.json").write_text(json.dumps({"words": {word: labels[0]}, "default": [], "abstains": []}))
             script = pack.parent.parent / "rule_model.py"
             script.write_text(script.read_text().replace('["text"]', '["title"] + " " + model_input["body"]'))
