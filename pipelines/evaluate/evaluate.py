@@ -81,7 +81,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Scheme, load

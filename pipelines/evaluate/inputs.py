@@ -26,8 +26,8 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import opened, rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import Answer
 from pipelines.core.errors import BadParams, DataError
+from pipelines.core.rows import Answer
 from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet

@@ -13,7 +13,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.private_file import write_private

@@ -97,7 +97,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         months = _months(folder, [FILES[asked.table]])
         predictions = _all(asked, months, kept=settings.home / "scored" / champion.name)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
-        gone = vault.tombstoned({record_id for paths in months.values() for record_id in _record_ids(paths)})
+        gone = vault.tombstoned({r for paths in months.values() for r in _record_ids(paths).to_pylist()})
         predictions = predictions.filter(
             pc.invert(pc.is_in(predictions["record_id"], value_set=tables.strings(sorted(gone))))
         )

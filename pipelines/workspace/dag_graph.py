@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import FILES, Params, by_file, load, overlay, parse, parse_all
 from pipelines.core.config.settings import Settings

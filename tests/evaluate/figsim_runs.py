@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from pipelines.core.config import rows
-from pipelines.core.config.rows import Answer
+from pipelines.core import rows
+from pipelines.core.rows import Answer
 from pipelines.core.taxonomy import load
 from pipelines.store import tables
 from tests.evaluate.printed import paper

@@ -70,7 +70,7 @@ def params(kind: str) -> Params:
     """Return the parameters with the model as the only candidate of :data:`NAME`."""
     found, chosen = small_tuned.params(models=(kind,)), Chosen(model=kind, subset=SUBSET)
     return found.model_copy(
-        update={"registry": {NAME: Registered(corpus="posts", task="labels", candidates=(chosen,))}}
+        update={"registry": {"crisis-posts": Registered(corpus="posts", task="labels", candidates=(chosen,))}}
     )
 
 

@@ -154,7 +154,7 @@ def test_what_is_not_there_is_named(corpus: SmallPosts, tmp_path: Path) -> None:
         assert not (tmp_path / "pack" / integrity.FILES).exists()
 
     attempt("NotPackable", "no such entry", chosen=Chosen(model="nobody"))
-    attempt("NothingToPack", "fits no 'encoder' on gold", chosen=Chosen(model="encoder"))
+    attempt("NothingToPack", "does not fit 'encoder' on gold", chosen=Chosen(model="encoder"))
     metrics = corpus.root / "metrics/posts/evaluate.json"
     found = json.loads(metrics.read_text())
     found["tasks"]["labels"]["models"].pop("encoder-consensus")

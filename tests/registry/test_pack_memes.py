@@ -21,7 +21,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from pipelines.collect.read import decode, decode_child
 from pipelines.collect.read.confined_engine import open_engine
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.models import Chosen, Entry, FitRows, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
@@ -252,7 +252,7 @@ def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Pa
         lab.pack("infused", to=tmp_path / "pack")
     with refused("NotPackable", match="no such entry"):
         lab.pack("nobody", to=tmp_path / "pack")
-    with refused("NothingToPack", match="fits no 'vit' on gold"):
+    with refused("NothingToPack", match="does not fit 'vit' on gold"):
         lab.pack("vit", to=tmp_path / "pack")
 
 

@@ -234,7 +234,8 @@ def test_posts_are_asked_about_by_title_and_body(small: Path, tmp_path: Path) ->
 
         def rules(pack: Path) -> None:
             described = json.loads((pack / integrity.MODEL).read_text())
-            (pack / integrity.MODEL).write_text(json.dumps(described | {"labels": list(labels), "task": "labels"}))
+            of = {"labels": list(labels), "task": "labels", "inputs": ["title", "body"]}
+            (pack / integrity.MODEL).write_text(json.dumps(described | of))
             (pack / "words.json").write_text(json.dumps({"words": {word: labels[0]}, "default": [], "abstains": []}))
             script = pack.parent.parent / "rule_model.py"
             script.write_text(script.read_text().replace('["text"]', '["title"] + " " + model_input["body"]'))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.core.config import rows as row_file
+from pipelines.core import rows as row_file
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from crisis_corpus.versions import NAME
 from pipelines.core.config import base
 from pipelines.core.config.base import Fraction, Positive, Section
 
+# As the client has it (``crisis_corpus.versions.NAME``), which the stages do not depend on.
+RegisteredName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Subset = Literal["unanimous", "consensus", "gold"]
 # A commit: a branch such as `main` or a tag can move to other weights.
 Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
@@ -192,7 +193,7 @@ class ModelSections(Section):
     report: Report
     train: Train
     predict: Predict
-    registry: dict[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], Registered]
+    registry: dict[RegisteredName, Registered]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
     drift: Drift

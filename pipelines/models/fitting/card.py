@@ -15,9 +15,9 @@ from pydantic import SerializeAsAny, ValidationError, ValidationInfo, field_vali
 
 from pipelines.core.config.base import Section
 from pipelines.core.config.models import Entry
-from pipelines.core.config.rows import GOLD
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.parts import Allowed
+from pipelines.core.rows import GOLD
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting import training_records

@@ -25,8 +25,8 @@ from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, 
 from pipelines.collect.read.engine import packable
 from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import GOLD, Fit, resolve
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.rows import GOLD, Fit, resolve
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.loader import path_of

@@ -98,7 +98,7 @@ class Answer(Section):
 
 
 class Rows(Section):
-    """All rows by key; see :mod:`pipelines.core.config.rows`."""
+    """All rows by key; see :mod:`pipelines.core.rows`."""
 
     votes: dict[str, Ask]
     silver: dict[str, Aggregate]
@@ -206,5 +206,5 @@ def _reads(corpus: str, model: str, *, params: Params) -> str:
 
 def _code(model: str, *, params: Params) -> str:
     """Return the package of a model's kind; a kind of another distribution is a parameter, ``distributions``."""
-    own = Path(__file__).parents[2] / "models" / "kinds" / params.models[model].kind
+    own = Path(__file__).parents[1] / "models" / "kinds" / params.models[model].kind
     return f"pipelines/models/kinds/{own.name}" if own.is_dir() else "pipelines/models/kinds/__init__.py"
