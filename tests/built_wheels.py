@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("crisis_corpus", "pipelines", "dags", "plugins", "profiles", "client", "sandbox")
+SOURCES = ("crisis_corpus", "pipelines", "dags", "papers", "plugins", "profiles", "client", "sandbox")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "catalogue.yaml", "dvc.yaml", "params.yaml")
 
 
