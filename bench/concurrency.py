@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.core.config.label import Price, RemoteLabeller
+from pipelines.core.config.label import Consent, Price, RemoteLabeller
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Endpoint
 from pipelines.core.taxonomy import load as load_scheme
@@ -28,6 +28,7 @@ from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
+from pipelines.llm.vendor import Provider, vendor_of
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault
 
@@ -78,6 +79,7 @@ def serve(pipe: Connection) -> None:
 def rate(url: str, *, at_once: int, count: int, vault: Vault, folder: Path) -> float:
     """Label ``count`` new posts and return the number of posts per second."""
     params = load(Path(__file__).resolve().parents[1])
+    vendor = vendor_of("local", params=params).model_copy(update={"concurrency": at_once, "ready_seconds": 0})
     scheme = load_scheme("cradle")
     ids = [vault.record_id(f"t3_{n}") for n in range(count)]
     posts = [Post(i, title=f"A long week, number {n}", body="quiet words " * 60) for n, i in enumerate(ids)]
@@ -87,8 +89,7 @@ def rate(url: str, *, at_once: int, count: int, vault: Vault, folder: Path) -> f
             labeller=RemoteLabeller(
                 kind="remote", provider="local", model="bench", system="commercial", price=Price(input=1, output=1)
             ),
-            provider=params.providers["local"].model_copy(update={"concurrency": at_once, "ready_seconds": 0}),
-            endpoint=Endpoint(url=url, key=SecretStr("bench")),
+            provider=Provider("local", vendor, Endpoint(url=url, key=SecretStr("bench")), Consent()),
             votes=params.votes.model_copy(update={"budget_usd": 1_000.0}),
             prompt=build(scheme, keys=["labels"], system="commercial"),
             scheme=scheme,

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import median
 
@@ -25,8 +25,9 @@ import orjson
 import zstandard
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.dump import DumpSource
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 
 WANTED = "SuicideMeme"
 KEY = "2022-12"
@@ -186,7 +187,9 @@ def build(folder: Path, *, megabytes: int) -> Path:
 
 
 def ours(path: Path) -> float:
-    source = DumpSource(path.parent, params=load(Path(__file__).parents[1]).dump)
+    params = load(Path(__file__).parents[1], profile="sandbox")
+    settings = Settings.from_env().model_copy(update={"dumps": path.parent})
+    source = open_source("dump", Monthly, params=params, settings=settings, today=date(2026, 1, 1))
     start = time.process_time()
     count = sum(1 for _ in source.submissions(Window.from_key(KEY), subreddits=[WANTED]))
     spent = time.process_time() - start

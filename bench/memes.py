@@ -18,10 +18,11 @@ from itertools import combinations
 import numpy as np
 
 from bench.second_world import fonts, world
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.collect.read.engine import OcrFailed, OcrReading
 from pipelines.collect.read.fingerprint import PictureHashes, fingerprints
 from pipelines.collect.read.language import CaptionReader, LanguageGate, LanguageVerdict
-from pipelines.collect.read.ocr import OcrFailed, OcrReading, open_engine
 from pipelines.collect.read.words import words
 from pipelines.core.config.params import Params, load
 from pipelines.curate.dedupe.image_pairs import Pictures, kinds, pairs_of_items, pairs_of_kinds

@@ -21,8 +21,8 @@ from PIL import Image
 from bench.second_world import world
 from crisis_corpus_sandbox.reddit.captions import sentence
 from crisis_corpus_sandbox.reddit.draw import Meme, draw
-from pipelines.collect.read.ocr.rapidocr import MODELS, RapidOcr
-from pipelines.core.config.params import load
+from pipelines.collect.read.ocr.rapidocr import RapidOcr, RapidOcrEntry
+from pipelines.collect.read.rapidocr_parts import MODELS
 
 PICTURES = 24
 ROUNDS = 2
@@ -116,7 +116,7 @@ if __name__ == "__main__":
                 onnxruntime.SessionOptions = Denormals
             if which == "floats":
                 MODELS["Det"] = MODELS["Rec"].with_name("PP-OCRv6_det_small.onnx")
-            engine = RapidOcr(load().images.ocr)
+            engine = RapidOcr(RapidOcrEntry())
             found = read(
                 batched(engine) if which == "batches" else engine, {"drawn": drawn, "enlarged": enlarged}[pictures]()
             )

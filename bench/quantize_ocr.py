@@ -1,4 +1,4 @@
-"""Make the OCR detector in 8-bit integers, ``pipelines/collect/read/ocr/rapidocr.detection.onnx``, from RapidOCR's.
+"""Make the OCR detector in 8-bit integers, ``pipelines/collect/read/rapidocr_parts.detection.onnx``, from RapidOCR's.
 
 ``uv run --with onnx==1.23.2 python bench/quantize_ocr.py``. The ranges of activations are measured on memes of the
 second world, seed 41. The weights keep 7 bits: the sums of 8-bit ones overflow in AVX2, which has no VNNI, so that
@@ -20,8 +20,8 @@ from onnxruntime import quantization
 from rapidocr.ch_ppocr_det.utils import DetPreProcess
 
 from bench.second_world import world
-from pipelines.collect.read.ocr.rapidocr import MODELS
-from pipelines.core.config.params import load
+from pipelines.collect.read.ocr.rapidocr import RapidOcrEntry
+from pipelines.collect.read.rapidocr_parts import MODELS
 
 SEED, PICTURES = 41, 24
 # RapidOCR's, by channel
@@ -39,7 +39,7 @@ class Inputs(quantization.CalibrationDataReader):  # type: ignore[misc]
         self._inputs = self._prepared()
 
     def _prepared(self) -> Iterator[dict[str, Any]]:
-        prepare = DetPreProcess(load().images.ocr.side, "max", MEAN, DEVIATION)
+        prepare = DetPreProcess(RapidOcrEntry().side, "max", MEAN, DEVIATION)
         for picture in world.build(SEED, count=PICTURES, foreign=0, copies=0):
             yield {"x": prepare(cv2.imdecode(np.frombuffer(picture.data, np.uint8), cv2.IMREAD_COLOR))}
 

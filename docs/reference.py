@@ -172,6 +172,18 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
             )
 
 
+def parts() -> Iterator[tuple[str, str, Any]]:
+    """Yield key, type and default of the parameters that parts add to the entries that name them."""
+    from pipelines.cli.parts import named, registries
+
+    for section, registry in registries().items():
+        for name in registry.names({}):
+            yield from parameters(registry.get(name, {}), f"{section}.<name>.")
+    for section, registry in named().items():
+        for name in registry.names({}):
+            yield from parameters(registry.get(name, {}).Parameters, f"{section}.{name}.")
+
+
 def sections() -> dict[str, str]:
     """Return the text of each section of the parameters, with its comments."""
     found: dict[str, list[str]] = {}
@@ -194,7 +206,7 @@ def parameter_page() -> str:
     values = {key: section for name in FILES for key, section in yaml.safe_load((ROOT / name).read_text()).items()}
     texts = sections()
     rows: dict[str, list[list[Any]]] = {}
-    for key, kind, default in parameters(Params):
+    for key, kind, default in (*parameters(Params), *parts()):
         value: Any = values
         for step in key.split("."):
             value = value.get(step, default) if isinstance(value, dict) else default

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipelines.annotate.backends.label_studio_server import ensure_accounts
+from pipelines.annotate.label_studio.server import ensure_accounts
 from pipelines.core.config.settings import Settings
 from tests.airflow.test_rounds_end_to_end import PEOPLE, sit, truth_of
 from tests.test_docs_commands import SHELL, Block, Place, environment_of, run_page, scratch

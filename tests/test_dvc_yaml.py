@@ -19,7 +19,8 @@ STAGES = {name: stage.get("do", stage) for name, stage in GRAPH.items()}
 OURS = ("crisis_corpus", "pipelines")
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
-CORE = [f"pipelines/core/{name}.py" for name in ("errors", "process", "parallel", "progress", "telemetry", "timing")]
+MODULES = ("errors", "parallel", "parts", "process", "progress", "telemetry", "timing")
+CORE = [f"pipelines/core/{name}.py" for name in MODULES]
 APART = [
     *("crisis_corpus/errors.py", "__init__.py", "pipelines/workspace/git.py", "pipelines/core/config/", *CORE),
     *("pipelines/store/vault/", "pipelines/operate/services/"),
@@ -62,6 +63,9 @@ def names_in(path: Path) -> set[str]:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Parts":
+            package = ast.literal_eval(node.args[0])
+            names |= {f"{package}.{part.stem}" for part in (ROOT / package.replace(".", "/")).glob("*.py")}
     return names
 
 

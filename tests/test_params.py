@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.core.config.collect import Source
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import FILES, load, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, NoSecret, SourceError, SourceNotApproved
@@ -62,9 +62,13 @@ def test_no_corpus_has_the_name_of_the_folder_that_dvc_shows(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["gpt-5.1-few", "Bert", "-bert", "", "a/b", "bert\n", "bért"])
 def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
     bert = {"kind": "text", "base": "tiny:bert"}
-    with pytest.raises(BadParams, match=r"models: .* cannot be a model's name, which must begin with") as caught:
+    with pytest.raises(
+        BadParams, match=r"models, registry: .* cannot be a model's name, which must begin with"
+    ) as caught:
         load(overlaid(tmp_path, {"models": {name: bert}}))
     assert repr(name) in str(caught.value)
+    with pytest.raises(BadParams, match="cannot be a model's name"):
+        load(overlaid(tmp_path, {"registry": {name: {"corpus": "posts", "task": "labels", "candidates": []}}}))
     assert "tiny_2-b" in load(overlaid(tmp_path, {"models": {"tiny_2-b": bert}})).models
 
 
@@ -83,7 +87,7 @@ def test_a_live_source_needs_its_approval() -> None:
     missing: dict[str, object] = dict.fromkeys(("approval", "expires", "retention_days"))
     ended = {"approval": "b", "expires": DAY, "retention_days": 1}
     for fields, words in ((missing, "approval, expires, retention_days"), (ended, "ended")):
-        source = Source.model_validate({"live": True, "ethics": "HREC 1", "access_basis": "agreement"} | fields)
+        source = SourceEntry.model_validate({"live": True, "ethics": "HREC 1", "access_basis": "agreement"} | fields)
         with pytest.raises(SourceNotApproved, match=words):
             source.check("reddit", today=DAY)
 
@@ -91,10 +95,10 @@ def test_a_live_source_needs_its_approval() -> None:
 def test_no_source_is_read_without_an_ethics_approval_on_record() -> None:
     dump: dict[str, object] = {"live": False, "access_basis": None, "approval": None, "expires": None}
     for ethics in (None, " "):
-        source = Source.model_validate(dump | {"retention_days": None, "ethics": ethics})
+        source = SourceEntry.model_validate(dump | {"retention_days": None, "ethics": ethics})
         with pytest.raises(SourceNotApproved, match=r"ethics .* not set\. .*corpus params set sources\.dump\.ethics"):
             source.check("dump", today=DAY)
-    Source.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=DAY)
+    SourceEntry.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=DAY)
     assert load(ROOT).sources["dump"].ethics is None, "no approval is given on behalf of a team"
     assert all(source.ethics for source in load(ROOT, profile="sandbox").sources.values())
 

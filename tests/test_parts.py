@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.core import parts
+from pipelines.core.config.base import Distribution
 from pipelines.core.errors import ConfigError
-from pipelines.core.parts import Distribution, Parts
+from pipelines.core.parts import Parts
+from tests import small_distribution
 
 BASE = "class Base:\n    pass\n"
 OWN = "from own_parts_base import Base\nclass Own(Base):\n    pass\n"
@@ -20,28 +22,15 @@ POINTS = "[crisis_corpus.own_parts]\nforeign = foreign_part:Foreign\nother = for
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts[object]]:
-    info = tmp_path / "foreign-2.dist-info"
-    files = {
-        "own_parts_base.py": BASE, "own_parts/__init__.py": "", "own_parts/own.py": OWN, "foreign_part.py": FOREIGN,
-        f"{info.name}/METADATA": "Name: foreign\nVersion: 2\n", f"{info.name}/entry_points.txt": POINTS,
-        f"{info.name}/RECORD": "foreign_part.py,sha256=AAAA,1\n",
-    }  # fmt: skip
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    from own_parts_base import Base  # type: ignore[import-not-found]
+    own = {"own_parts_base.py": BASE, "own_parts/__init__.py": "", "own_parts/own.py": OWN}
+    with small_distribution.installed(tmp_path, monkeypatch, files={**own, "foreign_part.py": FOREIGN}, points=POINTS):
+        from own_parts_base import Base  # type: ignore[import-not-found]
 
-    parts.installed.cache_clear()
-    yield Parts("own_parts", Base)
-    parts.installed.cache_clear()
-    for name in ("own_parts_base", "own_parts", "own_parts.own", "foreign_part"):
-        sys.modules.pop(name, None)
+        yield Parts("own_parts", Base)
 
 
 def allowed() -> dict[str, Distribution]:
-    version, sha256 = parts.installed("foreign")
-    return {"foreign": Distribution(version=version, sha256=sha256)}
+    return {"foreign": Distribution(**small_distribution.entry())}
 
 
 def test_a_part_of_the_package_is_known_without_an_import(registry: Parts[object]) -> None:

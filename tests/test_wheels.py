@@ -64,7 +64,7 @@ def test_the_wheel_has_what_an_airflow_needs(wheels: dict[str, Path]) -> None:
     contents = names(wheels["crisis_corpus"])
     below = {name.partition("share/crisis-corpus/")[2] for name in contents if "share/crisis-corpus/" in name}
     for folder, kind in (("dags", "*.py"), ("plugins/dvc_airflow", "*.py"), ("plugins/corpus_view", "*.*"),
-                         ("plugins/corpus_view/page", "*.*"), ("profiles", "*.*")):  # fmt: skip
+                         ("plugins/corpus_view/page", "*.*"), ("papers", "*.yaml"), ("profiles", "*.*")):  # fmt: skip
         assert {str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(kind)} <= below
     assert {"dvc.yaml", "params.yaml"} <= below and "pipelines/py.typed" in contents
     assert not [name for name in contents if name.startswith(("crisis_corpus/", "crisis_corpus_sandbox/"))]

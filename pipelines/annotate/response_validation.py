@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from pipelines.annotate.forms import form
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+    from pipelines.annotate.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
     from pipelines.core.taxonomy import Scheme
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, run_stage, show_sheets
+from pipelines.cli.shared import doing, emit, opened, project_root, run_stage, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -24,10 +24,12 @@ app = typer.Typer()
 def annotate(
     port: Annotated[int | None, option("the port of Label Studio; default: 8081", min=1, max=65535)] = None,
 ) -> None:
-    """Start the embedded Label Studio; print its address and the path of the file with the annotators' passwords."""
-    from pipelines.annotate.backends import label_studio_server as server
+    """Start the backend's server (Label Studio); print its address and the path of the file with the passwords."""
+    from pipelines.annotate.backends import BACKENDS
 
-    emit(server.serve(Settings.from_env(), params=load(), port=port))
+    params = load()
+    backend = BACKENDS.get(params.round.backend, params.distributions)
+    emit(backend.serve(Settings.from_env(), params=params, port=port))
 
 
 @app.command("import", rich_help_panel="Annotate")
@@ -69,7 +71,7 @@ def agreement_report(
     from pipelines.report import agreement_tables
 
     if corpus is None:
-        show_sheets(list(agreement_tables.paper_tables()), as_json=as_json)
+        show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)
         return
     with doing("reading the corpus repository"):
         sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)

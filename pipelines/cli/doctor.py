@@ -115,7 +115,8 @@ def cost(
 @plan.command("profile")
 def profile(
     name: Annotated[
-        str, argument("a profile whose name begins with the paper's: figsim, cradle, or cradle-2027", "PROFILE")
+        str,
+        argument("a profile whose name begins with that of a file in papers/, such as NAME or NAME-2027", "PROFILE"),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +124,7 @@ def profile(
     from pipelines.operate.plan import profile as planned
 
     settings, root = Settings.from_env(), project_root()
-    planned.paper_of(name)
+    planned.paper_of(name, root=root)
     with doing("reading the profile and the corpus repository"):
         params, published = planned.parameters(name, settings=settings, root=root)
         made = planned.plan(name, params=params, settings=settings, root=root, today=now().date(), published=published)

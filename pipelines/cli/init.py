@@ -17,7 +17,7 @@ import typer
 
 from pipelines.cli.options import option
 from pipelines.cli.shared import doing, emit
-from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def init(
         ),
     ] = None,
     source: Annotated[
-        list[str] | None, option(f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
+        list[str] | None, option(f"the source of posts, such as dump, reddit or arctic_shift; {PER_CORPUS}")
     ] = None,
     subreddits: Annotated[
         list[str] | None, option("subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus")
@@ -134,7 +134,10 @@ class Beginning:
         corpora = {}
         for corpus, known in params.corpora.items():
             asked = {
-                "source": ("source (dump, reddit, arctic_shift, or several joined by commas)", ",".join(known.sources)),
+                "source": (
+                    f"source ({', '.join(params.sources)}, or several joined by commas)",
+                    ",".join(known.sources),
+                ),
                 "subreddits": ("subreddits, joined by commas", ",".join(known.subreddits)),
                 "first_month": ("first month", known.first_month),
                 "last_month": ("last month, or null", known.last_month or "null"),
@@ -188,15 +191,15 @@ class Beginning:
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
-        from pipelines.core.config.new_profile import env_text
+        from pipelines.collect.sources import source_of
+        from pipelines.core.config import new_profile
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
-        # a source, or several
-        if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
-            keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
+        keys = {f"{provider_variable(labeller.provider)}_KEY" for labeller in labellers if labeller.kind == "remote"}
+        for source in new_profile.sources(self.choices):
+            keys.update(source_of(source, params).variables)
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
-        return env_text(values, secrets=sorted(keys))
+        return new_profile.env_text(values, secrets=sorted(keys))
 
     def _next_steps(self, *, edited: Sequence[str]) -> None:
         """Print what `corpus doctor` finds in the new deployment, and what to do next."""

@@ -22,8 +22,10 @@ from typer.main import get_group
 from pipelines.cli import annotate, backup, collect, doctor, init, registry, release, repository, takedown, train
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
+from pipelines.cli.parts import check_parts
 from pipelines.cli.shared import doing, emit, require_mlflow
 from pipelines.cli.task import app as task
+from pipelines.core.config.params import checks
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -91,6 +93,7 @@ def corpus(
     version: Annotated[bool, option("print the version", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Define the options of `corpus` itself."""
+    checks.add(check_parts)
 
 
 @app.command(rich_help_panel="Repository")

@@ -67,7 +67,7 @@ def completed(section: str) -> dict[str, Any]:
 
 
 def _rows() -> list[str]:
-    from pipelines.core.config import rows
+    from pipelines.core import rows
 
     here = rows.read() if Path(rows.FILE).is_file() else None
     return [row.name for row in here.answers.values()] if here else []

@@ -40,7 +40,9 @@ Scan = Annotated[
 def takedown(
     context: typer.Context,
     *,
-    post: Annotated[list[str] | None, option("take down this post: Reddit id, fullname or URL")] = None,
+    post: Annotated[
+        list[str] | None, option("take down this post: Reddit id, fullname or URL, or SCHEME:ID of another source")
+    ] = None,
     author: Annotated[list[str] | None, option("take down all posts of this Reddit user")] = None,
     image: Annotated[list[str] | None, option("take down posts with this picture: a file or its SHA-256")] = None,
     subreddit: Annotated[list[str] | None, option("take down all posts of this subreddit")] = None,
@@ -103,26 +105,27 @@ def sweep(
     believe: Annotated[
         bool,
         option(
-            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
-            "Reddit that they are gone",
+            "record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check "
+            "there that they are gone",
             "--believe",
         ),
     ] = False,
 ) -> None:
-    """Check whether collected posts still exist on Reddit, newer ones more often; mark deleted ones for a takedown."""
+    """Check whether posts still exist at their source, newer ones more often; mark deleted ones for a takedown."""
     from pipelines.takedown import sweep as stage
     from pipelines.takedown.retention import published
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         if dry_run:
-            emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
+            asked = [*stage.lookups(params, corpus=corpus).values()]
+            emit(stage.dry_run(corpus, sources=asked, terms=params.sweep, vault=vault, now=now()))
             return
         options: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
-        reddit = stage.client(params, settings, today=now().date())
+        sources = stage.clients(corpus, params=params, settings=settings, today=now().date())
         homes = partial(published, settings, corpus=corpus, column="subreddit")
-        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **options))
+        emit(stage.run(corpus, sources=sources, homes=homes, believe=believe, say=say, **options))
 
 
 @app.command(rich_help_panel="Privacy")
@@ -133,7 +136,7 @@ def retention() -> None:
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         check_out(clone, corpora=params.corpora)
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})
 
@@ -166,7 +169,7 @@ def run_pending(
     with open_vault(settings) as vault:
         saved = read_tombstones(tombstones) if tombstones else {}
         with workspace(settings) as clone:
-            params = load(clone.path)
+            params = load(clone.path, parts=False)
             check_out(clone, corpora=params.corpora)
             due = kept.expired(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)
             for corpus in params.corpora:
@@ -250,7 +253,7 @@ def _taken_down(
     from pipelines.workspace.clone import workspace
 
     with doing("searching all versions"), workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
         selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
     registry = partial(models, settings, vault=vault)
     options: dict[str, Any] = {"settings": settings, "vault": vault, "now": now(), "registry": registry}

@@ -11,8 +11,7 @@ from typing import Any
 
 from pipelines.collect.refresh_store import StoredPost
 from pipelines.collect.scrub.scrub import scrub
-from pipelines.collect.sources import DELETIONS
-from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.submission import DELETIONS, Dropped, Submission
 from pipelines.core.config.params import Params
 from pipelines.store.vault.vault import Vault
 

@@ -1,7 +1,7 @@
 """Run the step ``collect``: bring the submissions of one month into a sealed table.
 
-A month of a single source other than Reddit is scanned once. A month of several sources, or of Reddit's listings, comes
-from the store of refreshes, each gap from the next source that can show it (:mod:`pipelines.collect.month_ledger`).
+A month of a single source without listings is scanned once. A month of several sources, or of listings, comes from the
+store of refreshes, each gap from the next source that can show it (:mod:`pipelines.collect.month_ledger`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pipelines.collect.admission import Admission, dated, revived
 from pipelines.collect.month import Window, hours
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.read.decode import require_sandbox
-from pipelines.collect.sources import open_source
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.core import telemetry
-from pipelines.core.config.collect import MonthlySource
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -53,10 +52,10 @@ def run(
         # before anything is requested; the step `images` may run on another host and checks again
         require_sandbox(params.images.decode)
     folder = work(root, corpus=corpus, month=window.key)
-    published = PublishedMonth.of(corpus, window.key, root=root, settings=settings)
+    published = PublishedMonth.of(corpus, window.key, params=params, root=root, settings=settings)
     admission = Admission(corpus, params, vault, now)
     source, *others = described.sources
-    if published or others or source == "reddit":
+    if published or others or params.sources[source].listing:
         month = assemble(window, admission=admission, settings=settings, published=published)
         write_gaps(month.gaps, folder / GAPS)
     else:
@@ -84,10 +83,11 @@ def run(
     }
 
 
-def _scanned(name: MonthlySource, window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
+def _scanned(name: str, window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
     state = settings.home / "resume" / f"{admission.corpus}-{window.key}"
-    source = open_source(name, params=admission.params, settings=settings, today=admission.now.date(), state=state)
+    terms: dict[str, Any] = {"params": admission.params, "settings": settings, "today": admission.now.date()}
+    source = open_source(name, Monthly, state=state, **terms)
     subreddits = admission.params.corpora[admission.corpus].subreddits
     items = [dated(item, "", 0) for item in source.submissions(window, subreddits=subreddits)]
     posts = admission.posts(items, source=name)

@@ -14,10 +14,11 @@ from typing import Any
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images, may_pass
 from pipelines.collect.month import Window, first_post
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.decode import DecodedPicture, Decoder
+from pipelines.collect.read.engine import ENGINES, OcrFailed
 from pipelines.collect.read.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.collect.read.language import CaptionReader, LanguageGate
-from pipelines.collect.read.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.collect.read.words import words
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.core import telemetry
@@ -170,9 +171,10 @@ def _decoded(
 
 class _PictureReader:
     def __init__(self, params: Params) -> None:
-        self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
-        local = params.images.ocr.engine != GOOGLE_VISION  # which is paid by the picture
-        self.captions = CaptionReader(self.engine, LanguageGate(params.language), twice=local)
+        ocr, allowed = params.images.ocr, params.distributions
+        self.engine = open_engine(ocr, consent=params.consents.get(ocr.engine), allowed=allowed)
+        paid = ENGINES.get(ocr.engine, allowed).remote
+        self.captions = CaptionReader(self.engine, LanguageGate(params.language), twice=not paid)
         self.kinds = params.collect.scrub
         self.placeholders = params.images.fetch.placeholder_digests
         self.fingerprint = params.images.fingerprint

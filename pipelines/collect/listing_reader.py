@@ -7,19 +7,16 @@ covers therefore begins after its oldest post, unless that is older than what th
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
 
 from pipelines.collect.admission import Admission
 from pipelines.collect.month import Interval
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
-from pipelines.collect.submission import created_of, parse
+from pipelines.collect.sources import Listed, ListedPost
 from pipelines.core.config.params import Params
 
-SOURCE: Final = "reddit"
 # Ours: so many posts of the page before are tried as the cursor if the one at its end was deleted meanwhile.
 CURSORS = 5
 # Ours: so many pages in a row without a new post end a listing that would not end.
@@ -29,13 +26,6 @@ HOUR = 3600
 HALF_LIFE = 7 * 24 * HOUR
 
 log = logging.getLogger(__name__)
-
-
-class Listing(Protocol):
-    """The client of the listings."""
-
-    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the posts after a fullname (empty: the newest) and the next cursor (empty on the last page)."""
 
 
 @dataclass
@@ -58,7 +48,7 @@ class ListingReader:
     """Reads the listings of one corpus into the store of refreshes."""
 
     admission: Admission
-    listing: Listing
+    source: Listed
     store: RefreshStore
 
     def read(self, subreddit: str, *, floor: int) -> ListingProgress:
@@ -67,7 +57,7 @@ class ListingReader:
         before = self.store.last_reads(corpus).get(subreddit.lower())
         done, ended = ListingProgress(), False
         for items, last in self._pages(subreddit, done):
-            times = [int(t.timestamp()) for t in map(created_of, items) if t]
+            times = [int(item.created.timestamp()) for item in items if item.created]
             # a date in the future, beyond the time that a run takes, proves nothing
             times = [t for t in times if t <= started + HOUR]
             if not times:
@@ -79,7 +69,7 @@ class ListingReader:
             upper = max(done.newest, started - self.admission.params.refresh.settle_seconds)
             lower = floor if done.oldest < floor else done.oldest + 1
             done.fresh += sum(before is None or t >= before.mark for t in times)
-            here = [item for item in items if str(item.get("subreddit")).lower() == subreddit.lower()]
+            here = [item for item in items if item.subreddit.lower() == subreddit.lower()]
             done.others += len(items) - len(here)
             done.new += self._keep(subreddit, here, floor=floor, covers=(lower, upper))
             if done.oldest < floor:
@@ -88,14 +78,14 @@ class ListingReader:
         self._note(subreddit, done, before=before, started=started, ended=ended)
         return done
 
-    def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
+    def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[ListedPost], bool]]:
         """Yield each page, and whether the listing ends with it."""
-        terms, after, seen = self.admission.params.reddit, "", {""}
-        size, limit = terms.page_size, terms.listing_limit
+        after, seen, terms = "", {""}, self.admission.params.sources[self.source.name].listing
+        size, limit = (terms.page_size, terms.limit) if terms else (0, 0)
         shown, barren = set[str](), 0
         while done.records < limit and barren < BARREN:
             items, following = self._page(subreddit, after=after, limit=min(size, limit - done.records), done=done)
-            names = [str(item.get("name")) for item in items]
+            names = [item.name for item in items]
             barren = 0 if set(names) - shown else barren + 1
             shown.update(names)
             more = bool(following) and following not in seen
@@ -108,32 +98,26 @@ class ListingReader:
             seen.add(following)
             after = following
 
-    def _page(
-        self, subreddit: str, *, after: str, limit: int, done: ListingProgress
-    ) -> tuple[list[Mapping[str, Any]], str]:
-        items, following = self.listing.page(subreddit, after=after, limit=limit)
+    def _page(self, subreddit: str, *, after: str, limit: int, done: ListingProgress) -> tuple[list[ListedPost], str]:
+        items, following = self.source.page(subreddit, after=after, limit=limit)
         # an empty page after a cursor: the listing ends there, or the post that the cursor names was deleted
         for name in reversed(done.names[-CURSORS:-1] if after and not items else ()):
-            items, following = self.listing.page(subreddit, after=name, limit=limit)
+            items, following = self.source.page(subreddit, after=name, limit=limit)
             if items:
                 break
         return items, following
 
-    def _keep(self, subreddit: str, items: Sequence[Mapping[str, Any]], *, floor: int, covers: Interval) -> int:
+    def _keep(self, subreddit: str, items: Sequence[ListedPost], *, floor: int, covers: Interval) -> int:
         taken = []
         for item in items:
             # a post without a usable date is counted as malformed, in the month in which it is seen
-            created = created_of(item) or self.admission.now
-            if created.timestamp() < floor:
-                continue
-            # of the query, not of the response
-            digest = hashlib.sha256(f"{SOURCE}:{subreddit}:{created:%Y-%m}".encode()).hexdigest()
-            post = parse(item, source=SOURCE, source_digest=digest)
-            taken.append((post, subreddit, int(created.timestamp())))
+            created = item.created or self.admission.now
+            if created.timestamp() >= floor:
+                taken.append((self.source.named(item.post), subreddit, int(created.timestamp())))
         vault, corpus = self.admission.vault, self.admission.corpus
         known = self.store.known(corpus, [vault.record_id(post.fullname) for post, _, _ in taken])
-        new_posts = self.admission.posts(taken, source=SOURCE, known=known)
-        return self.store.keep(corpus, new_posts, covers={subreddit: covers}, source=SOURCE, vault=vault)
+        new_posts = self.admission.posts(taken, source=self.source.name, known=known)
+        return self.store.keep(corpus, new_posts, covers={subreddit: covers}, source=self.source.name, vault=vault)
 
     def _note(
         self, subreddit: str, done: ListingProgress, *, before: ListingRead | None, started: int, ended: bool
@@ -157,9 +141,10 @@ class ListingReader:
             )  # fmt: skip
 
 
-def due(read: ListingRead | None, *, params: Params) -> int:
+def due(corpus: str, read: ListingRead | None, *, params: Params) -> int:
     """Return when a subreddit must be read again (epoch seconds), so that its listing does not overflow."""
-    if read is None:
+    listing = params.sources[params.listing(corpus) or params.corpora[corpus].sources[0]].listing
+    if read is None or listing is None:
         return 0
-    full = params.refresh.share * params.reddit.listing_limit / max(read.rate, 1e-9)
+    full = params.refresh.share * listing.limit / max(read.rate, 1e-9)
     return read.at + int(min(params.refresh.every_hours, full) * HOUR)

@@ -56,9 +56,19 @@ class Window:
 
 
 Interval = tuple[int, int]
-"""A start, which belongs to the interval, and an end, which does not."""
+"""A start, which belongs to the interval, and an end, which does not, in seconds since the epoch."""
 Gaps = Mapping[str, Sequence[Interval]]
 """Intervals of creation times by subreddit."""
+
+
+def window_of(interval: Interval) -> Window:
+    """Return an interval as a window."""
+    return Window(*(datetime.fromtimestamp(second, tz=UTC) for second in interval))
+
+
+def seconds_of(window: Window) -> Interval:
+    """Return a window as an interval."""
+    return int(window.start.timestamp()), int(window.end.timestamp())
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:

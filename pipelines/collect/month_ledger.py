@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.admission import Admission, revived
-from pipelines.collect.listing_reader import SOURCE
-from pipelines.collect.month import ADDITION, Interval, Window, hours
-from pipelines.collect.refresh import GapFiller, read_listings, remaining, seconds_of
+from pipelines.collect.month import ADDITION, Interval, Window, hours, seconds_of
+from pipelines.collect.refresh import GapFiller, read_listings, remaining
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.collect.sources.service import SubredditClosed
+from pipelines.collect.service import SubredditClosed
+from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceError
 from pipelines.store import tables
@@ -60,7 +60,7 @@ class PublishedMonth:
     additions: int = 0
 
     @classmethod
-    def of(cls, corpus: str, month: str, *, root: Path, settings: Settings) -> PublishedMonth | None:
+    def of(cls, corpus: str, month: str, *, params: Params, root: Path, settings: Settings) -> PublishedMonth | None:
         """Read the month's tables, fetching them if they are only named; ``None`` for a month to collect as a whole."""
         folder = root / "data" / corpus / month
         if (folder / f"{GAPS}.dvc").exists():
@@ -69,11 +69,9 @@ class PublishedMonth:
                 clone.checkout(*map(str, wanted))
         if not (folder / GAPS).exists():
             return None
-        gaps, sources = (
-            gaps_of(folder / GAPS),
-            tables.read(folder / RECORDS, name="records", columns=["source"])["source"],
-        )
-        if not gaps and SOURCE not in sources.unique().to_pylist():
+        gaps, records = gaps_of(folder / GAPS), tables.read(folder / RECORDS, name="records", columns=["source"])
+        listed = {name for name, entry in params.sources.items() if entry.listing}
+        if not gaps and listed.isdisjoint(records["source"].unique().to_pylist()):
             return None
         shards = (path.name.partition(".")[0] for path in folder.glob("*/*.parquet*"))
         additions = 1 + max((int(shard) // ADDITION for shard in shards if shard.isdigit()), default=0)
@@ -103,9 +101,8 @@ def assemble(
         for name in described.sources:
             if not gaps:
                 break
-            admission.params.sources[name].check(name, today=admission.now.date())
-            if name == SOURCE:
-                failures += read_listings(gaps, admission=admission, settings=settings, store=store)
+            if name == admission.params.listing(corpus):
+                failures += read_listings(name, gaps, admission=admission, settings=settings, store=store)
             else:
                 failures += GapFiller(admission, settings, store).fill(name, gaps)
             gaps = remaining(gaps, store, corpus=corpus)
@@ -142,10 +139,8 @@ def gaps_of(path: Path) -> dict[str, list[Interval]]:
 
 def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
-    columns = (
-        tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops")
-    )
-    return {record_id for table in columns for record_id in table["record_id"].to_pylist()}
+    read = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops"))
+    return {record_id for table in read for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:

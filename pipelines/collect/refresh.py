@@ -7,20 +7,19 @@ Every page is stored with what it covers before the next is requested, so a kill
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.collect.admission import Admission, dated
-from pipelines.collect.listing_reader import HOUR, SOURCE, ListingProgress, ListingReader, due
-from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
+from pipelines.collect.listing_reader import HOUR, ListingProgress, ListingReader, due
+from pipelines.collect.month import Gaps, Interval, Window, hours, minus, seconds_of, union, within
 from pipelines.collect.read.decode import require_sandbox
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
-from pipelines.collect.sources import open_source
-from pipelines.collect.sources.service import SubredditClosed
-from pipelines.core.config.collect import MonthlySource
+from pipelines.collect.service import SubredditClosed
+from pipelines.collect.sources import Listed, Monthly, open_source
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
@@ -39,19 +38,20 @@ def run(
         other subreddits, left out), ``gaps`` (of the months that are not published, with their hours), ``next`` (when
         the next read is due) and ``revise``: published months of which posts have arrived.
     """
-    described, today = params.corpora[corpus], now.date()
-    if not described.listed:
+    described = params.corpora[corpus]
+    if (source := params.listing(corpus)) is None:
         raise ConfigError("NoListing", corpus=corpus)
-    params.sources[SOURCE].check(SOURCE, today=today)
-    settings.require_secret_apart(SOURCE)
+    listing = open_source(source, Listed, params=params, settings=settings, today=now.date())
     if described.content == "images":
         require_sandbox(params.images.decode)
     admission, seconds = Admission(corpus, params, vault, now), int(now.timestamp())
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
-        ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
+        ready = [
+            s for s in described.subreddits if every or due(corpus, known.get(s.lower()), params=params) <= seconds
+        ]
         floors = {s: _floor(known.get(s.lower()), params=params, now=now) for s in ready}
-        done, failures = _read_each(floors, admission=admission, settings=settings, store=store)
+        done, failures = _read_each(floors, ListingReader(admission, listing, store))
         counts: dict[str, Any] = {"read": len(done), "waiting": len(described.subreddits) - len(ready)}
         counts |= {name: sum(getattr(read, name) for read in done) for name in ("records", "new", "others")}
         fill_published(corpus, admission=admission, settings=settings, store=store)
@@ -61,32 +61,27 @@ def run(
         raise failure
     if len(closed) == len(described.subreddits):
         names = ", ".join(f"r/{fields['subreddit']} ({fields['reason']})" for fields in closed)
-        raise SourceRefused("AllClosed", source=SOURCE, count=len(closed), names=names)
+        raise SourceRefused("AllClosed", source=source, count=len(closed), names=names)
     return counts | {"closed": len(closed)}
 
 
 def read_listings(
-    gaps: dict[str, list[Interval]], *, admission: Admission, settings: Settings, store: RefreshStore
+    source: str, gaps: dict[str, list[Interval]], *, admission: Admission, settings: Settings, store: RefreshStore
 ) -> list[SourceError]:
     """Read the listings that may show gaps of a month; return the errors of those that could not be read."""
     params, known = admission.params, store.last_reads(admission.corpus)
+    listing = open_source(source, Listed, params=params, settings=settings, today=admission.now.date())
     floors = {}
-    settings.require_secret_apart(SOURCE)
     for subreddit, intervals in gaps.items():
         before = known.get(subreddit.lower())
         if before is None or max(end for _, end in intervals) > before.reach:
             first = min(start for start, _ in intervals)
             floors[subreddit] = min(first, _floor(before, params=params, now=admission.now, first=first))
-    return _read_each(floors, admission=admission, settings=settings, store=store)[1]
+    return _read_each(floors, ListingReader(admission, listing, store))[1]
 
 
-def _read_each(
-    floors: dict[str, int], *, admission: Admission, settings: Settings, store: RefreshStore
-) -> tuple[list[ListingProgress], list[SourceError]]:
+def _read_each(floors: dict[str, int], reader: ListingReader) -> tuple[list[ListingProgress], list[SourceError]]:
     """Read listings back to their floors; return what the reads saw, and the errors of those that failed."""
-    from pipelines.collect.sources.reddit import RedditSource
-
-    reader = ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
     done: list[ListingProgress] = []
     failures: list[SourceError] = []
     for subreddit, floor in floors.items():
@@ -108,7 +103,7 @@ def fill_published(corpus: str, *, admission: Admission, settings: Settings, sto
             continue
         filler = GapFiller(admission, settings, store)
         for name in params.corpora[corpus].sources:
-            if name != SOURCE and (left := remaining(open_gaps, store, corpus=corpus)):
+            if name != params.listing(corpus) and (left := remaining(open_gaps, store, corpus=corpus)):
                 filler.fill(name, left)
         store.tried(corpus, month, at=seconds)
 
@@ -122,7 +117,7 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     for name, read in reads.items():
         if known := union(covered.get(name, ())):
             gaps += minus([(known[0][0], read.mark)], [*known, *published])
-    following = min((due(read, params=params) for read in reads.values()), default=None)
+    following = min((due(corpus, read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
         "stored": store.count_waiting(corpus),
@@ -136,15 +131,10 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
 
 def require_closed(corpus: str, *, window: Window, params: Params, now: datetime) -> None:
     """Check that a month of a live source has ended, and its grace has passed."""
-    live = any(params.sources[name].live for name in params.corpora[corpus].sources)
+    live = next((name for name in params.corpora[corpus].sources if params.sources[name].live), None)
     left = window.end.timestamp() + params.refresh.grace_hours * HOUR - now.timestamp()
     if live and left > 0:
-        raise SourceError("MonthOpen", source=SOURCE, month=window.key, retry_after=left)
-
-
-def seconds_of(window: Window) -> Interval:
-    """Return a window as seconds since the epoch."""
-    return int(window.start.timestamp()), int(window.end.timestamp())
+        raise SourceError("MonthOpen", source=live, month=window.key, retry_after=left)
 
 
 def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:
@@ -178,10 +168,10 @@ class GapFiller:
     settings: Settings
     store: RefreshStore
 
-    def fill(self, name: MonthlySource, gaps: Gaps) -> list[SourceError]:
+    def fill(self, name: str, gaps: Gaps) -> list[SourceError]:
         """Read gaps from one source; return the errors of those that it cannot show, which stay open."""
         failures: list[SourceError] = []
-        for interval, wanted in _jobs(name, gaps, dumps=self.settings.dumps):
+        for interval, wanted in self._open(name).jobs(gaps):
             subreddits = wanted
             while subreddits:
                 try:
@@ -199,22 +189,22 @@ class GapFiller:
                 break
         return failures
 
-    def _read(self, name: MonthlySource, interval: Interval, subreddits: Sequence[str]) -> None:
+    def _open(self, name: str, *, state: Path | None = None) -> Monthly:
+        terms: dict[str, Any] = {"params": self.admission.params, "today": self.admission.now.date(), "state": state}
+        return open_source(name, Monthly, settings=self.settings, **terms)
+
+    def _read(self, name: str, interval: Interval, subreddits: Sequence[str]) -> None:
         admission, window = self.admission, _window(interval)
         what = admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
         state = self.settings.home / "resume" / f"{admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
-        source = open_source(
-            name, params=admission.params, settings=self.settings, today=admission.now.date(), state=state
-        )
+        source = self._open(name, state=state)
         found = source.submissions(window, subreddits=subreddits)
         items = [dated(item, subreddits[0], interval[0]) for item in found]
         vault, corpus = admission.vault, admission.corpus
         known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in items])
         posts = admission.posts(items, source=name, known=known)
-        if name == "dump" and not _has_month(self.settings.dumps, window):
-            # nothing says where a subreddit's own dump ends, except its newest post
-            interval = interval[0], min(interval[1], window.newest)
-        self.store.keep(corpus, posts, covers=dict.fromkeys(subreddits, interval), source=name, vault=vault)
+        covers = dict.fromkeys(subreddits, source.covers(interval, newest=window.newest))
+        self.store.keep(corpus, posts, covers=covers, source=name, vault=vault)
 
 
 def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list[Interval]]:
@@ -222,26 +212,6 @@ def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list
     covered = store.covered(corpus)
     left = {subreddit: minus(intervals, covered.get(subreddit.lower(), ())) for subreddit, intervals in gaps.items()}
     return {subreddit: intervals for subreddit, intervals in left.items() if intervals}
-
-
-def _jobs(name: MonthlySource, gaps: Gaps, *, dumps: Path) -> Iterator[tuple[Interval, list[str]]]:
-    """Yield what to read at once: a dump is scanned once, a live source is asked for each interval."""
-    wanted = {subreddit: intervals for subreddit, intervals in gaps.items() if intervals}
-    if name != "dump":
-        yield from ((interval, [subreddit]) for subreddit, intervals in wanted.items() for interval in intervals)
-        return
-    hulls = {s: (min(start for start, _ in several), max(end for _, end in several)) for s, several in wanted.items()}
-    if not hulls:
-        return
-    whole = min(start for start, _ in hulls.values()), max(end for _, end in hulls.values())
-    if _has_month(dumps, _window(whole)):
-        yield whole, list(hulls)
-    else:
-        yield from ((hull, [subreddit]) for subreddit, hull in hulls.items())
-
-
-def _has_month(dumps: Path, window: Window) -> bool:
-    return any(dumps.glob(f"[Rr][Ss]_{window.key}*.zst"))
 
 
 @dataclass(frozen=True)

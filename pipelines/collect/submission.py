@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -17,16 +17,18 @@ from typing import Any
 
 import orjson
 
+from pipelines.collect.month import Window
+
 FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
 PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".webp"}
 REDDIT = {"reddit.com", "www.reddit.com", "old.reddit.com", "new.reddit.com"}
 ADDRESS = re.compile(r"https?://[^/?#\s\[\]]+(?:[/?#]\S*)?", re.IGNORECASE)
-# PRAW requests raw_json; the archives keep the three characters that Reddit escapes by default.
-RAW = "reddit"
 # Smaller previews are not legible: OCR reads at a side of 736 (SPEC 2.6); Reddit offers 640, 960 and 1080.
 MIN_PREVIEW_WIDTH = 640
 # Reddit opened in June 2005; times in milliseconds, or of a defect, are no dates.
 EARLIEST, LATEST = 1.1e9, 4.1e9
+# Reasons of a drop which also apply to other copies of the record.
+DELETIONS = {"deleted", "removed", "deleted_later"}
 DELETED = {"[deleted]", "[deleted by user]"}
 # Imgur's hosts, and the paths of its pages: of pictures (several ids are joined by commas), of albums and of galleries.
 # A gallery can be an album, and the id of an album can be that of another picture.
@@ -65,12 +67,12 @@ class Dropped:
     reason: str
 
 
-def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
+def parse(item: Mapping[str, Any], *, source: str, source_digest: str, raw: bool = False) -> Submission | Dropped:
     """Convert one item of a source to the common schema, or return ``Dropped`` with the reason.
 
     A deletion outranks every other reason, because it also applies to other copies of the post. A crosspost is dropped
     because its parent is collected separately. An item without a usable id gets a fullname made from its digest, so
-    that it is counted.
+    that it is counted. The archives keep the three characters that Reddit escapes unless it is asked for ``raw`` text.
     """
     if _is_comment(item):
         return Dropped("comment:" + _digest(item), "comment")
@@ -95,14 +97,21 @@ def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submis
         subreddit=str(subreddit),
         created=created,
         kind=kind,
-        title=str(title) if source == RAW else _unescape(str(title)),
-        body=body if source == RAW else _unescape(body),
+        title=str(title) if raw else _unescape(str(title)),
+        body=body if raw else _unescape(body),
         media=_media(item, kind=kind),
         nsfw=bool(item.get("over_18")),
         spoiler=bool(item.get("spoiler")),
         source=source,
         source_digest=source_digest,
     )
+
+
+def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
+    """Return an item of a response; one that is no post becomes a malformed post, identified by ``place``."""
+    if isinstance(item, dict) and isinstance(item.get("subreddit"), str):
+        return item
+    return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None, "place": place}
 
 
 def fullname_of(item: Mapping[str, Any]) -> str | None:
@@ -267,3 +276,44 @@ def _digest(item: Mapping[str, Any]) -> str:
     except TypeError:  # a lone surrogate, or an integer of more than 64 bits
         data = json.dumps(item, sort_keys=True, default=str).encode()
     return hashlib.sha256(data).hexdigest()[:32]
+
+
+class Gathered:
+    """The items of one month by fullname; of several copies, a deleted one is kept first, then the newest.
+
+    Archives hold a post several times and disagree; a post that is deleted in any of them is deleted.
+    """
+
+    def __init__(self, window: Window, *, subreddits: Sequence[str], source: str) -> None:
+        self.window = window
+        self.wanted = {s.lower() for s in subreddits}
+        self.source = source
+        self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
+
+    def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
+        """Add an item of the window and the subreddits; return it with its retrieval time (epoch or 0.0).
+
+        An item without a usable date is counted as malformed in every month that reads it.
+        """
+        subreddit = item.get("subreddit")
+        if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:
+            return None
+        created = created_of(item)
+        if created is not None and created not in self.window:
+            return None
+        parsed = parse(item, source=self.source, source_digest=source_digest)
+        retrieved = retrieved_of(item)
+        self.put(parsed, retrieved=retrieved)
+        return parsed, retrieved
+
+    def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
+        """Store an item of the month; of two items with equal rank and time, the one added later is kept."""
+        rank = 1
+        if isinstance(parsed, Dropped):
+            rank = 2 if parsed.reason in DELETIONS else 0 if parsed.reason == "malformed" else 1
+        known = self._items.get(parsed.fullname)
+        if known is None or (rank, retrieved) >= known[0]:
+            self._items[parsed.fullname] = ((rank, retrieved), parsed)
+
+    def __iter__(self) -> Iterator[Submission | Dropped]:
+        return (item for _, item in self._items.values())

@@ -14,26 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Annotated, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import Field
+from pydantic import ValidationError
 
-from pipelines.core.config.base import Section
-from pipelines.core.errors import ConfigError
+from pipelines.core.config.base import Distribution, Entry, faults
+from pipelines.core.errors import BadParams, ConfigError
 
 Part = TypeVar("Part")
-
-
-class Distribution(Section):
-    """A distribution whose parts a deployment allows.
-
-    Args:
-        version: as ``pip`` shows it.
-        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
-    """
-
-    version: str
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 Allowed = Mapping[str, Distribution]
@@ -46,10 +34,12 @@ class Parts(Generic[Part]):
     Args:
         package: such as ``pipelines.collect.sources``.
         base: what each part is a subclass of; itself not a part.
+        key: the key of an entry of the parameters that names its part.
     """
 
     package: str
     base: type[Part]
+    key: str = "kind"
 
     @property
     def group(self) -> str:
@@ -71,13 +61,35 @@ class Parts(Generic[Part]):
             raise ConfigError("BadPart", name=name, group=self.group, base=self.base.__name__)
         if name not in self.names(allowed):
             raise ConfigError(
-                "UnknownName", kind=self.base.__name__.lower(), name=name, known=", ".join(self.names({}))
+                "UnknownName", kind=self.base.__name__.lower(), name=name, known=", ".join(self.names(allowed))
             )
         module = importlib.import_module(f"{self.package}.{name}")
         [part] = [
             value for value in vars(module).values()
             if isinstance(value, type) and issubclass(value, self.base) and value.__module__ == module.__name__
         ]  # fmt: skip
+        return part
+
+    def origin(self, name: str, allowed: Allowed) -> str:
+        """Return the SHA-256 of the distribution that a part comes from, ``""`` for one of the package."""
+        found = (entry.sha256 for other, entry in allowed.items() if name in self._foreign({other: entry}))
+        return next(found, "")
+
+    def of(self, entry: Entry, allowed: Allowed, *, where: str) -> Part:
+        """Return the part that an entry of the parameters names: a pydantic model of the whole entry.
+
+        Raises:
+            BadParams: there is no such part, or it refuses the entry, whose key is ``where``.
+        """
+        name, names = getattr(entry, self.key), self.names(allowed)
+        if name not in names:
+            detail = f"{where}.{self.key}: is none of {', '.join(names)}"
+            raise BadParams(where="params.yaml", detail=detail)
+        model: Any = self.get(name, allowed)
+        try:
+            part: Part = model.model_validate(entry.model_dump())
+        except ValidationError as error:
+            raise BadParams(where="params.yaml", detail=faults(error, where)) from None
         return part
 
     def _foreign(self, allowed: Allowed) -> dict[str, metadata.EntryPoint]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.rounds import material
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.private_file import write_private
 from pipelines.core.errors import DataError

@@ -11,7 +11,7 @@ value is ``null``. Its shape::
       "items": {split: int},                          # items with gold, including the prompt's examples
       "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
                                                       # set as its None
-      "settings": {model: {name: value}},             # the entries of the models that are fitted (FigSIM T9)
+      "settings": {name: [value]},                    # of the models that are fitted, each value once (FigSIM T9)
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
                            "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
       "order": [task],                                # the scheme's
@@ -34,6 +34,7 @@ value is ``null``. Its shape::
       "source": "fitted" | "asked" | null,            # fitted on this corpus, or not; null: the row no longer exists
       "name": str, "subset": str | null,              # its entry of params.models; the subset it was fitted on
       "base": str | null,                             # its weights by name, several joined by " + " (Params.weights)
+      "note": str | null,                             # what a reader must know about its kind
       "deviations": [str],                            # what its recipe computes differently from the paper's
       "untuned": model | null,                        # for a tuned model: the model that is its base (CRADLE T8)
       "runs": int, "seeds": [int],
@@ -78,8 +79,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Scheme, load
@@ -89,7 +91,7 @@ from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
-from pipelines.llm.capabilities import capabilities
+from pipelines.llm.vendor import vendor_of
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
@@ -131,11 +133,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
         "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
-        "settings": {
-            row.model: spec(params, row.model).model_dump(mode="json", exclude_none=True)
-            for row in own
-            if row.subset and row.model in params.models
-        },
+        "settings": settings(sorted({row.model for row in own if row.subset} & params.models.keys()), params=params),
         "decoding": decoding(
             sorted({row.model for row in own if row.subset is None} & params.models.keys()), params=params
         ),
@@ -289,6 +287,16 @@ def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) 
     )
 
 
+def settings(models: Sequence[str], *, params: Params) -> Json:
+    """Return the parameters of fitted models that are no names, with the values that they have."""
+    values: dict[str, dict[str, Any]] = {"mode": {params.train.mode: params.train.mode}}
+    for name in models:
+        for key, value in spec(params, name).model_dump(mode="json").items():
+            if not isinstance(value, str | None):
+                values.setdefault(key, {})[str(value)] = value
+    return {key: [*each.values()] for key, each in sorted(values.items())}
+
+
 def decoding(models: Sequence[str], *, params: Params) -> Json:
     """Return the decoding settings (FigSIM Table 10) of those models that are prompted, as far as APIs accept them."""
     settings: Json = {}
@@ -297,7 +305,7 @@ def decoding(models: Sequence[str], *, params: Params) -> Json:
         labeller = params.labellers.get(str(getattr(entry, "labeller", None)))
         if not isinstance(labeller, RemoteLabeller):
             continue
-        takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
+        takes = vendor_of(labeller.provider, params=params).capabilities(labeller.model)
         settings[name] = {
             **entry.model_dump(include={"kind", "examples", "runs", "labeller"}),
             "model": labeller.model,

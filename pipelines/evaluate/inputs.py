@@ -26,8 +26,8 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import opened, rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import Answer
 from pipelines.core.errors import BadParams, DataError
+from pipelines.core.rows import Answer
 from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
@@ -128,7 +128,8 @@ class Origin:
     """Where an evaluated model comes from: ``source`` (fitted on this corpus, or asked), ``name`` in params.models.
 
     ``subset`` names the labels that a fitted model learnt from, ``base`` its weights, ``untuned`` the model that is its
-    base (CRADLE T8), and ``deviations`` what its recipe computes differently from the paper's.
+    base (CRADLE T8), ``deviations`` what its recipe computes differently from the paper's, ``note`` what a reader of
+    its figures must know about its kind.
     """
 
     source: str | None
@@ -138,6 +139,7 @@ class Origin:
     base: str | None = None
     untuned: str | None = None
     deviations: tuple[str, ...] = ()
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
     ]
     asked = {o.base: model for model, o in alone if o.base}
     origins = {
-        model: replace(o, untuned=asked.get(o.base) if o.base and o.source == FITTED else None) for model, o in origins.items()
+        model: replace(o, untuned=asked.get(o.base) if o.base and o.source == FITTED else None)
+        for model, o in origins.items()
     }
     return Predictions(found, origins, {model: total(costs) for model, costs in spent.items() if costs})
 
@@ -179,7 +182,7 @@ def _origin(row: Answer, *, params: Params) -> Origin:
         return Origin(source, row.model, row.subset)
     model = spec(params, row.model)
     base = (model.named or None) if source == FITTED else weights(params, row.model)
-    return Origin(source, row.model, row.subset, model.kind, base, deviations=model.deviations)
+    return Origin(source, row.model, row.subset, model.kind, base, deviations=model.deviations, note=model.note)
 
 
 def _spent(path: Path) -> Json | None:

@@ -19,7 +19,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
-from pipelines.datasets.items import Item
+from pipelines.datasets.example import Item
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks

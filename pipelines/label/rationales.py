@@ -26,7 +26,7 @@ from pipelines.core.progress import reporter
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.datasets.example import Item, NoGold
 from pipelines.datasets.features import HEADS, Remarks, packed, place
-from pipelines.datasets.items import opened
+from pipelines.datasets.items import CONTENTS, opened
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Decoding, Remote, described
 from pipelines.llm.asking import PlannedRequests
@@ -163,7 +163,8 @@ def explainers(
     if not labellers:
         yield [], {}, 0
         return
-    content, pictures = params.corpora[corpus].content, params.corpora[corpus].content == "images"
+    content = params.corpora[corpus].content
+    pictures = "image" in CONTENTS[content].inputs
     remote = {name: described(name, params=params, pictures=pictures) for name in labellers}
     if not (root / "snapshot" / corpus / "split" / "splits.parquet").is_file():
         raise NoGold("NoSplit", corpus=corpus)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pipelines.core.config.label import RemoteLabeller, VotesParams
 from pipelines.core.config.params import Params
@@ -21,19 +21,15 @@ from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.asking import CUT, Asking, without_middle
-from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
-from pipelines.llm.retirements import require_served
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
+from pipelines.llm.vendor import Client, Provider, vendor_of
 from pipelines.store.answers import NANO, BatchJob, StoredAnswer, cache_key
-
-if TYPE_CHECKING:
-    from pipelines.llm.client import Client
 
 # Ours: the post gets at least this share of the context, however long the prompt and its examples are.
 LEAST_SHARE = 0.25
@@ -51,7 +47,7 @@ def described(name: str, *, params: Params, pictures: bool) -> RemoteLabeller:
     if not isinstance(labeller, RemoteLabeller):
         detail = "it is offline" if labeller else "section labellers of catalogue.yaml has no such entry"
         raise ConfigError("NotAsked", labeller=name, detail=detail)
-    if pictures and not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
+    if pictures and not vendor_of(labeller.provider, params=params).capabilities(labeller.model).images:
         raise ConfigError("CannotSee", model=labeller.model, detail="the model accepts no images")
     return labeller
 
@@ -102,19 +98,17 @@ class Remote(Asking):
         **options: Any,
     ) -> None:
         """``secret`` keys the digests of content and the delimiters around posts."""
-        super().__init__(name, receiver=labeller.provider, budget_usd=votes.budget_usd, **options)
+        super().__init__(name, budget_usd=votes.budget_usd, **options)
         decoding = decoding or Decoding()
         self._labeller, self._votes, self._scheme, self._secret = labeller, decoding.of(votes), scheme, secret
         self.prompt = prompt
         self.schema = prompt.schema
-        api = self._provider.api
-        self._can = capabilities(labeller.model, api=api)
-        self.price = price(labeller.model, api=api, given=labeller.price, name=name)
-        self._sampling = self._can.sampling(max_output_tokens=self._votes.max_output_tokens)
+        self._can = self.provider.vendor.capabilities(labeller.model)
+        self.price = self.provider.vendor.price(labeller, name=name)
+        self._sampling: dict[str, Any] = self._can.sampling(max_output_tokens=self._votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
         self.batches = self._votes.batch and self._can.batch
-        # OpenAI's batches use an endpoint without stop strings
-        stops = decoding.stop is not None and self._can.stop and not (self.batches and api == "openai")
+        stops = decoding.stop is not None and self._can.stop and (self.provider.vendor.batch_stops or not self.batches)
         self._decoding = {"stop_sequences": [decoding.stop]} if stops else {}
         self._run = decoding.run
 
@@ -132,11 +126,9 @@ class Remote(Asking):
         made = cls(
             name,
             labeller=labeller,
-            provider=params.providers[labeller.provider],
-            endpoint=settings.endpoint(labeller.provider),
+            provider=Provider.of(labeller.provider, params=params, settings=settings),
             votes=params.votes,
             secret=settings.secret(),
-            consent=params.consents.get(labeller.provider),
             **given,
         )
         if settings.traces and settings.mlflow_tracking_uri:
@@ -172,8 +164,7 @@ class Remote(Asking):
 
     def _sizes(self, missing: Sequence[Post]) -> list[Size]:
         if missing:
-            api, url = self._provider.api, self._endpoint.url
-            require_served(self._labeller, name=self.name, api=api, url=url, today=now().date())
+            self.provider.require_served(self._labeller.model, labeller=self.name, today=now().date())
         return [self._request("", post).size for post in missing]
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:
@@ -203,26 +194,16 @@ class Remote(Asking):
         return sender.failed
 
     def _client(self) -> Client:
-        # the providers' libraries take a second to import, which a run with all answers stored avoids
-        from pipelines.llm.client import Client
-
-        client = Client(
-            self._labeller,
-            name=self.name,
-            provider=self._provider,
-            endpoint=self._endpoint,
-            votes=self._votes,
-            consent=self._consent,
-        )
-        client.sampling |= self._decoding
-        return client
+        sampling = self._sampling | self._decoding
+        model, vendor = self._labeller.model, self.provider.vendor
+        return vendor.connect(self.name, provider=self.provider, model=model, sampling=sampling)
 
     def _sent(self, post: Post) -> Sequence[str | bytes]:
         return (self._shortened(post).text, *post.images)
 
     def _key(self, post: Post) -> str:
         key = cache_key(
-            api=self._provider.api,
+            api=self.provider.vendor.api,
             model=self._labeller.model,
             prompt=self.prompt.digest,
             schema=self.prompt.schema,

@@ -21,7 +21,8 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.progress import reporter
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.datasets.items import VALIDATIONS, Item, SplitItems
+from pipelines.datasets.example import Item
+from pipelines.datasets.items import CONTENTS, VALIDATIONS, SplitItems
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote, described
 from pipelines.llm.asking import PlannedRequests
@@ -56,7 +57,7 @@ class Desk:
     ) -> Desk:
         """Read the items of all splits of a corpus."""
         material = SplitItems.read(corpus, params=params, vault=vault, root=root)
-        pictures = params.corpora[corpus].content == "images"
+        pictures = "image" in CONTENTS[params.corpora[corpus].content].inputs
         posts = {i: picture(post, words=True) for i, post in material.posts.items()} if pictures else material.posts
         return cls(material, posts, pictures, params, settings, vault, stack)
 

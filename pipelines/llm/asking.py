@@ -11,21 +11,20 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.core.config.label import Consent, Price, Provider, on_this_machine
-from pipelines.core.config.settings import Endpoint
+from pipelines.core.config.label import Price
 from pipelines.core.errors import BudgetSpent
 from pipelines.core.process import now
 from pipelines.datasets.post import Post
-from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
-from pipelines.llm.costs import BATCH_SHARE, Size, usd
-from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
+from pipelines.llm.costs import Size, usd
+from pipelines.llm.sender import LabelRequest, RequestSender
 from pipelines.llm.traces import Trace
+from pipelines.llm.vendor import Client, Provider
 from pipelines.store.answers import AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault
 
@@ -76,13 +75,10 @@ class Asking(ABC):
 
     Args:
         name: the labeller's or system's name in ``params.yaml``.
-        provider: the limits of the provider.
-        endpoint: its address and key.
-        receiver: the provider's name in ``params.yaml``.
+        provider: who receives the items.
         budget_usd: the limit of all requests ever made from this store of answers.
         answers: the store of answers.
         vault: holds the keys of the records.
-        consent: the consent on record for the provider.
     """
 
     price: Price
@@ -97,17 +93,12 @@ class Asking(ABC):
         name: str,
         *,
         provider: Provider,
-        endpoint: Endpoint,
-        receiver: str,
         budget_usd: float,
         answers: AnswerStore,
         vault: Vault,
-        consent: Consent | None = None,
     ) -> None:
-        self.name = name
-        self._provider, self._endpoint, self.receiver = provider, endpoint, receiver
-        self._budget_usd, self._consent = budget_usd, consent or Consent()
-        self._answers, self._vault = answers, vault
+        self.name, self.provider, self.receiver = name, provider, provider.name
+        self._budget_usd, self._answers, self._vault = budget_usd, answers, vault
 
     @abstractmethod
     def _key(self, post: Post) -> str:
@@ -122,8 +113,8 @@ class Asking(ABC):
         """Return the size of the request about each of the items, which have no stored answer."""
 
     @abstractmethod
-    def _client(self) -> AbstractAsyncContextManager[RequestClient]:
-        """Return the client that sends the requests."""
+    def _client(self) -> Client:
+        """Return the client that sends the requests, not yet open."""
 
     def gather(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> GatheredAnswers:
         """Return the stored answer to each item after sending the requests without one; equal content is sent once.
@@ -181,7 +172,7 @@ class Asking(ABC):
             "to_ask": len(sizes),
             "input_tokens": sum(each.read for each in sizes),
             "output_tokens": sum(each.written_at_most for each in sizes),
-            "usd_expected": round(expected * (BATCH_SHARE if self.batches else 1), 6),
+            "usd_expected": round(expected * (self.provider.vendor.batch_share if self.batches else 1), 6),
             "usd_at_most": round(most, 6),
         }
 
@@ -201,14 +192,12 @@ class Asking(ABC):
             ``to`` (the host, or "this machine"), ``texts`` and ``pictures`` (numbers), and ``consent``: "not needed",
             "until DATE", or what is missing, as the error of the request would say it.
         """
-        missing = self._missing(posts)
-        address = self._endpoint.url or ADDRESSES.get(self.receiver, "")
-        here = on_this_machine(address)
+        missing, here = self._missing(posts), self.provider.here
         return {
-            "to": HERE if here else urlsplit(address).hostname or f"no address: {self.receiver}",
+            "to": HERE if here else urlsplit(self.provider.address or "").hostname or f"no address: {self.receiver}",
             "texts": sum(any(isinstance(part, str) and part for part in self._sent(post)) for post in missing),
             "pictures": sum(isinstance(part, bytes) for post in missing for part in self._sent(post)),
-            "consent": "not needed" if here else self._consent.told(self.receiver, today=now().date()),
+            "consent": "not needed" if here else self.provider.consent.told(self.receiver, today=now().date()),
         }
 
     def _sent(self, post: Post) -> Sequence[str | bytes]:
@@ -227,10 +216,9 @@ class Asking(ABC):
     ) -> AsyncIterator[RequestSender]:
         shared: dict[str, Any] = {"schema": self.schema, "price": self.price, "answers": self._answers}
         shared["told"] = self.trace.calls.append if self.trace else None
-        client = self._client()
         with LabellingBudget(self._answers, limit=self._budget_usd) as budget:
-            async with client as opened:
-                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived)
+            async with self._client() as client:
+                yield RequestSender(client, **shared, budget=budget, under=under, arrived=arrived)
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
         live = self._vault.keys({post.record_id for post in posts})

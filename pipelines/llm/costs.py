@@ -23,8 +23,6 @@ IMAGE_TOKENS = 5_000
 # Ours: one to four labels as JSON.
 ANSWER_TOKENS = 40
 PRICED_TOKENS = 1_000_000
-# The three providers' batch endpoints answer at half the price (their price lists, and SPEC 2.2).
-BATCH_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)

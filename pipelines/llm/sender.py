@@ -11,21 +11,18 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 from pipelines.core import telemetry
-from pipelines.core.config.label import Price, Provider
+from pipelines.core.config.label import Price
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.process import now
 from pipelines.llm.budget import LabellingBudget, nano
-from pipelines.llm.costs import BATCH_SHARE, Size, usd
+from pipelines.llm.costs import Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
+from pipelines.llm.vendor import Client, Vendor
 from pipelines.store.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
-
-if TYPE_CHECKING:
-    from pipelines.llm.client import Client
-
 
 # Ours: providers also count a minute's allowance over shorter spans, so at most this many seconds of it go at once.
 BURST_SECONDS = 1.0
@@ -55,12 +52,12 @@ class Pace:
 class Gate:
     """Limits the requests of this process to one model provider; requests start in the order of their arrival."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, vendor: Vendor) -> None:
         """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""
-        self._slots = asyncio.Semaphore(provider.concurrency)
+        self._slots = asyncio.Semaphore(vendor.concurrency)
         self._door = asyncio.Lock()
-        self._requests = Pace(provider.requests_per_minute)
-        self._tokens = Pace(provider.tokens_per_minute)
+        self._requests = Pace(vendor.requests_per_minute)
+        self._tokens = Pace(vendor.tokens_per_minute)
         self._opens = 0.0
 
     def pause(self, seconds: float) -> None:
@@ -105,21 +102,11 @@ class LabelRequest:
     cut: bool
 
 
-class RequestClient(Protocol):
-    """Sends single requests to one provider, without retries; :class:`pipelines.llm.client.Client` is one."""
-
-    name: str
-    provider: Provider
-
-    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
-        """Send one request and return the answer; raise ``Throttled``, ``Passing`` or ``LabellerRefused``."""
-
-
 @dataclass
 class RequestSender:
     """Sends one run's requests to one labeller; ``failed`` maps the key of each unanswered request to the reason."""
 
-    client: RequestClient
+    client: Client
     schema: dict[str, Any]
     price: Price
     answers: AnswerStore
@@ -131,8 +118,8 @@ class RequestSender:
     _stop: Exception | None = None
 
     def __post_init__(self) -> None:
-        self._provider = self.client.provider
-        self._gate = Gate(self._provider)
+        self._vendor = self.client.vendor
+        self._gate = Gate(self._vendor)
 
     async def send(self, requests: Iterator[LabelRequest]) -> None:
         """Send each request singly, concurrently, and store the answers; stop at an error that affects all requests.
@@ -141,7 +128,7 @@ class RequestSender:
             BudgetSpent: the next request could exceed the budget; answers to requests in flight are stored.
             LabellerRefused: the provider rejects further requests; answers to requests in flight are stored.
         """
-        workers = self._provider.concurrency * WORKERS_PER_SLOT
+        workers = self._vendor.concurrency * WORKERS_PER_SLOT
         await asyncio.gather(*(self._work(requests) for _ in range(workers)))
         if self._stop:
             raise self._stop
@@ -161,7 +148,7 @@ class RequestSender:
             more, rest = await self._submitted(rest)
             jobs += more
             if jobs:
-                await asyncio.sleep(self._provider.batch_poll_seconds)
+                await asyncio.sleep(self._vendor.batch_poll_seconds)
 
     async def hand_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:
         """Submit requests as batches, as far as the budget allows, and do not wait for answers.
@@ -186,7 +173,7 @@ class RequestSender:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
-            name = await self._patiently(lambda: cast("Client", self.client).submit(questions, schema=self.schema))
+            name = await self._patiently(lambda: self.client.submit(questions, schema=self.schema))
         except BaseException:
             self.answers.write([LedgerChange(hold=-held)])
             raise
@@ -196,11 +183,13 @@ class RequestSender:
 
     async def _collected(self, job: BatchJob) -> bool:
         """Store the answers of a batch if it has ended; a request without an answer has failed."""
-        found = await self._patiently(lambda: cast("Client", self.client).collect(job.job))
+        found = await self._patiently(lambda: self.client.collect(job.job))
         if found is None:
             return False
         changes = [
-            LedgerChange(pay=self._cost(raw, share=BATCH_SHARE), answer=self._sealed(key, job.records[key], raw))
+            LedgerChange(
+                pay=self._cost(raw, share=self._vendor.batch_share), answer=self._sealed(key, job.records[key], raw)
+            )
             for key, raw in found.items()
             if job.records.get(key) in self.under
         ]
@@ -213,7 +202,7 @@ class RequestSender:
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Call a batch endpoint, with retries after temporary failures."""
-        for attempt in range(self._provider.max_retries):
+        for attempt in range(self._vendor.max_retries):
             try:
                 return await call()
             except (Throttled, Passing) as error:
@@ -250,7 +239,7 @@ class RequestSender:
     async def _answered(self, request: LabelRequest) -> tuple[Raw | None, str, int]:
         """Return the answer, which is stored, or the reason why there is none, and the number of tries."""
         bound, reason, attempt = self._bound(request), "", 0
-        for attempt in range(self._provider.max_retries + 1):
+        for attempt in range(self._vendor.max_retries + 1):
             if reason and not self._stop:
                 await asyncio.sleep(self._wait(request.key, attempt=attempt - 1, asked=None))
             if self._stop:
@@ -294,7 +283,7 @@ class RequestSender:
 
     def _wait(self, name: str, *, attempt: int, asked: float | None) -> float:
         """Return the seconds to wait: as the provider asks, else exponentially longer and spread by ``name``."""
-        longest = self._provider.max_retry_after_seconds
+        longest = self._vendor.max_retry_after_seconds
         if asked is not None:
             return min(asked, longest)
         spread: float = zlib.crc32(name.encode()) / 2**32

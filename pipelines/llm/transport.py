@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +45,16 @@ class Exchange:
 
 
 EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
+
+
+@contextmanager
+def exchanging(key: str) -> Iterator[Exchange]:
+    """Yield what the HTTP request inside the context sends and receives; ``key`` is its ``Idempotency-Key``."""
+    token = EXCHANGE.set(exchange := Exchange(key))
+    try:
+        yield exchange
+    finally:
+        EXCHANGE.reset(token)
 
 
 def parameters(body: dict[str, Any]) -> dict[str, Any]:

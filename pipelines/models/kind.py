@@ -15,12 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from pipelines.core.config.base import faults
 from pipelines.core.config.models import Entry, Revision
-from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.parts import Allowed, Parts
+from pipelines.core.errors import ConfigError
+from pipelines.core.parts import Parts
 from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
 
 if TYPE_CHECKING:
@@ -143,22 +142,7 @@ def spec(params: Params, name: str) -> Kind:
     """Return an entry of section ``models`` as an object of its kind."""
     if (entry := params.models.get(name)) is None:
         raise ConfigError("UnknownName", kind="model", name=name, known=", ".join(params.models))
-    return parsed(entry.model_dump(exclude_unset=True), allowed=params.distributions, where=f"models.{name}")
-
-
-def parsed(entry: Mapping[str, Any], *, allowed: Allowed, where: str) -> Kind:
-    """Validate an entry of section ``models`` by its kind; ``where`` names it in an error."""
-    kind = KINDS.get(str(entry["kind"]), allowed)
-    try:
-        return kind.model_validate(dict(entry))
-    except ValidationError as error:
-        raise BadParams(where=where, detail=faults(error)) from None
-
-
-def check_models(params: Params) -> None:
-    """Refuse an entry of section ``models`` that does not fit its kind."""
-    for name in params.models:
-        spec(params, name)
+    return KINDS.of(entry, params.distributions, where=f"models.{name}")
 
 
 def weights(params: Params, name: str) -> str | None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import Answer, Fit
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.rows import Answer, Fit
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, Material

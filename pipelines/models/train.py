@@ -18,11 +18,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import GOLD, Fit
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.rows import GOLD, Fit
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of

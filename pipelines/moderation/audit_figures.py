@@ -23,8 +23,8 @@ from pipelines.core.config.label import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
 from pipelines.metrics.bootstrap import CONFIDENCE, TIE, cluster_sums, percentile, weights
-from pipelines.moderation.systems import AuditedItems
-from pipelines.moderation.wires import Verdict
+from pipelines.moderation.channels import AuditedItems
+from pipelines.moderation.moderator import Verdict
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -19,14 +19,12 @@ from pipelines.core.config.settings import Settings
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
-from pipelines.moderation.systems import AuditedItems, Judged, System, read
-from pipelines.moderation.wires import AzureWire, OpenAIWire
+from pipelines.moderation.channels import AuditedItems, Judged, System, read
+from pipelines.moderation.moderator import moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.vault.vault import Vault
-
-SCALES = {wire.kind: wire.scale for wire in (OpenAIWire, AzureWire)}
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -92,13 +90,10 @@ def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params
     audit = Audit(audited, params=params.moderation, least=params.analysis.least)
     systems = {}
     for name, judgement in judged.items():
-        spec = params.moderators[name]
-        described = {"kind": spec.kind, "model": getattr(spec, "model", spec.kind), "input": spec.input}
-        if spec.kind == "azure":
-            described |= {"flag_from": spec.flag_from, "model": f"contentsafety {spec.api_version}"}
-        described["scale"] = SCALES.get(spec.kind)
         systems[name] = (
-            described | {"requests": judgement.requests, "cost": judgement.cost} | audit.system(judgement.verdicts)
+            moderator_of(name, params=params).described()
+            | {"requests": judgement.requests, "cost": judgement.cost}
+            | audit.system(judgement.verdicts)
         )
     return {
         "by": audited.by.key,

@@ -6,7 +6,6 @@ from the assumptions of :data:`DEFAULTS`. Every number that was not counted is l
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.month import Window
-from pipelines.core.config.collect import Corpus, SourceName
+from pipelines.collect.sources import Monthly, entry_of, source_of
+from pipelines.core.config.collect import Corpus
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
@@ -24,16 +24,15 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.post import Post
 from pipelines.llm import costs
-from pipelines.llm.capabilities import PriceUnknown, capabilities, price
+from pipelines.llm.model_facts import PriceUnknown
 from pipelines.llm.prompting.prompts import build
+from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.pointer import read_pointer
 
-# Requests a minute: Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml); Arctic Shift's is a guess.
-RATES: Mapping[SourceName, int] = {"reddit": 100, "arctic_shift": 60}
 # Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
 # kept record in the cache.
 DEFAULTS = {"images": (300, 0.6, 200_000), "texts": (3000, 0.7, 3_000)}
@@ -147,24 +146,15 @@ def _months(first: str, last: str) -> list[str]:
 def _requests(params: Params, *, corpus: str, submissions: float, months: int) -> tuple[int, float, list[str]]:
     """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
     described = params.corpora[corpus]
+    classes = {name: source_of(name, params) for name in described.sources}
     # earlier months come from a source that has them, if there is one
-    source: SourceName = next((name for name in described.sources if name != "reddit"), "reddit")
-    subreddits = len(described.subreddits)
-    if source == "dump":
-        note = "dumps are read from disk, each file once for each month that it covers; pictures are downloaded"
-        return 0, 0.0, [note]
-    if source == "reddit":
-        listing = params.reddit
-        requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
-        notes = [
-            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: earlier months stay empty; "
-            "set the corpus's source to dump or arctic_shift for them"
-        ]
-    else:
-        pages = math.ceil(submissions / subreddits / params.arctic_shift.page_size) + 1
-        requests, notes = months * subreddits * pages, []
-    rate = RATES[source]
-    return requests, round(requests / rate / 60, 2), [*notes, f"{rate} requests a minute to {source}"]
+    name = next((name for name, source in classes.items() if issubclass(source, Monthly)), described.sources[0])
+    source = classes[name]
+    each, notes = source.estimate(entry_of(name, params), posts=submissions, subreddits=len(described.subreddits))
+    if not source.rate:
+        return 0, 0.0, notes
+    requests = months * each
+    return requests, round(requests / source.rate / 60, 2), [*notes, f"{source.rate} requests a minute to {name}"]
 
 
 def _labelling(
@@ -185,16 +175,16 @@ def _labelling(
         labeller = params.labellers[name]
         if not isinstance(labeller, RemoteLabeller):
             continue
-        api = params.providers[labeller.provider].api
-        can = capabilities(labeller.model, api=api)
+        vendor = vendor_of(labeller.provider, params=params)
+        can = vendor.capabilities(labeller.model)
         prompt = build(scheme, keys=[*tasks_of(scheme)], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         read = size.read + params.few_shot.examples.get(corpus, 0) * costs.tokens(POST_CHARACTERS)
         try:
-            known = price(labeller.model, api=api, given=labeller.price, name=name)
-            share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
+            known = vendor.price(labeller, name=name)
+            share = vendor.batch_share if votes.batch and can.batch else 1.0
             usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None

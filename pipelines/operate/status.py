@@ -13,7 +13,7 @@ from rich.table import Table
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.private_file import write_private
@@ -56,7 +56,7 @@ def _coverage(clone: Workspace, *, params: Params, settings: Settings) -> dict[s
         if store:
             from pipelines.collect import refresh
 
-            for corpus in (name for name, described in params.corpora.items() if described.listed):
+            for corpus in filter(params.listing, params.corpora):
                 part = refresh.ledger(corpus, params=params, store=store)
                 by_corpus[corpus] |= part | {"revise": ", ".join(part["revise"]) or "none"}
     return {corpus: part for corpus, part in by_corpus.items() if part}

@@ -1,7 +1,6 @@
 """Build the report's sections that describe the corpus, from ``analysis.json`` and the agreement of its raters.
 
-FigSIM's Figures 2 and 6 and section 4.3, CRADLE's Figure 1. Nothing is computed from items here, and a count that the
-stage hides is shown as "fewer than".
+Nothing is computed from items here, and a count that the stage hides is shown as "fewer than".
 """
 
 from __future__ import annotations
@@ -9,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
 from pipelines.report import charts
 from pipelines.report.charts import Mark, Row, short
-from pipelines.report.page import Block, Notice, PageSection, Points
-from pipelines.report.parts import fixed, interval, p_value, sections_of, title_of
+from pipelines.report.page import Block, Notice, PageSection
+from pipelines.report.papers import Paper
+from pipelines.report.parts import fixed, interval, p_value, sections_of
+from pipelines.report.texts import points
 
 BLOCKS = {
     "visual": "Visual features",
@@ -23,49 +25,27 @@ BLOCKS = {
     "liwc": "LIWC",
     "nrc": "NRC emotion lexicon",
 }
-# What items are compared by, where the levels are not a category's labels
-LEVELS = {("figsim", "figurative"): "Presence of a figurative phenomenon", ("cradle", "labels"): "Type of crisis"}
 # Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
 MOST_PLOTS, MOST_ROWS = 6, 12
-READING = (
-    "Each test uses one item of each author or near-duplicate group, because items of one are not independent; n "
-    "counts such units. Levels with too few of them are not tested.",
-    "p (adjusted) is Bonferroni's over all tests of this corpus, and a pair's over all pairs of all of them. The "
-    "probability of any false finding in these sections, pairs included, is at most alpha. q is Benjamini and "
-    "Hochberg's, for exploration only.",
-    "A pair of levels counts as different if Dunn's test and the Wilcoxon-Mann-Whitney test of the two agree on it: "
-    "Dunn's variance comes from all levels and may be too small for two of them.",
-    "If most units have the same value of a feature, the chi-square distribution of H is wrong. A p of at most alpha "
-    "is then confirmed by a permutation test, and p (adjusted) and q are of the larger one. A feature without figures "
-    "is the same for all units.",
-    "η² is that of Kruskal-Wallis' H: about .01 is small, .06 medium, .14 large (Cohen 1988). Cliff's δ is the "
-    "probability that an item of the first level has the larger value, less that of the reverse. Intervals are not "
-    "adjusted for the number of tests.",
-    "α is Krippendorff's, of the raters who gave the labels; if levels merge labels, it is that of the labels. Wrong "
-    "labels mix the levels, so that real differences look smaller. Raters saw the texts and pictures whose features "
-    "are tested: a difference says how labelled items look, not what causes what.",
-)
 
 
-def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> list[PageSection]:
+def sections(metrics: Json | None, *, agreement: Json | None, scheme: Scheme, paper: Paper) -> list[PageSection]:
     """Return the sections that have content."""
     if metrics is None:
         return []
     metrics = in_order(metrics)
-    figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
-    titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
     features = (
-        (f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
+        (f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement, scheme=scheme))
         for block, title in BLOCKS.items()
     )
-    reading = [Points(READING)] if metrics["family"] else []
-    return sections_of(
-        ("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
-        ("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
+    found = (
+        ("labels-of-items", "Labels of the corpus", _labels(metrics, scheme=scheme, paper=paper)),
+        ("labels-together", "Labels that occur together", _together(metrics, scheme=scheme)),
         ("items", "Months and lengths", _items(metrics)),
         *features,
-        ("features-reading", "How to read the tests", reading),
+        ("features-reading", "How to read the tests", [points("analysis")] if metrics["family"] else []),
     )
+    return sections_of(*((key, paper.titled(key, title), blocks) for key, title, blocks in found))
 
 
 def in_order(metrics: Json) -> Json:
@@ -97,7 +77,7 @@ def _by(values: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
     return {name: values[name] for name in order if name in values}
 
 
-def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
+def _labels(metrics: Json, *, scheme: Scheme, paper: Paper) -> Iterator[Block]:
     least = metrics["plan"]["least"]
     yield (
         f"{metrics['items']:,} items have gold; they come from {metrics['units']:,} authors or groups of "
@@ -105,15 +85,14 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
         f"{least} are hidden."
     )
     for key, counts in metrics["labels"].items():
+        title = scheme.title_of(key)
         words = "items by label" if counts["kind"] == "single" else "items by label, several each"
-        yield _counted(f"{title_of(key)}: {words}", counts["labels"], whole=counts["items"], first="Label")
+        yield _counted(f"{title}: {words}", counts["labels"], whole=counts["items"], first="Label")
         if "types" in counts:
-            # CRADLE's percentages are of labels
-            labels = sum(counts["types"].values())
-            title = f"{title_of(key)}: types, in percent of labels"
-            yield _counted(f"Figure 1. {title}" if cradle else title, counts["types"], whole=labels, first="Type")
+            caption = f"{paper.captions.get('types', '')} {title}: types, in percent of labels".strip()
+            yield _counted(caption, counts["types"], whole=sum(counts["types"].values()), first="Type")
     rows = [
-        (title_of(key), size, f"{n:,}", percent(n, counts["items"]), f"{counts['mean']:.2f}")
+        (scheme.title_of(key), size, f"{n:,}", percent(n, counts["items"]), f"{counts['mean']:.2f}")
         for key, counts in metrics["labels"].items()
         if counts["kind"] == "multi"
         for size, n in counts["sizes"].items()
@@ -128,7 +107,7 @@ def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str)
     return Sheet(caption, (first, "Items", "%"), rows, svg=charts.bars(bars, title=caption))
 
 
-def _together(metrics: Json) -> Iterator[Block]:
+def _together(metrics: Json, *, scheme: Scheme) -> Iterator[Block]:
     least = metrics["plan"]["least"]
     for pair in metrics["pairs"]:
         columns = list(next(iter(pair["shares"].values())))
@@ -138,8 +117,8 @@ def _together(metrics: Json) -> Iterator[Block]:
             for label, cells in pair["shares"].items()
         )
         same = pair["rows"] == pair["columns"]
-        second = ": labels of one item (diagonal: alone)" if same else f" by {title_of(pair['columns']).lower()}"
-        title = f"{title_of(pair['rows'])}{second}, in percent of the row, and items"
+        second = ": labels of one item (diagonal: alone)" if same else f" by {scheme.title_of(pair['columns']).lower()}"
+        title = f"{scheme.title_of(pair['rows'])}{second}, in percent of the row, and items"
         yield Sheet(title, ("Label", *columns), rows, values=values)
 
 
@@ -169,7 +148,7 @@ def _items(metrics: Json) -> Iterator[Block]:
         yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
 
 
-def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Block]:
+def _block(block: str, metrics: Json, *, agreement: Json | None, scheme: Scheme) -> Iterator[Block]:
     """Yield the tests of one block of features by every factor, or why the block has none."""
     for lexicon in metrics["lexicons"]:
         if lexicon["name"] == block and lexicon["message"]:
@@ -190,27 +169,22 @@ def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Blo
     rated = agreement["overall"]["categories"] if agreement and agreement.get("rounds") else {}
     for factor, features in metrics["factors"].items():
         tests = {name: features[f"{block}.{name}"] for name in metrics["blocks"][block]}
-        yield from _factor(factor, tests, metrics=metrics, agreed=rated.get(factor), block=block)
+        yield from _factor(
+            scheme.compared_by(factor), tests, plan=metrics["plan"], agreed=rated.get(factor), block=block
+        )
 
 
-def levels_of(factor: str, *, scheme: str) -> str:
-    """Return the title of what items are compared by."""
-    return LEVELS.get((scheme, factor), title_of(factor))
-
-
-def _factor(
-    factor: str, tests: Mapping[str, Json], *, metrics: Json, agreed: Json | None, block: str
-) -> Iterator[Block]:
+def _factor(levels: str, tests: Mapping[str, Json], *, plan: Json, agreed: Json | None, block: str) -> Iterator[Block]:
+    """Yield the tests of features; ``levels``: what items are compared by."""
     done = {name: test for name, test in tests.items() if "p" in test}
-    levels = levels_of(factor, scheme=metrics["scheme"])
     by = f"{BLOCKS[block]} by {levels.lower()}"
     if not done:
-        yield f"{by}: no feature varies in two levels with {metrics['plan']['least']} units or more."
+        yield f"{by}: no feature varies in two levels with {plan['least']} units or more."
         return
     sure = [name for name, test in done.items() if test["significant"]]
     yield (
         f"{by}: {len(sure)} of {len(done)} features differ (Kruskal-Wallis, adjusted p at most "
-        f"{metrics['plan']['alpha']:g}). {_rated(agreed)}"
+        f"{plan['alpha']:g}). {_rated(agreed)}"
     )
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
     caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")

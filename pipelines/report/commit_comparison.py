@@ -13,12 +13,15 @@ from math import sqrt
 from typing import Any
 
 from pipelines.core.config.params_text import leaves
+from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import charts, parts
+from pipelines.report import charts
 from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Block, Notice, Page, Points
-from pipelines.report.parts import best_of, figures_of, fixed, interval, noun_of, sections_of, title_of
+from pipelines.report.page import Block, Notice, Page
+from pipelines.report.parts import best_of, figures_of, fixed, interval, sections_of
+from pipelines.report.tables import FIGURES
+from pipelines.report.texts import points, text
 
 Item = tuple[str, int]
 TestItems = Mapping[str, Mapping[Item, frozenset[str]]]
@@ -30,42 +33,21 @@ SECTIONS = (
     "predict", "sample", "silver", "split", "texts", "train", "votes",
 )  # fmt: skip
 LONGEST = 60
-SANDBOX = "A commit has the sandbox's synthetic {noun} and tiny models."
-SAME = "The test {noun} and their gold labels are the same at both commits, so scores are comparable item by item."
-UNKNOWN = (
-    "The lists of test {noun} of a commit are no longer stored, so it is not known whether both tests are the same. Do "
-    "not read differences as effects of the models."
-)
-DIFFERENT = (
-    "The test {noun} of the two commits differ ({tasks}), so scores are not comparable item by item: a difference may "
-    "be due to the {noun}, not to the models."
-)
-READING = (
-    "A and B are commits of the corpus repository. B − A is the score at B minus the score at A: positive if B is "
-    "higher. Scores are times 100.",
-    "[ ] is a 95 % interval; of a score it is a bootstrap interval over groups of near-duplicates and over runs. That "
-    "of a difference combines the two as if the scores were of independent {noun}. If both are of the same {noun}, "
-    "similar models err on the same ones, and the interval is rather too wide.",
-    "There is no test across commits and no correction for the number of differences: single intervals that leave out "
-    "0 are expected by chance.",
-    "Models are matched by their names in params.yaml. Parameters that differ are listed below; with other parameters, "
-    "one name may stand for two models.",
-    "Unanswered {noun} are left out of a model's scores.",
-    "– marks a value that is undefined, or a model that a commit does not have.",
-)
 
 
 @dataclass(frozen=True)
 class ReportedCommit:
     """What the comparison reads of one commit.
 
-    ``date`` (ISO 8601), ``title`` of the report, ``synthetic`` (of the sandbox), ``metrics`` (``evaluate.json``),
-    ``params`` (of ``params.yaml``), and the ``test`` items, ``None`` if their tables are no longer stored.
+    ``date`` (ISO 8601), ``title`` of the report, label ``scheme``, ``synthetic`` (of the sandbox), ``metrics``
+    (``evaluate.json``), ``params`` (of ``params.yaml``), and the ``test`` items, ``None`` if their tables are no longer
+    stored.
     """
 
     commit: str
     date: str
     title: str
+    scheme: Scheme
     synthetic: bool
     metrics: Json
     params: Mapping[str, Any]
@@ -79,22 +61,21 @@ CHANGE = ("A [95 %]", "B [95 %]", "B − A [95 %]")
 def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     """Return the page that compares two versions of a corpus's benchmark, A (earlier) and B."""
     known = [version.metrics["tasks"] for version in (a, b)]
-    keys = [*known[0], *(key for key in known[1] if key not in known[0])]
-    tasks = {key: [task.get(key, NO_TASK) for task in known] for key in keys}
-    noun = noun_of(b.metrics)
+    keys, noun, title_of = [*b.scheme.in_order({**known[0], **known[1]})], b.scheme.items, b.scheme.title_of
+    tasks = {title_of(key): [task.get(key, NO_TASK) for task in known] for key in keys}
     commits = (f"{name} is commit {version.commit[:12]} of {version.date}" for name, version in (("A", a), ("B", b)))
     head: list[Block] = [f"Corpus {corpus}. {', '.join(commits)}."]
     if a.synthetic or b.synthetic:
-        head.append(Notice(SANDBOX.format(noun=noun)))
+        head.append(Notice(text("comparison_sandbox", noun=noun)))
     overlaps = None
     if a.test is not None and b.test is not None:
-        overlaps = {key: overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
+        overlaps = {title_of(key): overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
     head += [_same(overlaps, noun=noun), _glance(tasks)]
     sections = sections_of(
-        *((f"task-{key}", title_of(key), _task(key, *sides)) for key, sides in tasks.items()),
+        *((f"task-{key}", title_of(key), _task(title_of(key), *tasks[title_of(key)])) for key in keys),
         ("test-items", f"Test {noun}", _items(a, b, tasks=tasks, overlaps=overlaps or {})),
         ("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
-        ("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
+        ("reading", "How to read this page", [points("comparison", noun=noun)]),
     )
     return Page(f"{b.title}: two commits", tuple(head), tuple(sections))
 
@@ -123,46 +104,47 @@ def overlap(a: Mapping[Item, frozenset[str]], b: Mapping[Item, frozenset[str]]) 
 
 def _same(overlaps: Mapping[str, Mapping[str, int]] | None, *, noun: str) -> Block:
     if overlaps is None:
-        return Notice(UNKNOWN.format(noun=noun))
+        return Notice(text("comparison_unknown", noun=noun))
     changed = {key: n for key, n in overlaps.items() if n["a"] or n["b"] or n["other"]}
     words = {
         key: f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
         for key, n in changed.items()
     }
     if not words:
-        return SAME.format(noun=noun)
+        return text("comparison_same", noun=noun)
     same = len(set(words.values())) == 1 and len(words) == len(overlaps)
-    changes = "; ".join(f"{title_of(key).lower()}: {differ}" for key, differ in words.items())
-    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else changes))
+    changes = "; ".join(f"{title.lower()}: {differ}" for title, differ in words.items())
+    told = next(iter(words.values())) if same else changes
+    return Notice(text("comparison_different", noun=noun, tasks=told))
 
 
 def _glance(tasks: Mapping[str, Sequence[Json]]) -> Sheet:
     rows = []
-    for key, sides in tasks.items():
+    for title, sides in tasks.items():
         cells = [figures_of(best_of(task)).get("macro_f1") for task in sides]
         bests = (cell for task, score in zip(sides, cells, strict=True) for cell in (task["best"], interval(score)))
-        rows.append((title_of(key), *(cell or UNDEFINED for cell in bests), interval(difference(*cells))))
+        rows.append((title, *(cell or UNDEFINED for cell in bests), interval(difference(*cells))))
     columns = ("Task", "Best model at A", "Its macro-F1", "Best model at B", "Its macro-F1", "B − A")
     return Sheet("Best model of each task by macro-F1, with 95 % intervals", columns, tuple(rows))
 
 
-def _task(key: str, a: Json, b: Json) -> Iterator[Block]:
+def _task(title: str, a: Json, b: Json) -> Iterator[Block]:
     names = sorted({*a["models"], *b["models"]})
     cells = {name: [figures_of(task["models"].get(name)) for task in (a, b)] for name in names}
     rows = tuple((name, *_cells(sides, score="macro_f1")) for name, sides in cells.items())
-    yield Sheet(f"{title_of(key)}: macro-F1", ("Model", *CHANGE), rows)
+    yield Sheet(f"{title}: macro-F1", ("Model", *CHANGE), rows)
     if names:
-        yield _drawing(key, cells)
+        yield _drawing(title, cells)
     further: list[tuple[str, ...]] = []
     for name, sides in cells.items():
         shown = [score for score in SHOWN if any(score in figures for figures in sides)]
-        further += [(name, "", "", ""), *((parts.FIGURES[score], *_cells(sides, score=score)) for score in shown)]
-    yield Sheet(f"{title_of(key)}: all scores", ("Score", *CHANGE), tuple(further), "folded")
+        further += [(name, "", "", ""), *((FIGURES[score], *_cells(sides, score=score)) for score in shown)]
+    yield Sheet(f"{title}: all scores", ("Score", *CHANGE), tuple(further), "folded")
     if both := [name for name, sides in cells.items() if all(sides)]:
-        yield _labels(key, a, b, names=both)
+        yield _labels(title, a, b, names=both)
 
 
-def _drawing(key: str, cells: Mapping[str, Sequence[Json]]) -> Sheet:
+def _drawing(title: str, cells: Mapping[str, Sequence[Json]]) -> Sheet:
     """Draw the macro-F1 of every model at A (open) and B (filled)."""
     dots, rows = [], []
     for name, both in cells.items():
@@ -172,7 +154,7 @@ def _drawing(key: str, cells: Mapping[str, Sequence[Json]]) -> Sheet:
                 value, low, high = (None if x is None else 100 * x for x in (cell["mean"], cell["low"], cell["high"]))
                 dots.append(Row(f"{name}, {side}", (Mark(value, low, high, charts.short(value or 0.0), kind),)))
                 rows.append((f"{name}, {side}", *(fixed(x, 1) for x in (value, low, high))))
-    caption = f"{title_of(key)}: macro-F1 at A and B"
+    caption = f"{title}: macro-F1 at A and B"
     svg = charts.dots(dots, title=caption, zero=True, words=("B", "A"))
     return Sheet(caption, ("Model", "Macro-F1", "Low", "High"), tuple(rows), svg=svg)
 
@@ -182,7 +164,7 @@ def _cells(sides: Sequence[Json], *, score: str) -> tuple[str, str, str]:
     return interval(a), interval(b), interval(difference(a, b))
 
 
-def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
+def _labels(title: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
     """Return the differences of F1 by label for the models that both commits have."""
     rows = []
     for label in dict.fromkeys((*a["labels"], *b["labels"])):
@@ -192,7 +174,7 @@ def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
             cells.append(interval(difference(*sides)))
         rows.append((label, *(f"{task['support'].get(label, 0):,}" for task in (a, b)), *cells))
     columns = ("Label", "Gold at A", "Gold at B", *(f"{name}, B − A" for name in names))
-    return Sheet(f"{title_of(key)}: F1 by label, differences with 95 % intervals", columns, tuple(rows), "folded")
+    return Sheet(f"{title}: F1 by label, differences with 95 % intervals", columns, tuple(rows), "folded")
 
 
 def _items(
@@ -204,12 +186,12 @@ def _items(
 ) -> Iterator[Block]:
     splits = sorted({*a.metrics["items"], *b.metrics["items"]})
     rows = [(f"Gold of {split}", *(f"{v.metrics['items'].get(split, 0):,}" for v in (a, b))) for split in splits]
-    for key, sides in tasks.items():
+    for title, sides in tasks.items():
         scored = (UNDEFINED if task["n"] is None else f"{task['n']:,}" for task in sides)
-        rows.append((f"Scored, {title_of(key).lower()}", *scored))
+        rows.append((f"Scored, {title.lower()}", *scored))
     yield Sheet("Numbers of items", ("Items", "A", "B"), tuple(rows))
     columns = ("Task", "In both", "Only in A", "Only in B", "In both, other gold labels")
-    cells = [(title_of(key), *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for key, n in overlaps.items()]
+    cells = [(title, *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for title, n in overlaps.items()]
     yield Sheet("Test items with gold", columns, tuple(cells))
 
 

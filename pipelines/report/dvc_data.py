@@ -17,13 +17,14 @@ from typing import Any
 from pipelines.core.config.params import ALL_CORPORA
 from pipelines.evaluate.model_scores import Json
 from pipelines.report import parts
+from pipelines.report.results import BASELINES
 
 DIGITS = 4
 
 
 def write(metrics: Json, *, corpus: str, root: Path) -> None:
-    """Write the files of one corpus from its ``evaluate.json``."""
-    tasks = parts.in_order(metrics)["tasks"]
+    """Write the files of one corpus from its ``evaluate.json`` as arranged for the report."""
+    tasks = metrics["tasks"]
     for kind, content in {"summary": _summary(tasks), "scores": _scores(tasks), "labels": _labels(tasks)}.items():
         path = root / "metrics" / ALL_CORPORA / kind / f"{corpus}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,11 +42,11 @@ def _summary(tasks: Json) -> Json:
 
 def _scores(tasks: Json) -> list[dict[str, Any]]:
     rows = []
-    for key, task in tasks.items():
+    for task in tasks.values():
         values = {name: _macro_f1(model) for name, model in sorted(task["models"].items())}
-        values |= {parts.BASELINES[name]: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
+        values |= {BASELINES[name]: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
         rows += [
-            {"model": f"{parts.title_of(key)}: {name}", "macro_f1": _rounded(value)}
+            {"model": f"{task['title']}: {name}", "macro_f1": _rounded(value)}
             for name, value in values.items()
             if value is not None
         ]
@@ -54,12 +55,12 @@ def _scores(tasks: Json) -> list[dict[str, Any]]:
 
 def _labels(tasks: Json) -> list[dict[str, Any]]:
     rows = []
-    for key, task in tasks.items():
+    for task in tasks.values():
         best = parts.best_of(task)
         for label in task["labels"] if best and best["valid"] else ():
             value = best["valid"]["labels"][label]["f1"]["mean"] if best and task["support"].get(label) else None
             if value is not None:
-                rows.append({"label": f"{parts.title_of(key)}: {label}", "f1": _rounded(value)})
+                rows.append({"label": f"{task['title']}: {label}", "f1": _rounded(value)})
     return rows
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
-from pipelines.report.analysis_parts import levels_of
-from pipelines.report.parts import noun_of, title_of
+from pipelines.report.texts import text
 
 # The sources of runs (``evaluate.json``) whose models were fitted with a seed.
 FITTED = ("fitted",)
@@ -17,6 +17,7 @@ INPUTS = {"text": "text", "image": "picture", "both": "text and picture"}
 def paragraphs(
     metrics: Json,
     *,
+    scheme: Scheme,
     analysis: Json | None,
     agreement: Json | None,
     source: Mapping[str, str],
@@ -28,17 +29,19 @@ def paragraphs(
     Args:
         source: ``subreddits``, ``first_month`` and ``last_month`` of the corpus's parameters, as words.
     """
-    noun = noun_of(metrics)
-    items = listed([f"{n:,} {noun} of {split}" for split, n in metrics["items"].items()])
-    kind = "simulated" if synthetic else "public"
-    yield (
-        f"Dataset. The {noun} are {kind} submissions to {source['subreddits']}{_period(analysis, source)}, without "
-        f"near-duplicates; those of one author or near-duplicate group are in one split. Gold labels of the scheme "
-        f"{metrics['scheme']} exist for {items}. {_raters(agreement)}"
+    yield text(
+        "dataset",
+        noun=scheme.items,
+        kind="simulated" if synthetic else "public",
+        subreddits=source["subreddits"],
+        period=_period(analysis, source),
+        scheme=metrics["scheme"],
+        items=listed([f"{n:,} {scheme.items} of {split}" for split, n in metrics["items"].items()]),
+        raters=_raters(agreement, scheme=scheme),
     )
-    yield from _models(metrics, noun=noun)
+    yield from _models(metrics, noun=scheme.items)
     if analysis and analysis["family"]:
-        yield _tests(analysis)
+        yield _tests(analysis, scheme=scheme)
     if moderation and moderation["systems"]:
         yield _moderation(moderation)
 
@@ -55,11 +58,11 @@ def _period(analysis: Json | None, source: Mapping[str, str]) -> str:
     return f" from {source['first_month']} to {source['last_month'] or 'the last collected month'}"
 
 
-def _raters(agreement: Json | None) -> str:
+def _raters(agreement: Json | None, *, scheme: Scheme) -> str:
     if not agreement or not agreement.get("rounds"):
         return "The labels are not from annotation rounds of this corpus."
     categories = agreement["overall"]["categories"].items()
-    known = {title_of(key).lower(): each for key, each in categories if each["alpha"]["value"] is not None}
+    known = {scheme.title_of(key).lower(): each for key, each in categories if each["alpha"]["value"] is not None}
     alphas = ", ".join(f"{title} {each['alpha']['value']:.2f} ({each['items']:,})" for title, each in known.items())
     return f"Krippendorff's alpha between raters (items): {alphas}." if alphas else ""
 
@@ -73,16 +76,9 @@ def _models(metrics: Json, *, noun: str) -> Iterator[str]:
     if not models:
         return
     sampling = metrics["sampling"]
-    kinds = sampling["intervals"]
-    yield f"Models. {'; '.join(_model(name, model) for name, model in sorted(models.items()))}."
-    yield (
-        f"Metrics. Macro-F1 and the further scores of this page are computed on the {noun} of {metrics['split']}, "
-        f"without unanswered {noun} unless stated. Intervals ({100 * sampling['confidence']:g} %) have "
-        f"{sampling['resamples']:,} resamples (seed {sampling['seed']}); groups are the {noun} of one author or "
-        f"near-duplicate group. Of scores: {kinds['figures']}; of rates: {kinds['rates']}; of differences: "
-        f"{kinds['pairs']}. Pairs of models are compared with a paired bootstrap, a randomisation test and McNemar's "
-        f"test; p-values are adjusted by Holm's method within a task and test."
-    )
+    values = {"split": metrics["split"], "percent": 100 * sampling["confidence"], **sampling["intervals"]}
+    yield text("models", models="; ".join(_model(name, model) for name, model in sorted(models.items())))
+    yield text("metrics", noun=noun, resamples=sampling["resamples"], seed=sampling["seed"], **values)
 
 
 def _model(name: str, model: Json) -> str:
@@ -97,27 +93,20 @@ def _model(name: str, model: Json) -> str:
     return f"{name} ({', '.join(details)})"
 
 
-def _tests(analysis: Json) -> str:
+def _tests(analysis: Json, *, scheme: Scheme) -> str:
     plan = analysis["plan"]
-    factors = listed([levels_of(key, scheme=analysis["scheme"]).lower() for key in analysis["order"]["factors"]])
     blocks = {"visual": "visual features", "text": "lengths of texts", "default": "words of our own list"}
     names = [blocks.get(block, block.upper()) for block in (*blocks, "liwc", "nrc") if block in analysis["blocks"]]
-    digests = [
-        f"{x['name'].upper()} {x['sha256']}"
-        for x in analysis["lexicons"]
-        if x["categories"] and x["name"] not in blocks
-    ]
-    files = f" SHA-256 of the lexicons: {', '.join(digests)}." if digests else ""
-    return (
-        f"Features. {sentence(listed(names))} were compared by {factors} with Kruskal-Wallis tests, on one item "
-        f"of each author or near-duplicate group (drawn with seed {plan['seed']}; {analysis['units']:,} units of "
-        f"{analysis['items']:,} items) and in levels of at least {plan['least']} units. P-values are adjusted by "
-        f"Bonferroni for all {analysis['family']} tests; after a significant test, pairs of levels were compared with "
-        f"Dunn's test, confirmed by the Wilcoxon-Mann-Whitney test and adjusted for all pairs of all tests (alpha "
-        f"{plan['alpha']:g} for any false finding). Of features for which most units have one value, p-values at most "
-        f"{plan['alpha']:g} were confirmed by permutation. Effect sizes are eta squared of H, with an interval from "
-        f"the noncentral chi-square distribution, and Cliff's delta with DeLong's variance "
-        f"({100 * plan['confidence']:g} %).{files}"
+    lexicons = [x for x in analysis["lexicons"] if x["categories"] and x["name"] not in blocks]
+    digests = ", ".join(f"{x['name'].upper()} {x['sha256']}" for x in lexicons)
+    values = {**plan, **{key: analysis[key] for key in ("units", "items", "family")}}
+    return text(
+        "features",
+        **values,
+        names=sentence(listed(names)),
+        factors=listed([scheme.compared_by(key).lower() for key in analysis["order"]["factors"]]),
+        percent=100 * plan["confidence"],
+        files=f" SHA-256 of the lexicons: {digests}." if digests else "",
     )
 
 
@@ -135,10 +124,4 @@ def _moderation(audit: Json) -> str:
             for name, each in audit["systems"].items()
         ]
     )
-    return (
-        f"Moderation. {audit['items']:,} items with gold were sent to {systems}, each once. Items without a complete "
-        "answer are in no rate. Rates have Wilson's interval at the effective sample size of the groups (author or "
-        "near-duplicates), means and differences a percentile bootstrap over groups. Systems were compared on the "
-        "items that both judged with McNemar's test and a randomisation test by group, adjusted by Holm's method over "
-        f"all pairs and flags. Cells of fewer than {audit['least']} groups are not shown."
-    )
+    return text("audit", items=audit["items"], systems=systems, least=audit["least"])

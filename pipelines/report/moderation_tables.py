@@ -1,4 +1,4 @@
-"""Build the report section on moderation systems: FigSIM's Table 2 and Figure 3, paired tests, and unanswered items.
+"""Build the report section on moderation systems: flags and scores by level, paired tests, and unanswered items.
 
 All values come from ``metrics/<corpus>/moderation.json`` (see :mod:`pipelines.moderation.moderation`). Rates have three
 decimals, as the paper prints them; a rate counts the judged items only, and a refusal is never "not flagged".
@@ -6,15 +6,16 @@ decimals, as the paper prints them; a rate counts the judged items only, and a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import charts
 from pipelines.report.charts import BLUE, ORANGE, Mark, Row
-from pipelines.report.page import Block, PageSection, Points
-from pipelines.report.papers import printed
+from pipelines.report.page import Block, PageSection
+from pipelines.report.papers import Paper
 from pipelines.report.parts import fixed, interval, p_value, section
+from pipelines.report.texts import points
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
 EVERY = "all"
@@ -23,28 +24,18 @@ KINDS = ("figurative", "literal")
 OUTCOMES = ("vote", "refused", "malformed", "failed", "abstained")
 # The greatest score of each scale.
 MOST = {"0 to 7": 7.0, "0 to 1": 1.0}
-READING = (
-    "A rate is the share of the judged items that a system flags. Items that a system refused, that failed, or whose "
-    "answer is incomplete are in no rate; they are counted below.",
-    "[ ] is a 95 % interval: Wilson's at the effective sample size of the groups for rates, a percentile "
-    "bootstrap over groups for scores and differences.",
-    "Cells of few authors or groups of near-duplicates are hidden, and so is the next smallest cell if a total would "
-    "give one away.",
-    "Flags say what a system does today; the corpus has no label for harmfulness, so neither a higher nor a lower rate "
-    "is better.",
-)
 
 
-def sections(metrics: Json | None, *, scheme: str) -> list[PageSection]:
+def sections(metrics: Json | None, *, paper: Paper) -> list[PageSection]:
     """Return the section on moderation, or nothing if no system was asked."""
     if not metrics or not metrics["systems"]:
         return []
-    number = " (Table 2 and Figure 3)" if scheme == "figsim" else ""
-    return [section("moderation", f"What moderation systems flag{number}", _blocks(metrics, scheme=scheme))]
+    return [
+        section("moderation", paper.titled("moderation", "What moderation systems flag"), _blocks(metrics, paper=paper))
+    ]
 
 
-def _blocks(metrics: Json, *, scheme: str) -> Iterator[Block]:
-    paper = printed("figsim_moderation")["table_2"] if scheme == "figsim" else {}
+def _blocks(metrics: Json, *, paper: Paper) -> Iterator[Block]:
     groups = f"{metrics['groups']:,} authors or groups of near-duplicates"
     yield f"{metrics['items']:,} items with gold, of {groups}, were sent."
     for flag, title in FLAGS.items():
@@ -56,15 +47,15 @@ def _blocks(metrics: Json, *, scheme: str) -> Iterator[Block]:
             yield from _figurative(name, system)
     yield pairs(metrics)
     yield unanswered(metrics)
-    yield Points(READING)
+    yield points("moderation")
 
 
-def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) -> Sheet:
-    """Return flag rates by level (FigSIM's Table 2): for each system the paper's, ours, and flagged of judged items."""
+def rates(metrics: Json, *, flag: str, title: str, paper: Paper) -> Sheet:
+    """Return flag rates by level: for each system the paper's, ours, and flagged of judged items."""
     levels = (*metrics["levels"], EVERY)
     columns, cells = [metrics["by"].capitalize()], [[*metrics["levels"], "All"]]
     for name, system in metrics["systems"].items():
-        published = dict(zip(paper.get("levels", ()), paper.get(flag, {}).get(system["kind"], ()), strict=False))
+        published = {level: rate for level, _, rate in paper.cells("flags", system=system["kind"], flag=flag)}
         if published:
             columns.append(f"{name}, paper")
             cells.append([fixed(published.get(level), 3) for level in levels])
@@ -92,7 +83,7 @@ def _trends(metrics: Json) -> Iterator[str]:
 
 
 def scores(name: str, system: Json, *, levels: list[str]) -> Sheet:
-    """Draw the mean self-harm score of figurative and literal items by level (FigSIM's Figure 3)."""
+    """Draw the mean self-harm score of figurative and literal items by level."""
     by_level = system["scores"]
     kinds = KINDS if any(by_level[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"

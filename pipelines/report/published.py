@@ -14,6 +14,7 @@ from typing import Any
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, DataError
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.evaluate.inputs import TEST, EvaluationGold
 from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page
@@ -93,6 +94,7 @@ def _version(corpus: str, clone: Workspace) -> ReportedCommit:
         commit=clone.head,
         date=git("show", "--no-patch", "--format=%cs", clone.head, cwd=clone.path),
         title=report.title_of(corpus, params=params, root=clone.path),
+        scheme=load_scheme(params.corpora[corpus].scheme, root=clone.path),
         synthetic=params.sandbox is not None,
         metrics=report.measured(corpus, root=clone.path),
         params=params.model_dump(mode="json"),

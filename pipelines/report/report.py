@@ -1,9 +1,9 @@
 """Write the report of a corpus's models beside the paper's numbers, as HTML and Markdown (the stage ``report``).
 
-The stage reads ``metrics/<corpus>/evaluate.json``, for posts also the metrics of their silver labels, and the paper's
-numbers. These inputs contain only numbers and names of labels and models, so no text, image or id can reach the page.
-The same metrics always give the same bytes. The scheme determines the sections: FigSIM's and CRADLE's have their
-papers' tables, any other scheme has the sections that need no paper.
+The stage reads ``metrics/<corpus>/evaluate.json`` and other metrics of the corpus, and the paper about its label scheme
+(``papers/<name>.yaml``). These inputs contain only numbers and names of labels and models, so no text, image or id can
+reach the page. The same metrics always give the same bytes. Without a paper the page has the same tables without its
+rows.
 """
 
 from __future__ import annotations
@@ -17,23 +17,15 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, dvc_data, export, figsim, methods, moderation_tables, prompt_notes
+from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables, papers, parts, prompt_notes
 from pipelines.report import page as report_page
-from pipelines.report import parts as report_parts
-from pipelines.report.cradle import parts as cradle_parts
 from pipelines.report.page import Block, Notice, Page
-from pipelines.report.papers import stands_for
-from pipelines.report.parts import best_of, figures_of, noun_of, section
+from pipelines.report.parts import best_of, figures_of, section
+from pipelines.report.results import Results, arranged, noted
+from pipelines.report.sections import sections
+from pipelines.report.texts import text
 from pipelines.store.metrics_file import read_metrics
 
-SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
-FORM = "The paper's numbers beside them show the format and are not for comparison."
-FILES = "Every table of this page, and the numbers of every plot, are in the folder tables as CSV and LaTeX."
-OTHER = (
-    "The paper's numbers are from its own {noun}, split and runs. Another corpus, even one collected in the same way, "
-    "is not a replication: the two columns show orders of magnitude, not which models are better."
-)
-WITH_PAPER = ("figsim", "cradle")
 TABLES = "tables"  # the folder of their files
 
 
@@ -52,13 +44,16 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     folder = root / "snapshot" / corpus / "report"
     folder.mkdir(parents=True, exist_ok=True)
     digests = {}
-    for name, text in (("report.html", report_page.html(page)), ("report.md", report_page.markdown(page))):
-        content = text.encode("utf-8")
+    for name, content in (
+        ("report.html", report_page.html(page).encode()),
+        ("report.md", report_page.markdown(page).encode()),
+    ):
         # in a clone the file may be a link into DVC's cache, whose object must not change
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
-    dvc_data.write(metrics, corpus=corpus, root=root)
+    scheme = load(params.corpora[corpus].scheme, root=root)
+    dvc_data.write(arranged(metrics, scheme=scheme), corpus=corpus, root=root)
     return {**summary(metrics), "sha256": digests, "tables": len(export.write(page, folder / TABLES))}
 
 
@@ -73,6 +68,7 @@ def measured(corpus: str, *, root: Path) -> Json:
 def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
     """Return the report page of a corpus from the metrics below ``root``; ``metrics`` is its ``evaluate.json``."""
     folder, sources = root / "metrics" / corpus, params.corpora[corpus]
+    silver = read_metrics(folder / f"silver-{params.ensemble(corpus)}.json") or None
     source = {
         "subreddits": ", ".join(f"r/{name}" for name in sources.subreddits),
         "first_month": sources.first_month,
@@ -81,9 +77,10 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
     return build(
         metrics,
         corpus=corpus,
+        root=root,
         synthetic=params.sandbox is not None,
         title=title_of(corpus, params=params, root=root),
-        silver=read_metrics(folder / f"silver-{params.ensemble(corpus)}.json") or None,
+        silver=silver and silver | next(iter(silver["categories"].values())),
         moderation=read_metrics(folder / "moderation.json") or None,
         models={name: params.models[name].model_dump(mode="json") for name in params.train.rows[corpus].models},
         analysis=read_metrics(folder / "analysis.json") or None,
@@ -113,6 +110,7 @@ def build(
     *,
     corpus: str,
     synthetic: bool,
+    root: Path = Path(),
     title: str = "The benchmark",
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
@@ -122,54 +120,40 @@ def build(
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
-    """Build a corpus's report page from its metrics."""
-    metrics = prompt_notes.noted(report_parts.in_order(metrics), prompts=prompts or {})
-    if metrics["scheme"] in WITH_PAPER:
-        metrics = told_apart(metrics, paper=metrics["scheme"])
-    items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
-    noun = noun_of(metrics)
-    head: list[Block] = [f"Corpus {corpus}, {noun} with gold: {items}. Scored on {metrics['split']}."]
-    published = metrics["scheme"] in WITH_PAPER
-    if synthetic:
-        head.append(Notice(SANDBOX.format(noun=noun) + (f" {FORM}" if published else "")))
-    elif published:
-        head.append(Notice(OTHER.format(noun=noun)))
-    head.append(report_parts.scoreboard(metrics) if len(metrics["tasks"]) == 1 else report_parts.glance(metrics))
-    if metrics["scheme"] == "figsim":
-        sections = figsim.sections(metrics)
-    else:
-        sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
-    if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
-        sections.insert(1, section("prompts", "Prompts", [asked, prompt_notes.EXPLAINED]))
-    more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
-    more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
-    if source:
-        described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
-        sentences = methods.paragraphs(metrics, source=source, synthetic=synthetic, **described)
-        more.append(section("methods", "Methods, for a paper", [*sentences, FILES]))
-    ending = [part for part in sections if part.key in ("discrepancies", "reading")]
-    return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))
+    """Build a corpus's report page from its metrics.
 
-
-def told_apart(metrics: Json, *, paper: str) -> Json:
-    """Return the content of ``evaluate.json`` with each model named ``entry (weights)`` that is not its row's model."""
-    names = {
+    Args:
+        root: the checkout or clone that has the papers and label schemes.
+        silver: metrics of the ensemble's labels that models were tuned on.
+        models: the entries of tuned models.
+    """
+    scheme = load(metrics["scheme"], root=root)
+    paper, noun = papers.about(scheme.name, root=root), scheme.items
+    # entries with other weights than the paper's row of their name
+    others = {
         name: f"{name} ({model['base']})"
         for task in metrics["tasks"].values()
         for name, model in task["models"].items()
-        if not stands_for(paper, model["name"], base=model["base"])
+        if not paper.stands_for(model["name"], base=model["base"])
     }
-    if not names:
-        return metrics
-    decoding = {names.get(name, name): settings for name, settings in metrics["decoding"].items()}
-    tasks = {key: _renamed(task, names=names) for key, task in metrics["tasks"].items()}
-    return {**metrics, "decoding": decoding, "tasks": tasks}
-
-
-def _renamed(task: Json, *, names: dict[str, str]) -> Json:
-    models = {
-        names.get(name, name): {**model, "untuned": names.get(model["untuned"], model["untuned"])}
-        for name, model in task["models"].items()
-    }
-    pairs = [{**pair, **{side: names.get(pair[side], pair[side]) for side in ("a", "b")}} for pair in task["pairs"]]
-    return {**task, "models": models, "best": names.get(task["best"], task["best"]), "pairs": pairs}
+    metrics = noted(metrics, notes=prompt_notes.notes(prompts or {}), names=others)
+    results = Results(arranged(metrics, scheme=scheme, silver=silver, entries=models or {}), scheme, paper)
+    metrics = results.data
+    items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
+    head: list[Block] = [f"Corpus {corpus}, {noun} with gold: {items}. Scored on {metrics['split']}."]
+    if synthetic:
+        head.append(Notice(text("sandbox_paper" if paper.name else "sandbox", noun=noun)))
+    elif paper.name:
+        head.append(Notice(text("other", noun=noun)))
+    head += [*results.sheets("models_of_one_task")] if len(results.tasks) == 1 else [parts.glance(metrics)]
+    found = sections(results)
+    if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
+        found.insert(1, section("prompts", "Prompts", [asked, text("prompts")]))
+    more = moderation_tables.sections(moderation, paper=paper)
+    more += analysis_parts.sections(analysis, agreement=agreement, scheme=scheme, paper=paper)
+    if source:
+        described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
+        sentences = methods.paragraphs(metrics, scheme=scheme, source=source, synthetic=synthetic, **described)
+        more.append(section("methods", "Methods, for a paper", [*sentences, text("files")]))
+    ending = [part for part in found if part.key in ("discrepancies", "reading")]
+    return Page(title, tuple(head), (*(part for part in found if part not in ending), *more, *ending))

@@ -119,7 +119,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "round", "guideline", "adjudicator"),
         LABELS,
         ("sides", pa.int16()),
-        _sealed("remarks"),
+        _sealed("rationale"),
     ),
     # What an item of a pilot shows, and the note on its discussion (FigSIM A).
     "descriptions": _schema(

@@ -1,6 +1,6 @@
-"""Decide which records are due for a check on Reddit, and check them within a budget of requests.
+"""Decide which records are due for a check at their source, and check them within a budget of requests.
 
-Reddit omits posts that it does not show, and a partial outage looks the same. Every request therefore includes a post
+A source omits posts that it does not show, and a partial outage looks the same. Every request therefore includes a post
 that was just listed (the control): an answer that lacks the control proves nothing about the other posts.
 """
 
@@ -9,44 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Protocol
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.service import SubredditClosed
-from pipelines.collect.submission import Dropped, parse
+from pipelines.collect.service import SubredditClosed
+from pipelines.collect.sources import Lookup
+from pipelines.collect.submission import Dropped, Submission
 from pipelines.core.config.operate import Band, Sweep
 from pipelines.core.errors import DataError
 from pipelines.store.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known
 
-# Reddit accepts a hundred names per request; one of them is the control.
-BATCH = 99
-
-
-class RedditLookup(Protocol):
-    """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep needs."""
-
-    def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return by fullname those of these posts (at most 100) that Reddit shows now."""
-
-    def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post."""
-
-    def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit at Reddit, if known."""
-
 
 class SweepImplausible(DataError):
-    """Reddit's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
+    """A source's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
 
 
 class LivenessContext:
-    """The requests to Reddit of one sweep: count and interpret them, and cache which subreddits are readable."""
+    """The requests to a source of one sweep: count and interpret them, and cache which subreddits are readable."""
 
-    def __init__(
-        self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
-    ) -> None:
-        self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
+    def __init__(self, source: Lookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool) -> None:
+        self._source, self._corpus, self._subreddits = source, corpus, subreddits
         self._terms, self.believe = terms, believe
+        # one of the names is the control
+        self.batch = source.at_once - 1
         self._open: dict[str, bool] = {}
         self._control: list[str] = []
         self.requests = 0
@@ -62,16 +46,16 @@ class LivenessContext:
         """Return the exhausted limit of the sweep, ``requests`` or ``remain``; ``None`` if a request is allowed."""
         if self.requests >= self._terms.requests:
             return "requests"
-        left = self._reddit.remaining()
+        left = self._source.remaining()
         return "remain" if left is not None and left < self._terms.remain else None
 
     def shows(self, subreddit: str) -> bool:
-        """Return whether Reddit shows a subreddit; each subreddit is requested once per sweep."""
+        """Return whether the source shows a subreddit; each subreddit is requested once per sweep."""
         name = subreddit.lower()
         if name not in self._open:
             self.requests += 1
             try:
-                newest = self._reddit.newest(subreddit)
+                newest = self._source.newest(subreddit)
             except SubredditClosed:
                 self._open[name] = False
             else:
@@ -80,7 +64,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if it is omitted."""
+        """Ask the source for posts; return each one's outcome: ``seen``, ``deleted``, ``removed``, or ``missing``."""
         shown, proven = self._info(fullnames)
         if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
             # the control itself may have been deleted since it was listed
@@ -96,9 +80,9 @@ class LivenessContext:
         absent = MISSING if proven else CLOSED
         return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
 
-    def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+    def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Submission | Dropped], bool]:
         self.requests += 1
-        shown = self._reddit.info([*fullnames, *self._control])
+        shown = self._source.info([*fullnames, *self._control])
         return shown, self.believe or any(name in shown for name in self._control)
 
     def hides(self, subreddit: str | None) -> bool:
@@ -106,9 +90,8 @@ class LivenessContext:
         return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
 
 
-def _outcome(item: Mapping[str, Any]) -> str:
-    parsed = parse(item, source="reddit", source_digest="")
-    return parsed.reason if isinstance(parsed, Dropped) and parsed.reason in MARKS else SEEN
+def _outcome(post: Submission | Dropped) -> str:
+    return post.reason if isinstance(post, Dropped) and post.reason in MARKS else SEEN
 
 
 QUARANTINED = "quarantined"

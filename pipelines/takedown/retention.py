@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.core.config.collect import Source
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.store import tables
@@ -106,7 +106,7 @@ def _rows(
             yield known.record_id, corpus, source, known.month, reason
 
 
-def _reason(terms: Source, *, first_seen: datetime, now: datetime) -> str | None:
+def _reason(terms: SourceEntry, *, first_seen: datetime, now: datetime) -> str | None:
     if terms.expires is not None and terms.expires <= now.astimezone(UTC).date():
         return APPROVAL_ENDED
     if terms.retention_days is not None and first_seen + timedelta(days=terms.retention_days) <= now:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.collect.sources import source_of
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.store.vault.vault import Vault
@@ -31,6 +32,8 @@ ADDRESS = re.compile(
     r"https?://(?:redd\.it/|(?:[a-z]+\.)?reddit\.com/(?:(?:r|user)/[\w-]+/)?(?:comments|gallery)/)([0-9a-z]{1,13})(?:[/?#].*)?",
     re.IGNORECASE,
 )
+# A record of a source with ids of its own.
+SCHEMED = re.compile(r"(?!https?:)[a-z][a-z0-9_-]*:.")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 HASHES = ("fingerprint", "inner_fingerprint", "outer_fingerprint")
 DOMAIN = "takedown"
@@ -42,8 +45,8 @@ class Criteria:
     """The criteria by which a takedown selects records, as the requester wrote them; never logged or stored.
 
     Args:
-        records: Reddit ids, fullnames or URLs, or record ids of the corpus.
-        authors: user names.
+        records: Reddit ids, fullnames or URLs, ``SCHEME:ID`` of another source, or record ids of the corpus.
+        authors: user names; ``SCHEME:NAME`` at a source with ids of its own.
         images: SHA-256 of a stored picture, or the path of a picture file.
         subreddits: names, in any case.
         sources: names of sources whose approval ends (retention).
@@ -94,7 +97,7 @@ def select(
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    selected = {"records": {_record(post, vault=vault) for post in asked.records}}
+    selected = {"records": {_record(post, params=params, vault=vault) for post in asked.records}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),
         "subreddits": ("subreddit", subreddits),
@@ -129,13 +132,15 @@ def _refused(detail: str, *, where: str = "takedown") -> BadParams:
     return BadParams("BadArgument", where=where, detail=detail)
 
 
-def _record(post: str, *, vault: Vault) -> str:
+def _record(post: str, *, params: Params, vault: Vault) -> str:
     text = post.strip()
     if TOKEN.fullmatch(text):
         return text
+    if SCHEMED.match(text) and text.partition(":")[0] in {source_of(name, params).scheme for name in params.sources}:
+        return vault.record_id(text)
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise _refused("has a value that is neither a Reddit id, a fullname nor a URL")
+        raise _refused("has a value that is neither a Reddit id, a fullname, a URL nor SCHEME:ID of another source")
     return vault.record_id(f"t3_{match[1].lower()}")
 
 

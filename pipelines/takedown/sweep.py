@@ -1,19 +1,19 @@
-"""Re-check known records on Reddit, and mark those that are deleted there as due for a takedown.
+"""Re-check known records at their source, and mark those that are deleted there as due for a takedown.
 
-A record that Reddit does not show is quarantined and checked again in the next run. A record that is missing twice in a
-row, or marked on Reddit as deleted or removed, is due. The sweep takes nothing down itself: due records are stored in
-the vault until a takedown has processed them, so that a killed process loses nothing. After a failed request, no record
-counts as missing.
+A record that the source does not show is quarantined and checked again in the next run. A record that is missing twice
+in a row, or marked at the source as deleted or removed, is due. The sweep takes nothing down itself: due records are
+stored in the vault until a takedown has processed them, so that a killed process loses nothing. After a failed request,
+no record counts as missing.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from pipelines.collect.submission import FULLNAME
+from pipelines.collect.sources import Lookup, open_source, source_of
 from pipelines.core.config.operate import Sweep
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -23,7 +23,7 @@ from pipelines.store.vault import checks
 from pipelines.store.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import liveness
-from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
+from pipelines.takedown.liveness import LivenessContext, SweepImplausible
 
 # Ours: after this many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
 FAILURES = 3
@@ -32,34 +32,43 @@ Say = Callable[[str], None]
 Homes = Callable[[], Mapping[str, str]]
 
 
-def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
-    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet."""
-    params.sources["reddit"].check("reddit", today=today)
-    from pipelines.collect.sources.reddit import RedditSource
+def lookups(params: Params, *, corpus: str | None = None) -> dict[str, type[Lookup]]:
+    """Return the sources that know which of their records still exist, of all or of a corpus, whose ids they share."""
+    classes = {name: source_of(name, params) for name in params.sources}
+    schemes = {classes[name].scheme for name in (params.corpora[corpus].sources if corpus else classes)}
+    return {n: kind for n, kind in classes.items() if issubclass(kind, Lookup) and kind.scheme in schemes}
 
-    return RedditSource(settings, params=params.reddit)
+
+def clients(corpus: str, *, params: Params, settings: Settings, today: date) -> list[Lookup]:
+    """Return clients of a corpus's lookups with the collectors' approval; no request is sent yet."""
+    terms: dict[str, Any] = {"params": params, "settings": settings, "today": today}
+    return [open_source(name, Lookup, **terms) for name in lookups(params, corpus=corpus)]
 
 
 def due(vault: Vault, corpus: str) -> dict[str, str]:
     """Return the records of a corpus due for a takedown -> ``deleted``, ``removed`` or ``missing`` (twice in a row).
 
-    What a sweep found that did not complete (killed, or Reddit failed) is due only after a complete sweep.
+    What a sweep found that did not complete (killed, or the source failed) is due only after a complete sweep.
     """
     with vault.database.reading() as connection:
         return checks.gone(connection, corpus=corpus)
 
 
-def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Count the records that :func:`run` would check on Reddit; send and write nothing.
+def dry_run(
+    corpus: str, *, sources: Collection[type[Lookup]], terms: Sweep, vault: Vault, now: datetime
+) -> dict[str, Any]:
+    """Count the records that :func:`run` would check; send and write nothing.
 
     Returns:
-        ``records`` that can be checked on Reddit and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
+        ``records`` that can be checked at a source and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
         with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``; ``takedown``:
         records already due for a takedown.
     """
-    records, names = _askable(vault, corpus=corpus)
-    known = [k for k in records if k.record_id in names]
-    queue = liveness.queue(known, terms=terms, now=now)
+    records, names = _askable(vault, corpus=corpus, sources=sources)
+    known = [k for k in records if any(k.record_id in own for own in names)]
+    queues = [liveness.queue((k for k in known if k.record_id in own), terms=terms, now=now) for own in names]
+    queue = [known for part in queues for known in part]
+    batches = [(source.at_once - 1, len(part)) for source, part in zip(sources, queues, strict=True)]
     within = {
         name: Counter(liveness.name_of(k, bands=terms.bands, now=now) for k in group)
         for name, group in (("all", known), ("due", queue))
@@ -68,8 +77,8 @@ def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[s
         "records": len(known),
         "imported": len(records) - len(known),
         "due": len(queue),
-        "requests": min(terms.requests, 1 + -(-len(queue) // BATCH)) if queue else 0,
-        "left": max(0, len(queue) - (terms.requests - 1) * BATCH),
+        "requests": sum(min(terms.requests, 1 + -(-size // batch)) for batch, size in batches if size),
+        "left": sum(max(0, size - (terms.requests - 1) * batch) for batch, size in batches),
         "bands": {name: {"records": n, "due": within["due"][name]} for name, n in sorted(within["all"].items())},
         "takedown": len(due(vault, corpus)),
     }
@@ -82,12 +91,12 @@ def run(
     terms: Sweep,
     vault: Vault,
     now: datetime,
-    reddit: RedditLookup,
+    sources: Sequence[Lookup],
     homes: Homes | None = None,
     believe: bool,
     say: Say = silent,
 ) -> dict[str, Any]:
-    """Check on Reddit the records whose re-check is due, quarantined ones first, until the request budget is spent.
+    """Check the records whose re-check is due, quarantined ones first, until the budget of requests is spent.
 
     Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 
@@ -102,28 +111,32 @@ def run(
 
     Returns:
         ``records``, ``imported`` and ``due`` before the run; ``asked`` (records checked), and of these ``seen``,
-        ``missing``, ``deleted``, ``removed`` and ``closed`` (missing from a subreddit that Reddit does not show now,
-        which is not a miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
+        ``missing``, ``deleted``, ``removed`` and ``closed`` (missing from a subreddit that is not shown now, which is
+        no miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
         twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
         ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
     """
-    records, names = _askable(vault, corpus=corpus)
-    queue = liveness.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+    records, owned = _askable(vault, corpus=corpus, sources=[type(source) for source in sources])
+    due_now, requests, stopped = 0, 0, None
     counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
-    desk = LivenessContext(
-        reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
-    )
-    sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes)
-    stopped = sweeper.work(queue, names=names, counts=counts, say=say)
+    for source, names in zip(sources, owned, strict=True):
+        queue = liveness.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+        desk = LivenessContext(
+            source, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
+        )
+        sweeper = _Sweeper(corpus, desk=desk, vault=vault, terms=terms, now=now, homes=homes)
+        stopped = sweeper.work(queue, names=names, counts=counts, say=say) or stopped
+        due_now, requests = due_now + len(queue), requests + desk.requests
+    askable = len({record_id for names in owned for record_id in names})
     with vault.database.reading() as connection:
         after = checks.known(connection, corpus=corpus)
     return {
-        "records": len(names),
-        "imported": len(records) - len(names),
-        "due": len(queue),
+        "records": askable,
+        "imported": len(records) - askable,
+        "due": due_now,
         **counts,
-        "left": len(queue) - counts["asked"],
-        "requests": desk.requests,
+        "left": due_now - counts["asked"],
+        "requests": requests,
         "stopped": stopped,
         "quarantined": sum(known.quarantined for known in after),
         "takedown": len(due(vault, corpus)),
@@ -147,23 +160,24 @@ class _Sweeper:
             self._begun, self._tally = checks.begin(connection, corpus=self._corpus, now=self._now)
         if queue:
             self._desk.open()
-        planned = queue[: BATCH * self._terms.requests]
+        batch = self._desk.batch
+        planned = queue[: batch * self._terms.requests]
         fresh = self._tally.fresh + sum(not known.quarantined for known in planned)
-        todo = deque((planned[at : at + BATCH], False) for at in range(0, len(planned), BATCH))
+        todo = deque((planned[at : at + batch], False) for at in range(0, len(planned), batch))
         failures = 0
         stopped = None
         while todo and not (stopped := self._desk.spent()):
-            batch, again = todo.popleft()
+            part, again = todo.popleft()
             try:
-                answers = self._answers(batch, names=names)
+                answers = self._answers(part, names=names)
             except SourceUnavailable:
                 failures += 1
                 if failures == FAILURES:
                     raise
                 if again:
-                    counts["failed"] += len(batch)
+                    counts["failed"] += len(part)
                 else:
-                    todo.append((batch, True))
+                    todo.append((part, True))
                 continue
             failures = 0
             self._judge(self._tally + SweepTally.of(answers), of=fresh)
@@ -215,8 +229,10 @@ class _Sweeper:
         counts["returned"] += sum(answer == SEEN and known.quarantined for known, answer in answers.items())
 
 
-def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]:
+def _askable(vault: Vault, *, corpus: str, sources: Iterable[type[Lookup]]) -> tuple[list[Known], list[dict[str, str]]]:
+    """Return all records, and for each source the ids of those that it can be asked about."""
     with vault.database.reading() as connection:
         records = checks.known(connection, corpus=corpus)
     names = vault.fullnames([known.record_id for known in records])
-    return records, {record_id: name for record_id, name in names.items() if FULLNAME.fullmatch(name)}
+    own = [{record_id: source.own(name) for record_id, name in names.items()} for source in sources]
+    return records, [{record_id: name for record_id, name in ids.items() if name is not None} for ids in own]

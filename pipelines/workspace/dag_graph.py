@@ -20,10 +20,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.collect import Refresh
-from pipelines.core.config.params import FILES, by_file, load, overlay, parse, parse_all
+from pipelines.core.config.params import FILES, Params, by_file, load, overlay, parse, parse_all
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, name_of
 from pipelines.workspace.clone import BRANCH, history
@@ -110,7 +109,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     task if it is a row of one), ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
     ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
     providers), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
-    ``batch_predict`` (the section), ``refresh`` (its schedule).
+    ``batch_predict`` (the section), ``refresh`` (by corpus the schedule on which listings are read, or ``None``).
 
     With the text of a ``profile``, its values are laid over the parameters, and the rows are those of the result;
     the current folder is then the checkout, whose label schemes are read.
@@ -127,7 +126,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
-        params = load(here)
+        params = load(here, parts=False)
         known = parse(texts[rows.FILE], where=rows.FILE)["rows"]
         if "profile" in texts:
             known = rows.resolve(params, root=Path()).model_dump(mode="json", exclude_none=True)
@@ -157,10 +156,16 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "protocols": sorted(values["round"]["protocol"]),
         "registry": sorted(values["registry"]),
         "batch_predict": values["batch_predict"],
-        "refresh": (values.get("refresh") or {}).get("schedule", Refresh().schedule),
+        "refresh": {name: _schedule(name, params) for name in params.corpora},
         "asking": {name: _asking(name, values) for name in values["corpora"]},
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
+
+
+def _schedule(corpus: str, params: Params) -> str | None:
+    name = params.listing(corpus)
+    listing = params.sources[name].listing if name else None
+    return listing.schedule if listing else None
 
 
 def packages() -> dict[str, str]:

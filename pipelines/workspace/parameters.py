@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config import params_text, rows
+from pipelines.core import rows
+from pipelines.core.config import params_text
 from pipelines.core.config.added_corpora import complete, create_folders
 from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
 from pipelines.core.config.params_text import Key, dotted

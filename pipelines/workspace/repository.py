@@ -26,7 +26,7 @@ from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
+READ = (*FILES, "dvc.yaml", "papers", "profiles", "schemes", "pipelines")
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:

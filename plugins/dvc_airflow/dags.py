@@ -113,8 +113,8 @@ def refresh_dag(corpus: str, *, doc: str) -> sdk.DAG:
     closes, and asks the other sources for gaps of published months. If such a month has gained posts, the tasks of
     `{corpus}_collect` follow and add them in one commit; otherwise they are skipped.
 
-    The schedule is `refresh.schedule` in `params.yaml`, if a listing is read; a run in which no subreddit is due sends
-    no request. Manually: `corpus airflow trigger {corpus}_refresh`.
+    The schedule is `listing.schedule` of a source in `params.yaml`, if a listing is read; a run in which no subreddit
+    is due sends no request. Manually: `corpus airflow trigger {corpus}_refresh`.
     """
     cron = refreshes(corpus)
     with corpus_dag(

@@ -126,9 +126,8 @@ def scoring(corpus: str) -> list[str]:
 
 def refreshes(corpus: str) -> str | None:
     """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
-    content = resolved()
-    source: str | list[str] = content["corpora"][corpus]["source"]
-    return content.get("refresh") if "reddit" in ([source] if isinstance(source, str) else source) else None
+    schedule: str | None = resolved()["refresh"].get(corpus)
+    return schedule
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:

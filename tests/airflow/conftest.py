@@ -21,7 +21,7 @@ import pytest
 
 from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.reddit.build import build
-from pipelines.annotate.backends.label_studio_server import start
+from pipelines.annotate.label_studio.server import start
 from pipelines.core.components import down
 from pipelines.core.config import logins
 from pipelines.core.config.params import load

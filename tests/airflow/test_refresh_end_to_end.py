@@ -42,9 +42,9 @@ def live(profile: dict[str, Any]) -> None:
     """Let the posts come from listings that show two thirds of a month, which is open for the first refresh."""
     profile["sandbox"] |= {"months": [MONTH], "submissions": SMALLEST, "posts": 260}
     profile["corpora"]["posts"] = {"source": ["reddit"], "first_month": MONTH, "last_month": None}
-    profile["reddit"] = {"listing_limit": LISTING, "page_size": PAGE}
+    profile["sources"]["reddit"]["listing"] = {"schedule": NEVER, "limit": LISTING, "page_size": PAGE}
     # the other sources are asked in every run
-    profile["refresh"] = {"schedule": NEVER, "overlap_hours": 0, "retry_hours": 0.0001}
+    profile["refresh"] = {"overlap_hours": 0, "retry_hours": 0.0001}
     profile["refresh"]["grace_hours"] = 24 * NOW.day
     profile["sample"]["posts"]["size"] = 60
     profile["split"]["posts"] = {name: {"train": 30, "dev": 20, "test": 10} for name in ("ratios", "sizes")}

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.annotate.backends.label_studio_server import Account, address, ensure_accounts
 from pipelines.annotate.forms.form import Form, build_form
+from pipelines.annotate.label_studio.server import Account, address, ensure_accounts
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.store import tables
 from pipelines.store.seal import open_column

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from PIL import Image
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
+from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Choice, Form, FormQuestion
 
 ANNOTATORS = ("a1", "a2")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backends.label_studio_server import Account, ensure_accounts, start
+from pipelines.annotate.label_studio.server import Account, ensure_accounts, start
 from pipelines.core.components import down
 from pipelines.core.config.settings import Settings
 from tests.ports import free_port

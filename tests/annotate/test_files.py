@@ -5,13 +5,20 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from pipelines.annotate.backends.backend import Item, Queue, item_of, name_of
-from pipelines.annotate.backends.files import Files, open_files
+from pipelines.annotate.backend import Item, Queue, item_of, name_of
+from pipelines.annotate.backends.files import Files
+from pipelines.annotate.rounds import queues
+from pipelines.cli.parts import check_parts
+from pipelines.core.config.base import Distribution
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.core.process import now
+from tests import small_distribution
 from tests.annotate import backend_contract as contract
 from tests.refusals import refused
 
@@ -229,7 +236,9 @@ def test_a_place_that_cannot_be_used_is_named(backend: Files, tmp_path: Path) ->
     with refused("BackendUnavailable"):
         backend.prepare(QUEUE, form=contract.form())
     settings = Settings.from_env().model_copy(update={"annotation_files": tmp_path / "here"})
-    assert open_files(settings).address(QUEUE) == str(tmp_path / "here/memes/calibration/a1")
+    assert Files.open(settings, params=None, pseudonyms=()).address(QUEUE) == str(
+        tmp_path / "here/memes/calibration/a1"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "r/", "/1", "r/x", "r/-1", "r/²"])
@@ -237,3 +246,50 @@ def test_names_of_items(name: str) -> None:
     assert item_of(name_of(("r", 2))) == ("r", 2)
     with pytest.raises(ValueError, match="record_id/image"):
         item_of(name)
+
+
+TOOL = """
+from pathlib import Path
+from pipelines.annotate.backends import Backend
+from pipelines.core.config.base import Section
+
+class ToolEntry(Section):
+    folder: str
+
+class Tool(Backend):
+    Parameters = ToolEntry
+
+    @classmethod
+    def open(cls, settings, *, params, pseudonyms):
+        tool = cls()
+        tool.accounts, tool.folder = dict.fromkeys(pseudonyms, ""), params.folder
+        return tool
+
+    def address(self, queue):
+        return f"{self.folder}/{queue.annotator}"
+
+    prepare = present = add = answers = remove = purge = None  # not called here
+"""
+
+
+def test_a_backend_of_another_distribution_is_opened_with_its_own_parameters(tmp_path, monkeypatch):
+    manifest = SimpleNamespace(backend="tool")
+    given = load(Path(__file__).parents[2])
+
+    def opened(allowed, **entry):
+        round_ = given.round.model_copy(update={"backend": "tool", "backends": {"tool": entry}})
+        params = given.model_copy(update={"round": round_, "distributions": allowed})
+        if faults := check_parts(params):
+            raise BadParams(where="params.yaml", detail="; ".join(faults))
+        settings = Settings.from_env()
+        return queues.open_backend(manifest, params=params, settings=settings, pseudonyms=["a1"])
+
+    files, points = {"tool_part.py": TOOL}, "[crisis_corpus.backends]\ntool = tool_part:Tool\n"
+    with small_distribution.installed(tmp_path, monkeypatch, files=files, points=points):
+        allowed = {"foreign": Distribution(**small_distribution.entry())}
+        assert opened(allowed, folder="there").address(QUEUE) == "there/a1"
+        with pytest.raises(BadParams, match=r"round\.backends\.tool\.port") as refused:
+            opened(allowed, folder="there", port=8123)
+        assert "8123" not in str(refused.value)
+    with pytest.raises(BadParams, match=r"round\.backends\.tool: .*known: files, label_studio"):
+        opened({}, folder="there")

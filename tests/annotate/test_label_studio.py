@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.annotate.backends.backend import AnnotationTask, Item, Queue
-from pipelines.annotate.backends.label_studio import LabelStudio, open_label_studio, title
-from pipelines.annotate.backends.label_studio_server import Account, address, ensure_accounts, serve, start
-from pipelines.annotate.backends.labelling_config import CONTENT, NOTE
+from pipelines.annotate.backend import AnnotationTask, Item, Queue
+from pipelines.annotate.backends.label_studio import LabelStudio, title
+from pipelines.annotate.label_studio.labelling_config import CONTENT, NOTE
+from pipelines.annotate.label_studio.server import Account, address, ensure_accounts, serve, start
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from tests.annotate import annotators
@@ -48,7 +48,7 @@ class Browser:
 
 @pytest.fixture(scope="session")
 def backend(label_studio: Settings) -> LabelStudio:
-    return open_label_studio(label_studio, pseudonyms=("a1", "a2", "c1"))
+    return LabelStudio.open(label_studio, params=None, pseudonyms=("a1", "a2", "c1"))
 
 
 @pytest.fixture(scope="session")

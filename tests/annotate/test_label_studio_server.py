@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backends.backend import Queue
-from pipelines.annotate.backends.label_studio import LONGEST_TITLE, open_label_studio, title
-from pipelines.annotate.backends.label_studio_server import DATABASE, address, environment, start
+from pipelines.annotate.backend import Queue
+from pipelines.annotate.backends.label_studio import LONGEST_TITLE, LabelStudio, title
+from pipelines.annotate.label_studio.server import DATABASE, address, environment, start
 from pipelines.core.components import ServiceFailed, down
 from pipelines.core.config.settings import Settings
 from tests.ports import free_port
@@ -120,12 +120,12 @@ def test_without_a_server_or_its_key_it_is_unavailable(settings: Settings, monke
     with refused("BackendUnavailable", match="does not run"):
         address(settings)
     with refused("BackendUnavailable", match="does not run"):
-        open_label_studio(settings, pseudonyms=["a1"])
+        LabelStudio.open(settings, params=None, pseudonyms=["a1"])
     monkeypatch.setenv("CORPUS_LABEL_STUDIO_URL", "https://annotate.example.org/")
     outside = Settings.from_env()
     assert address(outside) == "https://annotate.example.org"
     with refused("BackendUnavailable", match="CORPUS_LABEL_STUDIO_KEY"):
-        open_label_studio(outside, pseudonyms=["a1"])
+        LabelStudio.open(outside, params=None, pseudonyms=["a1"])
 
 
 def test_the_server_inherits_no_key_of_ours(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

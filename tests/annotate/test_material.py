@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backends.backend import AnnotationTask, Item
+from pipelines.annotate.backend import AnnotationTask, Item
 from pipelines.annotate.rounds import material
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import load

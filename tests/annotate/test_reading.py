@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+from pipelines.annotate.backend import AnnotatorAnswer, Item
 from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
 from pipelines.annotate.response_validation import ReadAnswers, answered, marked, read
 from pipelines.core.taxonomy import load

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pipelines.annotate import gold
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
+from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, store

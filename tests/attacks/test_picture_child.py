@@ -28,16 +28,16 @@ from PIL import Image
 
 from pipelines.collect.read import confine, confined_child
 from pipelines.collect.read.confined_child import ChildCrashed, ConfinedChild
+from pipelines.collect.read.confined_engine import ConfinedEngine, open_engine
 from pipelines.collect.read.decode import REPLY, DecodedPicture, Decoder
-from pipelines.collect.read.ocr import OcrFailed, open_engine
-from pipelines.collect.read.ocr.confined_engine import ConfinedEngine
-from pipelines.collect.read.ocr.ocr_child import READING
+from pipelines.collect.read.engine import OcrFailed
+from pipelines.collect.read.ocr_child import READING
 from pipelines.core.config.collect import Decode, Ocr
 from pipelines.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Decode(formats=("JPEG", "PNG"), max_pixels=10**6, max_frames=1, memory_mb=1024, timeout_seconds=20, quality=95)
-OCR = Ocr(engine="rapidocr", side=736, split_words_from=8)
+OCR = Ocr(engine="rapidocr")
 # The answer: what the code put into `found`, or the number of the error that it raised.
 TAKEN_OVER = """
 import sys

@@ -16,7 +16,7 @@ import pytest
 from pipelines.collect import refresh
 from pipelines.collect.admission import Admission
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
-from pipelines.collect.sources import open_source
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, NoSecret
@@ -91,13 +91,15 @@ def test_what_a_failed_command_prints_is_not_repeated(home: Path, monkeypatch: p
 
 
 def open_arctic_shift(*, params: Params, settings: Settings) -> None:
-    open_source("arctic_shift", params=params, settings=settings, today=TODAY)
+    open_source("arctic_shift", Monthly, params=params, settings=settings, today=TODAY)
 
 
 def open_listings(*, params: Params, settings: Settings) -> None:
     url, now = f"sqlite:///{settings.home.parent}/other.sqlite", datetime(2026, 1, 1, tzinfo=UTC)
     with Vault.open(url, secret=b"s" * 64) as vault, RefreshStore.open(settings.refresh_url) as store:
-        refresh.read_listings({}, admission=Admission("posts", params, vault, now), settings=settings, store=store)
+        refresh.read_listings(
+            "reddit", {}, admission=Admission("posts", params, vault, now), settings=settings, store=store
+        )
 
 
 def refresh_listings(*, params: Params, settings: Settings) -> None:
@@ -147,14 +149,14 @@ def test_a_vault_on_another_server_is_apart(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("CORPUS_VAULT_URL", "postgresql+psycopg2://vault:p@db.example.org/vault")
     Settings.from_env().create_secret()
     assert Settings.from_env().secret_place == "home"
-    Settings.from_env().require_secret_apart("reddit")
+    Settings.from_env().require_secret_apart("reddit", address="https://oauth.reddit.com")
 
 
 def test_other_sources_than_live_ones_are_read(home: Path) -> None:
     """A dump of the sandbox and one of real posts look alike: the page on privacy says what to do."""
     settings = Settings.from_env()
     settings.create_secret()
-    open_source("dump", params=load(ROOT, profile="sandbox"), settings=settings, today=TODAY)
+    open_source("dump", Monthly, params=load(ROOT, profile="sandbox"), settings=settings, today=TODAY)
 
 
 def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

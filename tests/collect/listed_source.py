@@ -11,11 +11,17 @@ from pipelines.collect.admission import Admission
 from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore, StoredPost
-from pipelines.collect.sources.reddit import RedditSource
+from pipelines.collect.sources import Listed, open_source
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.store.vault.vault import Vault
+
+
+def with_source(params: Params, name: str, **changes: Any) -> Params:
+    """Return parameters with changes of a source's entry."""
+    entry = params.sources[name].model_copy(update=changes)
+    return params.model_copy(update={"sources": params.sources | {name: entry}})
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class ListedSource:
     def __init__(self, settings: Settings, *, params: Params, today: date, corpus: str = "posts") -> None:
         self.settings, self.params, self.corpus = settings, params, corpus
         self.now = datetime.combine(today, time(), tzinfo=UTC)
-        self.client = RedditSource(settings, params=params.reddit)
+        self.client = open_source("reddit", Listed, params=params, settings=settings, today=today)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         settings = self.settings

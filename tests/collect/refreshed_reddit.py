@@ -19,11 +19,13 @@ from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import collect, month_ledger, partition, refresh, texts
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS
+from pipelines.core.config.collect import Listing
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceError
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.collect.listed_source import with_source
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS, BUSY, QUIET = "posts", "Busy", "Quiet"
@@ -79,8 +81,8 @@ class Deployment:
         corpus = base.corpora[CORPUS].model_copy(
             update={"subreddits": (BUSY, QUIET), "source": ("reddit", "arctic_shift")}
         )
-        listing = base.reddit.model_copy(update={"listing_limit": int(limit), "page_size": min(100, int(limit) // 4)})
-        params = base.model_copy(update={"corpora": {CORPUS: corpus}, "reddit": listing})
+        listing = Listing(limit=int(limit), page_size=min(100, int(limit) // 4))
+        params = with_source(base.model_copy(update={"corpora": {CORPUS: corpus}}), "reddit", listing=listing)
         return cls(Settings.from_env().model_copy(update=there), params, Path(home) / "checkout")
 
     @contextmanager

@@ -24,8 +24,8 @@ from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.core.config.collect import Corpus, Refresh
-from pipelines.core.config.params import overlay, parse, read_params
-from pipelines.core.errors import SourceUnavailable
+from pipelines.core.config.params import overlay, parse, read_params, validate
+from pipelines.core.errors import BadParams, SourceUnavailable
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.retention import waiting
 from pipelines.takedown.stores import Case
@@ -89,9 +89,9 @@ def test_a_subreddit_that_is_not_due_is_not_requested(at: At, server: SandboxSer
 def test_a_busy_subreddit_is_due_before_its_listing_overflows(deployment: Deployment) -> None:
     params, read = deployment.params, ListingRead(at=1000, mark=900, rate=4.0)
     # half of 40 posts at 4 an hour
-    assert due(read, params=params) == 1000 + 5 * HOUR
-    assert due(replace(read, rate=0.1), params=params) == 1000 + 24 * HOUR
-    assert due(None, params=params) == 0
+    assert due(CORPUS, read, params=params) == 1000 + 5 * HOUR
+    assert due(CORPUS, replace(read, rate=0.1), params=params) == 1000 + 24 * HOUR
+    assert due(CORPUS, None, params=params) == 0
 
 
 def test_a_taken_down_post_does_not_come_back(at: At, deployment: Deployment, server: SandboxServer) -> None:
@@ -267,10 +267,14 @@ def test_a_source_may_be_one_name_or_a_list() -> None:
     given = {"content": "texts", "scheme": "cradle", "subreddits": ["a"], "first_month": "2026-01", "last_month": None}
     assert Corpus.model_validate(given | {"source": "dump"}).sources == ("dump",)
     several = Corpus.model_validate(given | {"source": ["dump", "reddit", "dump"]})
-    assert (several.sources, several.listed) == (("dump", "reddit"), True)
-    for wrong in ([], "twitter", ["dump", "twitter"]):
-        with pytest.raises(ValueError, match="source"):
-            Corpus.model_validate(given | {"source": wrong})
+    assert several.sources == ("dump", "reddit")
+    with pytest.raises(ValueError, match="source"):
+        Corpus.model_validate(given | {"source": []})
+    values = read_params(reddit.ROOT)
+    for wrong in ("twitter", ["dump", "twitter"]):
+        values["corpora"][CORPUS]["source"] = wrong
+        with pytest.raises(BadParams, match="section sources has no entry twitter"):
+            validate(values, where="params.yaml")
     with pytest.raises(ValueError, match="overlap_hours"):
         Refresh(grace_hours=1, overlap_hours=24)
 

@@ -140,7 +140,7 @@ def test_every_post_is_collected_or_in_a_gap_filled_later(
     simulated: tuple[Deployment, SandboxServer], tmp_path: Path
 ) -> None:
     deployment, server = simulated
-    small = deployment.params.reddit.listing_limit < 1000
+    small = deployment.params.sources["reddit"].listing.limit < 1000
     moment = [0]
     server.catalogue.clock = lambda: moment[0]
     week = range(START + 16 * 24 * HOUR, START + 23 * 24 * HOUR)
@@ -187,5 +187,5 @@ def test_every_post_is_collected_or_in_a_gap_filled_later(
     assert deployment.refresh_at(END + 81 * HOUR)["revise"] == []
     assert deployment.revisions == 2
     assert failed == len(outages)
-    assert len(truth) > 38 * deployment.params.reddit.listing_limit
+    assert len(truth) > 38 * deployment.params.sources["reddit"].listing.limit
     assert requests < BUDGET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import load, read_params, validate
+from pipelines.core.config.params import load, overlay, read_params, validate
 from pipelines.core.errors import BadParams
 from pipelines.workspace import dag_graph
 from tests.dags.test_dags import EXPECTED, ROOT, parse
@@ -55,6 +56,11 @@ def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     assert params.gold["forum"].truth is False and params.batch_predict["forum"] == ()
     before = load(root)
     assert {name: params.sample[name] for name in before.sample} == before.sample
+    values = complete(overlay(read_params(root), yaml.safe_load((root / "profiles" / "team.yaml").read_text())))
+    read = re.findall(r"(\w+)\.\$\{item\.corpus\}\.(\w+)", (root / "dvc.yaml").read_text())
+    assert read and all(
+        key in values[section][name] for section, key in read for name in params.corpora if section in values
+    )
 
 
 def test_memes_and_posts_may_be_left_out_with_all_that_is_keyed_by_them(root: Path, tmp_path: Path) -> None:

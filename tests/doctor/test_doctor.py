@@ -120,8 +120,8 @@ an_airflow_that_asks_for_a_login: pools | warning | it answered 401 | CORPUS_AIR
 housekeeping_that_fails: housekeeping | failure | last succeeded 200 h ago | clear its task
 !a_full_disk: disk home | failure | less than doctor.free_gb | Free space | disk cache, disk remote
 too_little_memory: memory | warning | less than doctor.memory_gb | Lower the slots
-!a_clock_that_runs_fast: clock | failure |  s from the clock of Reddit | timedatectl
-!a_missing_ocr_engine: ocr | failure | OCR engine 'tesseract' cannot start | set ocr.engine
+!a_clock_that_runs_fast: clock | failure |  s from the clock of source reddit | timedatectl
+!a_missing_ocr_engine: ocr | failure | OCR engine 'tesseract' cannot start | set images.ocr.engine
 !a_large_model_without_a_gpu: gpu | warning | no GPU on this host; needed by qwen3-14b | finetune.models
 a_base_model_that_can_change: bases | warning |
     without a revision, which are refused: mentalbert | corpus params set models

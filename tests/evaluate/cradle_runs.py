@@ -7,9 +7,12 @@ Gemini's filter blocked with their 21 labels (SPEC 1.5) are the paper's. Jaccard
 
 from itertools import chain
 
-from pipelines.report.cradle import recomputed_figures
+from pipelines.core.taxonomy import load
+from pipelines.report import recomputed
+from tests.evaluate.printed import paper
 
 Sets = dict[str, frozenset[str]]
+CATEGORY = load("cradle").category()
 NO, RAPE, HARASSED = "no_crisis", "rape_past", "sexualharassment_past"
 ABUSE_NOW, ABUSE = "childabuse_endangerment_ongoing", "childabuse_endangerment_past"
 BLOCKED = [*[{RAPE, ABUSE}] * 5, {RAPE, ABUSE_NOW}, {RAPE, "sexualharassment_ongoing"}, *[{HARASSED}] * 6, {NO}]
@@ -18,7 +21,7 @@ BLOCKED = [*[{RAPE, ABUSE}] * 5, {RAPE, ABUSE_NOW}, {RAPE, "sexualharassment_ong
 def gold() -> Sets:
     """Return the sets of 600 test posts; the first 14 are those that Gemini blocked."""
     sets = [set(labels) for labels in BLOCKED]
-    left = recomputed_figures.support()
+    left = paper("cradle").support(CATEGORY)
     for label in chain.from_iterable(BLOCKED):
         left[label] -= 1
     sets += [{NO} for _ in range(left.pop(NO))]
@@ -31,13 +34,13 @@ def gold() -> Sets:
 
 def answers(key: str, truth: Sets) -> tuple[Sets, dict[str, str]]:
     """Return what a model of the paper could have said, and the outcome of what it did not answer."""
-    lost = dict.fromkeys(list(truth)[: len(BLOCKED)], "refused") if recomputed_figures.refused(key) else {}
+    lost = dict.fromkeys(list(truth)[: len(BLOCKED)], "refused") if paper("cradle").lost(key) else {}
     asked = {record: labels for record, labels in truth.items() if record not in lost}
     said = {record: set(labels) for record, labels in asked.items()}
     wrong: dict[str, None] = {}
-    misses = sum(counts[2] for counts in recomputed_figures.counts(key).values())
-    most = len(asked) - recomputed_figures.exact_hits(key)
-    for label, (_, _, lacking) in recomputed_figures.counts(key).items():
+    misses = sum(counts[2] for counts in recomputed.counts(paper("cradle"), key, category=CATEGORY).values())
+    most = len(asked) - recomputed.exact_hits(paper("cradle"), key, task="labels")
+    for label, (_, _, lacking) in recomputed.counts(paper("cradle"), key, category=CATEGORY).items():
         carriers = [record for record in asked if label in said[record]]
         # where there are more misses than wrong posts some must fall on one post, else none need
         if misses > most:
@@ -50,7 +53,7 @@ def answers(key: str, truth: Sets) -> tuple[Sets, dict[str, str]]:
     room = most - len(wrong)
     if room < 0:
         raise ValueError(f"{key}: more posts are wrong than may be")
-    for label, (_, more, _) in recomputed_figures.counts(key).items():
+    for label, (_, more, _) in recomputed.counts(paper("cradle"), key, category=CATEGORY).items():
         fresh = [record for record in asked if label not in asked[record] and record not in wrong][: min(room, more)]
         again = [record for record in wrong if label not in asked[record] and label not in said[record]]
         for record in [*fresh, *again[: more - len(fresh)]]:

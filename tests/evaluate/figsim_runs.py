@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from pipelines.core.config import rows
-from pipelines.core.config.rows import Answer
+from pipelines.core import rows
+from pipelines.core.rows import Answer
 from pipelines.core.taxonomy import load
-from pipelines.report import figsim
 from pipelines.store import tables
+from tests.evaluate.printed import paper
 from tests.small_corpus import write_examples, write_table
 
 SCHEME = load("figsim")
@@ -22,15 +22,14 @@ Sets = dict[Item, frozenset[str]]
 
 def paper_gold() -> tuple[dict[Item, str], dict[str, Sets]]:
     """Return the split of 1,049 items, and for each category their sets, with Table 8's counts in every split."""
-    paper = figsim.published()["table_8"]
+    tables, splits = paper("figsim").tables, ("train", "validation", "test")
     split: dict[Item, str] = {}
-    gold: dict[str, Sets] = {key: {} for key in paper["categories"]}
-    for place, name in enumerate(paper["splits"]):
-        items = [(f"{name}-{i:04d}", 0) for i in range(paper["items"][place])]
+    gold: dict[str, Sets] = {key: {} for key in SCHEME.categories}
+    for place, name in enumerate(splits):
+        items = [(f"{name}-{i:04d}", 0) for i in range(tables["table_8_total"].rows["Memes"][place])]
         split |= dict.fromkeys(items, name)
-        for key, counts in paper["categories"].items():
-            names = {label.code: label.name for label in SCHEME.category(key).labels}
-            carried = {names[code]: numbers[place] for code, numbers in counts.items()}
+        for key in gold:
+            carried = {label: numbers[place] for label, numbers in tables[f"table_8_{key}"].rows.items()}
             none = 0 if SCHEME.category(key).kind == "single" else carried.pop("None")
             sets: dict[Item, set[str]] = {item: set() for item in items}
             # label after label around the items that are not None, so that each gets one before any gets two

@@ -15,6 +15,7 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report import analysis_parts, charts, methods
 from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Notice, Page, PageSection, html
+from tests.evaluate.printed import paper
 from tests.small_corpus import ROOT
 
 SEVERITIES = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning")
@@ -61,7 +62,10 @@ def metrics() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def parts(metrics: dict[str, Any]) -> dict[str, PageSection]:
-    return {part.key: part for part in analysis_parts.sections(metrics, agreement=AGREEMENT, paper=True)}
+    return {
+        part.key: part
+        for part in analysis_parts.sections(metrics, agreement=AGREEMENT, scheme=load("figsim"), paper=paper("figsim"))
+    }
 
 
 def drawing(part: PageSection, start: str) -> Sheet:
@@ -118,7 +122,7 @@ def test_a_missing_lexicon_is_a_message_and_nothing_else(parts: dict[str, PageSe
 
 
 def test_without_the_stage_there_are_no_sections() -> None:
-    assert analysis_parts.sections(None, agreement=None, paper=True) == []
+    assert analysis_parts.sections(None, agreement=None, scheme=load("figsim"), paper=paper("figsim")) == []
 
 
 def test_the_methods_say_what_was_run(metrics: dict[str, Any]) -> None:
@@ -127,7 +131,9 @@ def test_the_methods_say_what_was_run(metrics: dict[str, Any]) -> None:
         "sampling": SAMPLING,
     }  # fmt: skip
     source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": "2022-12"}
-    told = " ".join(methods.paragraphs(evaluated, analysis=metrics, agreement=AGREEMENT, source=source))
+    told = " ".join(
+        methods.paragraphs(evaluated, scheme=load("figsim"), analysis=metrics, agreement=AGREEMENT, source=source)
+    )
     plan = load_params(ROOT).analysis
     assert "public submissions to r/SuicideMeme (those with gold: 2022-11 to 2022-12), without" in told, "not params'"
     assert "exist for 60 memes of test." in told
@@ -156,7 +162,7 @@ def test_the_methods_name_models_by_what_was_fitted_and_moderation_by_what_was_a
     moderation = {"items": 10, "least": 5, "systems": {"azure": azure}}
     given = {"agreement": None, "analysis": None, "moderation": moderation, "synthetic": True}
     source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": ""}
-    told = " ".join(methods.paragraphs(evaluated, source=source, **given))
+    told = " ".join(methods.paragraphs(evaluated, scheme=load("figsim"), source=source, **given))
     assert "simulated submissions to r/SuicideMeme from 2018-04 to the last collected month" in told
     assert "90 memes of train, 20 memes of validation and 60 memes of test" in told
     assert "bert (text, google-bert/bert-base-uncased, seeds 1, 2); gpt (prompted, 3 runs); votes (votes)." in told

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import charts, report
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
-from pipelines.report.cradle import crisis_parts
+from tests.evaluate import printed
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
+from tests.refusals import refused
 
 REPO = Path(__file__).resolve().parents[2]
 FEW = Sampling(resamples=50, seed=1)
@@ -72,20 +74,21 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     agreed = {"unanimous": 11, "consensus": 5, "none": 4}
     silver = {
         "members": ["gpt", "claude", "gemini"],
-        "agreement": {"train": agreed},
-        "agreement_paper": {"train": agreed},
-        "distributions": {},
+        "categories": {"labels": {"agreement": {"train": agreed}, "agreement_paper": {"train": agreed}}},
     }
+    silver["categories"]["labels"]["distributions"] = {}
     (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
+    shutil.copytree(REPO / "papers", tmp_path / "papers")
     answer = report.run("posts", params=params, root=tmp_path)
     assert answer["best"]["labels"]["model"] == "cradle"
     assert answer["models"] == {"labels": 4}
     folder = tmp_path / "snapshot" / "posts" / "report"
     found = (folder / "report.md").read_text()
     assert found.startswith("# The crisis benchmark\n")
-    assert rows_of(found, "**Table 5")["All three agree"] == ["3,058 (71.3%)", "11 (55.0%)", "411 (68.5%)"]
-    assert rows_of(found, "**Fine-tuning (appendix F)**")["Epochs"][:3] == ["3", "3", "3"]
-    assert rows_of(found, "**The section finetune")["models"] == ["tiny-causal, tiny-encoder, knn"]
+    assert rows_of(found, "**Table 5")["All three agree"] == ["paper", "3,058/4,287 (71.3%)", "411/600 (68.5%)"]
+    assert "| All three agree | ours | 11/20 (55.0%) | – |" in found
+    assert rows_of(found, "**Fine-tuning (appendix F)**")["Epochs"][:4] == ["paper", "3", "3", "3"]
+    assert rows_of(found, "**Settings in params.yaml")["models"] == ["tiny-causal, tiny-encoder, knn"]
 
 
 def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
@@ -97,8 +100,8 @@ def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> No
     assert {link.removeprefix("#") for link in read.links} == {s.key for s in page.sections} <= read.ids
     assert not re.search(r"url\(|@import", html)
     assert [s.key for s in page.sections] == [
-        "results", "labels", "tuning", "pairs", "unanswered", "mixed-up", "over-extension", "severity", "cost",
-        "calibration", "dev", "set-up", "discrepancies", "reading",
+        "results", "labels", "tuning", "pairs", "direction", "unanswered", "mixed-up", "over-extension", "severity",
+        "cost", "calibration", "dev", "set-up", "discrepancies", "reading",
     ]  # fmt: skip
     for number in (4, 5, 8, 11, 12, 13, 14, 15, 16):
         assert f"Table {number}: " in read.text
@@ -110,8 +113,8 @@ def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> No
 
 
 def test_the_scoreboard_of_one_task_has_exact_match_too(metrics: dict[str, Any]) -> None:
-    sheet = report_parts.scoreboard(metrics)
-    assert sheet.columns == ("Model", "Kind", "Exact match", "Macro-F1", "Micro-F1")
+    [sheet] = printed.results("cradle", metrics).sheets("models_of_one_task")
+    assert sheet.columns == ("Model", "", "Exact match", "Macro-F1", "Micro-F1", "Weighted F1")
     rows = {row[0]: row[1:] for row in sheet.rows}
     # twelve of 36 have no crisis; of 36 answers of the tuned model six are wrong
     assert rows["tiny-causal-zero"][:2][0] == "local"
@@ -128,7 +131,7 @@ def test_active_and_passive_ongoing_and_past_are_counted(text: str) -> None:
     time = rows_of(text, "**Ongoing and past confused")["tiny-causal-consensus"]
     # gold has ongoing 6 self-harm, 6 active and 6 passive; past 6 self-harm, 6 rape and 6 child abuse
     assert [cell.split(" [")[0] for cell in time][:2] == ["1/18 (5.6%)", "0/18 (0.0%)"]
-    best = rows_of(text, "**Level by crisis type, cradle")
+    best = rows_of(text, "**Level by type, cradle")
     assert best["suicide ideation, ongoing: passive"] == ["0", "6", "0", "0"]
     assert best["all types: active"][0] == "6"
 
@@ -138,12 +141,12 @@ def test_child_abuse_that_gold_lacks_is_counted_with_what_gold_has(text: str) ->
     assert row[0].startswith("2/30 (6.7%) [")
     assert row[1].startswith("2/8 (25.0%) [")
     assert row[2] == "no_crisis 2/12"
-    types = rows_of(text, "**Predicted without it in gold, by type of crisis**")
+    types = rows_of(text, "**Predicted without it in gold, by type**")
     assert types["child abuse"][2].startswith("2/30 (6.7%)")
 
 
 def test_what_is_missed_is_weighed_by_severity(text: str, metrics: dict[str, Any]) -> None:
-    found = rows_of(text, "**Labels found, by severity**")["tiny-causal-consensus"]
+    found = rows_of(text, "**Labels found, by severity**")["tiny-causal-consensus"][1:]
     # of severity 3: 6 active; 2: 6 self-harm (one lost) and 6 passive (two lost); 1: 18 of the past
     assert [cell.split(" [")[0] for cell in found[1:]] == ["6/6 (100.0%)", "9/12 (75.0%)", "18/18 (100.0%)"]
     weighted = (3 * 6 + 2 * 9 + 18) / (3 * 6 + 2 * 12 + 18)
@@ -155,16 +158,14 @@ def test_what_is_missed_is_weighed_by_severity(text: str, metrics: dict[str, Any
     assert missed["tiny-causal-zero"][0] == "24/24 (100.0%)"
 
 
-def test_refusals_are_reported_by_label_beside_the_papers(text: str) -> None:
-    rows = rows_of(text, "**Not answered, by gold label**")
-    assert rows["rape_past"] == ["7/62 (11.3%)", "6/6 (100.0%)"]
-    assert rows["no_crisis"][1].startswith("1/12 (8.3%) [")
-    assert rows[ACTIVE] == ["0/54 (0.0%)", "0/6 (0.0%)"]
-    assert rows["rape_ongoing"][1] == "–"
-    over = rows_of(text, "**Table 12")
-    assert over["gpt, ours"][0] == "valid samples only (n=29)"
-    assert "6 refused" in text
-    assert "1 malformed" in text
+def test_refusals_are_reported_by_label_beside_the_papers(text: str, metrics: dict[str, Any]) -> None:
+    made = printed.sheet("cradle", "table_12_labels", metrics)
+    theirs, ours = (dict(zip(made.columns[2:], row[2:], strict=True)) for row in made.rows)
+    assert (theirs["rape_past"], ours["rape_past"]) == ("7/62 (11.3%)", "6/6 (100.0%)")
+    assert ours["no_crisis"].startswith("1/12 (8.3%) [")
+    assert (theirs[ACTIVE], ours[ACTIVE]) == ("0/54 (0.0%)", "0/6 (0.0%)")
+    assert ours["rape_ongoing"] == "–"
+    assert "| 29/36 |" in text and "| 1 malformed, 6 refused |" in text
 
 
 def test_cost_latency_dev_and_floors_are_told(text: str) -> None:
@@ -197,8 +198,7 @@ def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path
     values = params.model_dump()
     floors = {"recall_floors": {PASSIVE: 0.9, "rape_ongoing": 0.5}}
     metrics = made(tmp_path, Params.model_validate({**values, "finetune": {**values["finetune"], **floors}}))
-    sheet = crisis_parts.floors(metrics["tasks"]["labels"])
-    assert sheet is not None
+    [sheet] = printed.results("cradle", metrics).sheets("floors")
     rows = {row[0]: row[1:] for row in sheet.rows}
     tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]
     # four of six are right as labels; the alert is from dev's probabilities
@@ -213,7 +213,7 @@ def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path
 
 
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:
-    heat = report_parts.heat("labels", metrics["tasks"]["labels"], paper={"paper": {"no_crisis": 0.914}})
+    heat = report_parts.heat(printed.results("cradle", metrics).tasks["labels"], paper={"paper": {"no_crisis": 0.914}})
     assert heat is not None
     assert heat.columns[:2] == ("Label", "Gold")
     assert set(heat.columns[2:]) == {"cradle", "gpt", "tiny-causal-consensus", "tiny-causal-zero", "paper"}
@@ -245,7 +245,8 @@ def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) 
     assert Reader(report_page.html(page)).open == []
     found = report_page.markdown(page)
     assert "36 failed" in found
-    assert rows_of(found, "**Not answered, by gold label**")[ACTIVE][1] == "6/6 (100.0%)"
+    made = printed.sheet("cradle", "table_12_labels", mute)
+    assert dict(zip(made.columns, made.rows[-1], strict=True))[ACTIVE] == "6/6 (100.0%)"
 
 
 def test_another_scheme_needs_no_paper(params: Params, tmp_path: Path) -> None:
@@ -261,12 +262,58 @@ def test_another_scheme_needs_no_paper(params: Params, tmp_path: Path) -> None:
     page = report.build(metrics, corpus="posts", synthetic=False)
     html, found = report_page.html(page), report_page.markdown(page)
     assert Reader(html).open == []
-    assert not re.search(r"paper|Table \d|GPT-5|Gemini", found)
+    assert not re.search(r"\| paper|the paper|Table \d|GPT-5|Gemini", found)
     assert {"results", "labels", "set-up", "reading"} <= {s.key for s in page.sections}
     assert "over-extension" not in {s.key for s in page.sections}
     assert "user0" not in html
-    columns = report_parts.scoreboard(metrics).columns
-    assert columns[2:] == ("Exact match", "Macro-F1", "Weighted F1")
+    [sheet] = printed.Results(printed.arranged(metrics, scheme=load("cssrs")), load("cssrs")).sheets(
+        "models_of_one_task"
+    )
+    assert sheet.columns[2:] == ("Exact match", "Macro-F1", "Weighted F1")
+
+
+THIRD = """
+name: Third
+scheme: cssrs
+sections: {results: Table 1}
+names: {mine: A model of theirs, theirs: Another}
+tables:
+  table_1:
+    like: scores
+    title: "Table 1: models"
+    each: {task: [severity], figure: [macro_f1, exact]}
+    rows: {mine: [50.0, [40.0, 1.5]], theirs: [60.0, null]}
+  table_2:
+    like: counts
+    title: "Table 2: people by label"
+    each: {category: [severity], split: [test]}
+    rows: {Attempt: [45]}
+"""
+
+
+def test_a_third_paper_is_one_file(params: Params, tmp_path: Path) -> None:
+    people = {f"user{i:02d}": frozenset({"Attempt" if i % 2 else "Ideation"}) for i in range(20)}
+    write_gold(tmp_path, {"test": people}, category="severity")
+    write_run(tmp_path, "untuned/mine", {"test": people}, task="severity")
+    values = params.model_dump()
+    values["corpora"]["posts"]["scheme"] = "cssrs"
+    metrics = evaluate.run("posts", params=Params.model_validate(values), root=tmp_path, sampling=FEW)
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "third.yaml").write_text(THIRD)
+    found = report_page.markdown(report.build(metrics, corpus="posts", synthetic=False, root=tmp_path))
+    assert "## Results of all models (Table 1)" in found
+    assert rows_of(found, "**Table 1: models**")["A model of theirs"][:3] == ["paper", "50.0", "40.0±1.5"]
+    assert "| A model of theirs | ours: mine | 40.0 [40.0, 40.0] | 100.0 [100.0, 100.0] | 20/20 |" in found
+    assert "| Another | paper | 60.0 | – | – |" in found and "ours: theirs" not in found
+    assert rows_of(found, "**Table 2: people by label**")["Attempt"] == ["paper", "45"]
+    assert "| Attempt | ours | 10 |" in found
+    for right, wrong, told in (
+        ("title:", "titel:", r"tables.table_1.titel"),
+        ("[60.0, null]", "[60.0, 1, 2]", r"theirs have more cells than the 2 columns"),
+    ):
+        (tmp_path / "papers" / "third.yaml").write_text(THIRD.replace(right, wrong))
+        with refused("BadPaper", match=told):
+            report.build(metrics, corpus="posts", synthetic=False, root=tmp_path)
 
 
 def test_reliability_draws_every_bin_at_its_place() -> None:

@@ -9,8 +9,8 @@ import pytest
 from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.report import parts
 from tests.annotate.round_manifest import write_manifest
+from tests.evaluate import printed
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, paper_test, write_gold, write_run
 from tests.refusals import refused
 from tests.small_corpus import full, write_table
@@ -70,8 +70,8 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
     assert model["unflagged"]["by_seed"]["1"]["valid"]["figures"]["exact"] == 1
     exact = model["by_seed"]["1"]["valid"]["figures"]["exact"]
     assert exact == pytest.approx(1 - len(wrong) / len(items))
-    sheet = parts.unflagged("severity", measured(tmp_path)["tasks"]["severity"])
-    assert sheet is not None and sheet.rows[0][:3] == ("bert", "208", str(207 - len(wrong)))
+    [sheet] = printed.results("figsim", measured(tmp_path)).sheets("review")
+    assert sheet.rows[0][:3] == ("bert", "208", str(207 - len(wrong)))
     assert sheet.rows[0][3:6] == (f"{100 * exact:.1f}", "100.0", f"{100 * (1 - exact):+.1f}")
 
 

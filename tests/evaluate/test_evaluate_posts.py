@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams

@@ -12,9 +12,10 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.metrics.label_tables import Sheet
-from pipelines.report import figsim
+from pipelines.report.tables import declared
+from tests.evaluate import printed
 from tests.evaluate.figsim_runs import paper_gold, paper_test, seen, write_gold, write_run
+from tests.evaluate.printed import paper, rows, sheet
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEME = load("figsim")
@@ -32,42 +33,34 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return evaluate.run("memes", params=PARAMS, root=root, sampling=FEW)
 
 
-def by_name(sheet: Sheet) -> dict[str, tuple[str, ...]]:
-    return {row[0]: row for row in sheet.rows}
-
-
 def test_the_papers_averages_follow_from_its_labels() -> None:
     # SPEC 1.5
-    assert figsim.recomputed("figurative") == pytest.approx((70.21, 80.685), abs=5e-4)
-    assert figsim.recomputed("severity") == pytest.approx((71.598, 71.732), abs=5e-4)
-    assert figsim.recomputed("related") == pytest.approx((58.5125, 58.165), abs=5e-4)
-    assert [row[2] for row in figsim.table_4().rows if row[2]] == [
-        "70.210", "80.685", "71.598", "71.732", "58.513", "58.165",
-    ]  # fmt: skip
-    assert figsim.support("severity")["Suicide attempt/death"] == 39
+    expected = {"figurative": ("70.210", "80.685"), "severity": ("71.598", "71.732"), "related": ("58.513", "58.165")}
+    for task, means in expected.items():
+        [again] = rows(sheet("figsim", f"table_4_{task}"), whose="recomputed").values()
+        assert again[-2:] == means and set(again[:-2]) == {"–"}
+    assert paper("figsim").support(SCHEME.category("severity"))["Suicide attempt/death"] == 39
 
 
 def test_table_8_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    sheet = figsim.table_8(scored)
-    assert len(sheet.rows) == 22
-    for row in sheet.rows:
-        assert row[2::2] == row[1::2]
-    rows = {name.split()[0]: row for name, row in by_name(sheet).items()}
     # SPEC 1.5: totals of the categories
     expected = {
-        "F": [161, 121, 833, 146],
-        "SS": [189, 339, 163, 167, 30, 161],
-        "SR": [266, 81, 70, 282, 21, 401],
-        "M": [946, 74, 29],
-        "C": [916, 133],
+        "figurative": [161, 121, 833, 146],
+        "severity": [189, 339, 163, 167, 30, 161],
+        "related": [266, 81, 70, 282, 21, 401],
+        "modality": [946, 74, 29],
+        "context": [916, 133],
     }
-    for code, totals in expected.items():
-        assert [int(rows[f"{code}{i}"][-1]) for i in range(1, len(totals) + 1)] == totals
-    assert rows["Total"][-1] == "1,049"
-    for column in range(1, 7):
-        for code in ("SS", "M", "C"):
-            total = sum(int(rows[f"{code}{i}"][column]) for i in range(1, len(expected[code]) + 1))
-            assert str(total) == rows["Total"][column]
+    whole = rows(sheet("figsim", "table_8_total", scored), whose="ours")["Memes"]
+    assert whole == ("633", "208", "208", "1,049")
+    for key, totals in expected.items():
+        made = sheet("figsim", f"table_8_{key}", scored)
+        theirs, ours = rows(made, whose="paper"), rows(made, whose="ours")
+        assert theirs == ours
+        assert [int(row[-1]) for row in ours.values()] == totals
+        if SCHEME.category(key).kind == "single":
+            for column, n in enumerate(whole):
+                assert sum(int(row[column]) for row in ours.values()) == int(n.replace(",", ""))
 
 
 @cache
@@ -126,37 +119,49 @@ def severity_metrics(said: dict) -> dict[str, Any]:
     board, _, traits = error_board()
     run = Run(1, dict.fromkeys(board.items, "vote"), said)
     model = {"errors": analyse(board, runs=[run], traits=traits)}
-    return {"tasks": {"severity": {"best": "x", "models": {"x": model}}}}
+    return {"tasks": {"severity": {"best": "x", "models": {"x": model}, "best_models": {"x": model}}}}
 
 
 def test_table_12_prints_what_the_paper_prints() -> None:
     metrics = severity_metrics(error_board()[1])
-    rows = figsim.table_12(metrics).rows
-    paper = [row for row in rows if not row[0].startswith("Any")]
-    assert [(row[3], row[4]) for row in paper] == [(row[1], row[2]) for row in paper]
+    results = printed.Results(metrics, SCHEME, paper("figsim"))
+    [made] = results.rendered(paper("figsim").tables["table_12"])
+    again, ours = rows(made, whose="recomputed"), rows(made, whose="ours")
     # SPEC 1.5: each pair sums to 32/55
-    assert [row[4] for row in paper] == ["3/7", "29/48", "27/49", "5/6", "28/49", "4/6"]
+    assert [cell.split()[0] for row in again.values() for cell in row[:2]] == [
+        "3/7", "29/48", "27/49", "5/6", "28/49", "4/6",
+    ]  # fmt: skip
+    assert {name: row[:2] for name, row in ours.items() if name != "Any"} == {n: row[:2] for n, row in again.items()}
+    assert rows(made, whose="paper")["Metaphor"][:2] == ("0.551 of 49", "0.833 of 6")
     errors = metrics["tasks"]["severity"]["models"]["x"]["errors"]
     assert (errors["wrong"]["count"], errors["wrong"]["of"]) == (55, 208)
     # the caption's denominator: all memes with the property
-    assert by_name(figsim.table_12(metrics))["Metaphor: present"][7] == "5/32"
+    assert ours["Metaphor"][3].split()[0] == "5/32"
 
 
 def test_errors_by_context_and_modality_are_the_papers() -> None:
-    errors = severity_metrics(error_board()[1])["tasks"]["severity"]["models"]["x"]["errors"]["by_category"]
-    found = {label: f"{r['count']}/{r['of']}" for places in errors.values() for label, r in places.items()}
-    assert found.items() >= figsim.misclassified("severity").items()
-    assert figsim.misclassified("severity") == {"context-required": "5/26", "text": "4/15", "image": "3/6"}
+    metrics = severity_metrics(error_board()[1])
+    [made] = printed.Results(metrics, SCHEME, paper("figsim")).rendered(paper("figsim").tables["errors"])
+    theirs, ours = rows(made, whose="paper"), rows(made, whose="ours")
+    assert {name: row[1] for name, row in theirs.items()} == {
+        "context-required": "5/26",
+        "text": "4/15",
+        "image": "3/6",
+    }
+    assert {name: ours[name][1].split()[0] for name in theirs} == {name: row[1] for name, row in theirs.items()}
 
 
 def test_without_runs_only_the_paper_is_shown() -> None:
-    for table in ("table_3", "table_4", "table_8", "table_9", "table_10", "table_12"):
-        sheet = getattr(figsim, table)()
-        assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
-    assert len(figsim.table_3().rows) == 22  # SPEC 7
+    for name, table in paper("figsim").tables.items():
+        if table.rows and table.like not in ("agreement", "flags"):
+            made = sheet("figsim", name)
+            assert {len(row) for row in made.rows} == {len(made.columns)}
+            assert len(made.columns) == 2 + len(list(declared(table)))
+            assert not rows(made, whose="ours") or table.ours
+    assert len(rows(sheet("figsim", "table_3"), whose="paper")) == 22  # SPEC 7
 
 
-def test_a_new_model_is_a_new_row_and_refusals_are_a_second_one(tmp_path: Path) -> None:
+def test_a_new_model_is_a_new_row_and_refusals_are_counted_apart(tmp_path: Path) -> None:
     split, gold = paper_gold()
     write_gold(tmp_path, split, gold)
     test = paper_test(gold, split, "severity")
@@ -164,22 +169,30 @@ def test_a_new_model_is_a_new_row_and_refusals_are_a_second_one(tmp_path: Path) 
     write_run(tmp_path, "severity", "llama-3-2-vision-zero", 1, test, outcomes=lost, source="prompted")
     write_run(tmp_path, "severity", "my-own", 1, test)
     metrics = evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW)
-    rows = by_name(figsim.table_3(metrics))
-    assert rows["my-own"][8] == rows["Llama-3.2 Vision zero-shot"][8] == "100.00"
-    assert float(rows["Llama-3.2 Vision zero-shot, all records"][8]) < 100
-    assert rows["Majority"][8] == "9.64"  # of five classes the most frequent alone: 2x66/(208+66)/5
+    found = rows(sheet("figsim", "table_3", metrics), whose="ours")
+    assert found["my-own"][2] == found["Llama-3.2 Vision zero-shot"][2] == "100.00"
+    assert found["Majority"][2] == "9.64"  # of five classes the most frequent alone: 2x66/(208+66)/5
+    made = sheet("figsim", "table_3_unanswered", metrics)
+    [row] = made.rows
+    assert row[0] == "Llama-3.2 Vision zero-shot" and float(row[1].split(" [")[0]) < 100
+    assert row[-1] == "8 refused"
 
 
 def test_settings_stand_beside_the_papers(scored: dict[str, Any]) -> None:
-    rows = by_name(figsim.table_9(scored))
-    assert float(rows["Learning rate"][1]) == float(rows["Learning rate"][2])
-    decoding = {"gpt": {"temperature": None, "top_p": None, "max_output_tokens": 1024, "stop": False}}
-    sheet = figsim.table_10({"decoding": decoding})
-    assert sheet.columns[-1] == "gpt"
-    assert by_name(sheet)["Temperature"][1:] == ("0.0", "not sent")
+    made = sheet("figsim", "table_9", scored)
+    theirs, ours = rows(made, whose="paper")["Learning rate"], rows(made, whose="ours")["Learning rate"]
+    assert float(theirs[0]) == float(ours[0])
+    sent = {"temperature": None, "top_p": None, "max_output_tokens": 1024, "stop": True}
+    decoding = {"bert": sent, "a-model-that-did-not-run": sent}
+    made = sheet("figsim", "table_10", {**scored, "decoding": decoding})
+    assert made.columns == ("Parameter", "", "Language models", "BERT"), "only what ran"
+    ours = rows(made, whose="ours")
+    assert (ours["Temperature"][1], ours["Max output tokens"][1]) == ("not sent", "1024")
+    assert rows(made, whose="paper")["Temperature"][0] == "0.0"
 
 
 def test_what_drawings_need_are_fractions() -> None:
-    assert figsim.macro_f1("figurative")["clip"] == pytest.approx(0.6206)
-    assert "m3h" not in figsim.macro_f1("figurative")
-    assert figsim.label_f1("related")["Harmful factors"] == pytest.approx(0.4719)
+    scores = paper("figsim").scores("figurative")
+    assert scores["clip"]["macro_f1"] == pytest.approx(0.6206)
+    assert "m3h" not in scores
+    assert paper("figsim").label_f1("related", "gemini-3-pro-zero")["Harmful factors"] == pytest.approx(0.4719)

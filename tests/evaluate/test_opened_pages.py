@@ -110,6 +110,7 @@ def comparison() -> Page:
     params = load(ROOT)
     test = {"severity": {("r000", 0): frozenset({"None"})}}
     given: dict[str, Any] = {"date": "2026-11-25", "title": "Two", "synthetic": True, "test": test}
+    given["scheme"] = scheme_of("figsim")
     a = ReportedCommit(
         commit="a" * 40,
         metrics=test_report.made(params, models={"bert": (0.3, 2), "vit": (0.3, 1)}),

@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.core.config.params import load, texts_below
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.report import commit_comparison, dvc_data, published, report
+from pipelines.report.results import arranged
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep
@@ -29,6 +31,7 @@ CODE = SHELL | {
     **texts_below(ROOT),
     "pipelines/libraries.yaml": (ROOT / "pipelines" / "libraries.yaml").read_text(),
     "snapshot/.gitignore": "*\n!.gitignore\n",
+    **{f"papers/{path.name}": path.read_text() for path in (ROOT / "papers").glob("*.yaml")},
 }
 TEST = {(f"r{i:03}", 0): "test" for i in range(60)}
 GOLD = {item: {key: values[i % len(values)] for key, values in LABELS.items()} for i, item in enumerate(TEST)}
@@ -67,7 +70,7 @@ def commit(
         path = clone.path / "metrics" / "memes" / "evaluate.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(metrics))
-        dvc_data.write(metrics, corpus="memes", root=clone.path)
+        dvc_data.write(arranged(metrics, scheme=load_scheme("figsim")), corpus="memes", root=clone.path)
         folder = clone.path / "snapshot" / "memes"
         rows = [{"record_id": r, "image": i, "group": r, "split": "test"} for r, i in gold]
         write_table(folder / "split" / "splits.parquet", rows, name="splits")
@@ -189,7 +192,7 @@ def test_metrics_of_other_code_are_an_error_with_a_next_step(settings: Settings)
     with workspace(settings) as clone:
         (clone.path / "metrics/memes/evaluate.json").write_text('{"scores": {}}')
         with (
-            refused("MetricsOutdated", match=r"'tasks' is missing.*corpus upgrade"),
+            refused("MetricsOutdated", match=r"'scheme' is missing.*corpus upgrade"),
             published._readable("memes", clone),
         ):
             published._report("memes", clone)

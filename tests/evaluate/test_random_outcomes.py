@@ -15,15 +15,15 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
 from pipelines.models.kind import KINDS
-from pipelines.report import figsim
-from pipelines.report.cradle import tables as cradle_tables
-from pipelines.report.papers import printed
 from tests.evaluate import figsim_runs, posts_runs
+from tests.evaluate.printed import paper, rows, sheet
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = Sampling(resamples=20, seed=1)
 NAMES = load("cradle").category().names
 N = 60
+CRADLE, FIGSIM = paper("cradle"), paper("figsim")
+TASKS = ("figurative", "severity", "related")
 
 
 def vector(sets: list[frozenset[str]], labels: tuple[str, ...]) -> Any:
@@ -44,8 +44,10 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     rng, root = Random(20), tmp_path_factory.mktemp("posts")
     gold = {f"test{i:03d}": crisis(rng) for i in range(N)}
     posts_runs.write_gold(root, {"test": gold})
-    places = [f"untuned/{key}" for key, *_ in printed("cradle")["table_4"]["rows"]]
-    places += [f"finetuned/{subset}/{key}" for key, subset, *_ in printed("cradle")["table_8"]["rows"]]
+    places = [f"untuned/{key}" for key in CRADLE.tables["table_4"].rows]
+    places += [
+        f"finetuned/{name.rpartition('-')[2]}/{name.rpartition('-')[0]}" for name in CRADLE.tables["table_8"].rows
+    ]
     said = {}
     for place in places:
         parts = place.split("/")
@@ -79,42 +81,47 @@ def both(name: str, posts: Any, *, valid: bool) -> tuple[Any, Any]:
     return vector([gold[r] for r in kept], NAMES), vector(answers, NAMES)
 
 
+def own_rows(table: str, metrics: Any) -> dict[str, tuple[str, ...]]:
+    """Return our rows of a table of CRADLE by our model's name, without intervals."""
+    found = {row[1].split(";")[0]: row for row in sheet("cradle", table, metrics).rows if row[1].startswith("ours: ")}
+    return {whose.removeprefix("ours: "): tuple(c.split(" [")[0] for c in row[2:]) for whose, row in found.items()}
+
+
 def test_cradles_table_4_is_scikit_learns(posts: Any) -> None:
-    ours = {row[1].removeprefix("ours: "): row for row in cradle_tables.table_4(posts[0]).rows if "ours:" in row[1]}
-    assert ours.keys() == {key for key, *_ in printed("cradle")["table_4"]["rows"]}
+    ours = own_rows("table_4", posts[0])
+    assert ours.keys() == CRADLE.tables["table_4"].rows.keys() | CRADLE.tables["table_8"].rows.keys()
     for name, row in ours.items():
         truth, answer = both(name, posts, valid=True)
-        assert row[2] == f"{len(truth)}/{N}"
-        assert [cell.split(" [")[0] for cell in row[3:]] == [f"{value:.4f}" for value in scores(truth, answer)], name
-    assert ours["gemini"][2] != f"{N}/{N}"
+        assert row[6] == f"{len(truth)}/{N}"
+        assert list(row[:6]) == [f"{value:.4f}" for value in scores(truth, answer)], name
+    assert ours["gemini"][6] != f"{N}/{N}"
 
 
 def test_cradles_table_8_is_scikit_learns(posts: Any) -> None:
-    ours = {row[0]: row for row in cradle_tables.table_8(posts[0]).rows if row[1] == "ours"}
+    ours = rows(sheet("cradle", "table_8", posts[0]), whose="ours")
     assert len(ours) == 6
-    for key, subset, title, base, *_ in printed("cradle")["table_8"]["rows"]:
-        after, before = (scores(*both(name, posts, valid=False)) for name in (f"{key}-{subset}", base))
+    for name, base in CRADLE.tables["table_8"].given.items():
+        after, before = (scores(*both(model, posts, valid=False)) for model in (name, base))
         expected = [f"{100 * a:.2f} ({100 * (a - b):+.2f})" for a, b in zip(after, before, strict=True)]
-        assert list(ours[f"{title}, {subset}"][2:8]) == expected
+        assert list(ours[CRADLE.names[name]][:6]) == expected
 
 
 def test_cradles_tables_13_to_16_are_scikit_learns(posts: Any) -> None:
-    for sheet, number in zip(cradle_tables.tables_13_to_16(posts[0]), (13, 14, 15, 16), strict=True):
-        labels = printed("cradle")[f"table_{number}"]["labels"]
-        for row in (row for row in sheet.rows if row[1].startswith("ours:")):
-            truth, answer = both(row[1].removeprefix("ours: "), posts, valid=True)
+    for number in (13, 14, 15, 16):
+        labels, ours = CRADLE.tables[f"table_{number}"].each["label"], own_rows(f"table_{number}", posts[0])
+        assert ours.keys() >= CRADLE.tables["table_4"].rows.keys()
+        for name, row in ours.items():
+            truth, answer = both(name, posts, valid=True)
             precision, recall, f1, _ = precision_recall_fscore_support(truth, answer, average=None, zero_division=0)
             places = [NAMES.index(label) for label in labels]
             expected = [f"{value:.3f}" for i in places for value in (f1[i], precision[i], recall[i])]
-            assert list(row[2:]) == expected, row[1]
+            assert list(row) == expected, name
 
 
 def test_cradles_table_12_counts_refusals_as_wrong(posts: Any) -> None:
-    rows = [row for row in cradle_tables.table_12(posts[0]).rows if row[0] == "gemini, ours"]
-    for row, valid in zip(rows, (True, False), strict=True):
-        assert [cell.split(" [")[0] for cell in row[2:]] == [
-            f"{value:.4f}" for value in scores(*both("gemini", posts, valid=valid))
-        ]
+    [row] = rows(sheet("cradle", "table_12", posts[0]), whose="ours").values()
+    expected = [value for valid in (True, False) for value in scores(*both("gemini", posts, valid=valid))]
+    assert list(row[:12]) == [f"{value:.4f}" for value in expected]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +129,7 @@ def memes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     """Return metrics of random answers of all systems of FigSIM's Table 3, gold, and what each answered by seed."""
     rng, root, scheme = Random(21), tmp_path_factory.mktemp("memes"), load("figsim")
     items = [(f"test-{i:03d}", 0) for i in range(N)]
-    tasks = {key: task_of(scheme, key) for key in figsim.NAMES}
+    tasks = {key: task_of(scheme, key) for key in TASKS}
 
     def drawn(key: str) -> frozenset[str]:
         labels = tasks[key].labels
@@ -142,16 +149,15 @@ def memes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     }
     figsim_runs.write_gold(root, dict.fromkeys(items, "test"), raw)
     said: dict[str, Any] = {}
-    for key, _, kind, *numbers in printed("figsim")["table_3"]["rows"]:
+    for key, cells in FIGSIM.tables["table_3"].rows.items():
         for place, task in enumerate(tasks):
-            if numbers[4 * place] is None:
+            if cells[2 * place] is None:
                 continue
             for seed in (1, 2):
                 answers = {item: gold[task][item] if rng.random() < 0.5 else drawn(task) for item in items}
                 said[key, task, seed] = [answers[item] for item in items]
                 source = "prompted" if key.endswith(("-zero", "-few")) else "train"
                 figsim_runs.write_run(root, task, key, seed, answers, source=source)
-        assert kind
     metrics = evaluate.run("memes", params=load_params(ROOT, profile="figsim"), root=root, sampling=FEW)
     return metrics, {key: [gold[key][item] for item in items] for key in tasks}, said
 
@@ -163,63 +169,68 @@ def times_100(values: list[float]) -> str:
 
 def test_figsims_table_3_is_scikit_learns(memes: Any) -> None:
     metrics, gold, said = memes
-    rows = {row[0]: row for row in figsim.table_3(metrics).rows}
-    for key, name, _, *numbers in printed("figsim")["table_3"]["rows"]:
-        for place, task in enumerate(figsim.NAMES):
-            ours = rows[name][4 + 4 * place], rows[name][6 + 4 * place]
-            if numbers[4 * place] is None:
-                assert ours == (UNDEFINED, UNDEFINED)
+    made = sheet("figsim", "table_3", metrics)
+    ours = rows(made, whose="ours")
+    for key, cells in FIGSIM.tables["table_3"].rows.items():
+        row = ours[FIGSIM.names[key]]
+        for place, task in enumerate(TASKS):
+            if cells[2 * place] is None:
+                assert row[2 * place : 2 * place + 2] == (UNDEFINED, UNDEFINED)
                 continue
             labels = tuple(metrics["tasks"][task]["labels"])
             truth = vector(gold[task], labels)
             runs = [vector(said[key, task, seed], labels) for seed in (1, 2)]
-            for cell, average in zip(ours, ("macro", "weighted"), strict=True):
+            for cell, average in zip(row[2 * place : 2 * place + 2], ("macro", "weighted"), strict=True):
                 assert cell == times_100([f1_score(truth, run, average=average, zero_division=0) for run in runs]), key
-    assert len(rows) >= 22 and all(rows[name][2] == "2" for _, name, *_ in printed("figsim")["table_3"]["rows"])
+    notes = [row[1] for row in made.rows if row[1].startswith("ours: ")]
+    assert len(notes) == 22 and all("; 2 runs" in note for note in notes)
 
 
 def test_figsims_table_4_is_scikit_learns(memes: Any) -> None:
     metrics, gold, said = memes
-    rows = figsim.table_4(metrics).rows
-    for task in figsim.NAMES:
-        found, labels = metrics["tasks"][task], tuple(metrics["tasks"][task]["labels"])
-        truth = vector(gold[task], labels)
+    for task in TASKS:
+        found, order = metrics["tasks"][task], FIGSIM.tables[f"table_4_{task}"].each["label"]
+        truth = vector(gold[task], order)
         every = [
-            f1_score(truth, vector(said[found["best"], task, seed], labels), average=None, zero_division=0)
+            f1_score(truth, vector(said[found["best"], task, seed], order), average=None, zero_division=0)
             for seed in (1, 2)
         ]
-        ours = {row[0]: row[3] for row in rows}
-        for i, label in enumerate(labels):
-            assert ours[label] == times_100([run[i] for run in every]), label
-    averages = [row[3] for row in rows if "verage" in row[0]]
-    bests = [metrics["tasks"][task]["models"][metrics["tasks"][task]["best"]]["valid"] for task in figsim.NAMES]
-    cells = [best["figures"][name] for best in bests for name in figsim.FIGURES]
-    assert averages == [f"{100 * cell['mean']:.2f}±{100 * cell['std']:.2f}" for cell in cells]
+        [row] = rows(sheet("figsim", f"table_4_{task}", metrics), whose="ours").values()
+        assert list(row[:-2]) == [times_100([run[i] for run in every]) for i in range(len(order))]
+        best = found["models"][found["best"]]["valid"]["figures"]
+        cells = [best[name] for name in ("macro_f1", "weighted_f1")]
+        assert list(row[-2:]) == [f"{100 * cell['mean']:.2f}±{100 * cell['std']:.2f}" for cell in cells]
 
 
 def test_figsims_table_8_counts_our_gold(memes: Any) -> None:
     metrics, gold, _ = memes
-    rows = {row[0].split(maxsplit=1)[1]: row for row in figsim.table_8(metrics).rows if row[0] != "Total"}
+    ours = rows(sheet("figsim", "table_8_severity", metrics), whose="ours")
     for label in metrics["tasks"]["severity"]["labels"][1:4]:
-        assert rows[label][6] == rows[label][8] == str(sum(label in labels for labels in gold["severity"]))
+        assert ours[label][2] == ours[label][3] == str(sum(label in labels for labels in gold["severity"]))
 
 
-def test_a_row_of_notes_is_beside_the_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:
-    sheet = figsim.table_3(memes[0])
-    notes = {row[0]: row[-1] for row in sheet.rows if row[-1]} if sheet.columns[-1] == "Note" else {}
+def test_a_row_notes_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:
+    whose = {row[1].removeprefix("ours: ").split(";")[0]: row[1] for row in sheet("figsim", "table_3", memes[0]).rows}
     kinds = {key: model["kind"] for key, model in memes[0]["tasks"]["severity"]["models"].items()}
-    names = {key: name for key, name, *_ in printed("figsim")["table_3"]["rows"]}
-    assert notes == {names[key]: note for key, kind in kinds.items() if kind and (note := KINDS.get(kind, {}).note)}
+    noted = {key: note for key, kind in kinds.items() if (note := KINDS.get(kind, {}).note)}
+    assert noted.keys() == {"yadav"} and all(note in whose[key] for key, note in noted.items())
+    assert not any(note in whose[key] for note in noted.values() for key in kinds.keys() - noted.keys())
 
 
-def test_without_our_results_our_columns_are_empty(memes: Any, posts: Any) -> None:
-    """No figure of a paper is in a column of ours: with all results removed, these columns have no digit."""
-    nothing = {**memes[0], "tasks": {key: {**t, "models": {}, "best": None, "baselines": {}, "pairs": []}
-                                    for key, t in memes[0]["tasks"].items()}}  # fmt: skip
-    for sheet in (figsim.table_3(nothing), figsim.table_4(nothing), figsim.table_12(nothing)):
-        own = [i for i, name in enumerate(sheet.columns) if "ours" in name.lower() or name == "Our runs"]
-        cells = {row[i] for row in sheet.rows for i in own if "Test memes" not in sheet.columns[i]}
-        assert own and cells <= {UNDEFINED, "", "0/0"}
-    empty = {**posts[0], "tasks": {"labels": {**posts[0]["tasks"]["labels"], "models": {}, "baselines": {}}}}
-    for sheet in (cradle_tables.table_4(empty), cradle_tables.table_8(empty), *cradle_tables.tables_13_to_16(empty)):
-        assert not [row for row in sheet.rows if row[1].startswith("ours")]
+def test_without_our_results_there_is_no_row_of_ours(memes: Any, posts: Any) -> None:
+    """No figure of a paper is in a row of ours: with all results removed, there is none."""
+    for name, (metrics, *_) in {"figsim": memes, "cradle": posts}.items():
+        tasks = {
+            key: {**task, "models": {}, "best": None, "baselines": {}, "pairs": []}
+            for key, task in metrics["tasks"].items()
+        }
+        for key, table in paper(name).tables.items():
+            if table.rows and table.like in (
+                "scores",
+                "label_scores",
+                "changes",
+                "unanswered",
+                "presence",
+                "conditions",
+            ):
+                assert not rows(sheet(name, key, {**metrics, "tasks": tasks}), whose="ours"), key

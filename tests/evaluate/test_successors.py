@@ -12,8 +12,8 @@ from pipelines.evaluate.model_scores import Sampling
 from pipelines.models.kind import weights
 from pipelines.report import page as report_page
 from pipelines.report import report
-from pipelines.report.papers import printed, stands_for
 from tests.evaluate.posts_runs import gold_of, write_gold, write_run
+from tests.evaluate.printed import paper as paper_of
 from tests.small_corpus import ROOT
 
 OLDER, NEWER = "claude-sonnet-4-20250514", "claude-sonnet-4-6"
@@ -53,7 +53,7 @@ def rows_of(page: str, title: str) -> list[list[str]]:
 def test_the_papers_own_model_prints_in_its_row(pages: dict[str, str]) -> None:
     page = pages[OLDER]
     for title in ("Table 4", "Table 13", "Table 16"):
-        assert ["Claude-4-Sonnet", "ours: claude"] in [row[:2] for row in rows_of(page, title)]
+        assert ["Claude-4-Sonnet", "ours: claude; votes"] in [row[:2] for row in rows_of(page, title)]
     assert NEWER not in page
 
 
@@ -61,9 +61,9 @@ def test_a_successor_prints_apart_with_its_weights(pages: dict[str, str]) -> Non
     page = pages[NEWER]
     for title in ("Table 4", "Table 13", "Table 16"):
         rows = [row[:2] for row in rows_of(page, title)]
-        assert ["Claude-4-Sonnet", "ours: claude"] not in rows and ["Claude-4-Sonnet", "paper"] in rows
+        assert ["Claude-4-Sonnet", "ours: claude; votes"] not in rows and ["Claude-4-Sonnet", "paper"] in rows
         assert f"claude ({NEWER})" in [row[0] for row in rows]
-        assert ["GPT-5", "ours: gpt"] in rows
+        assert ["GPT-5", "ours: gpt; votes"] in rows
     # the ensemble has another member, so it is another ensemble
     assert "ours: cradle" not in page and f"cradle (gpt-5 + {NEWER} + gemini-2.5-pro)" in page
 
@@ -78,7 +78,7 @@ def test_only_names_differ(both: dict[str, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("paper", ["figsim", "cradle"])
 def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
     params = load(ROOT, profile=paper)
-    for key in printed(paper)["weights"]:
-        assert stands_for(paper, key, base=weights(params, key)), key
-        assert not stands_for(paper, key, base="another/model")
-        assert stands_for(paper, key, base="tiny:bert + tiny:resnet") and stands_for(paper, key, base=None)
+    for key in paper_of(paper).weights:
+        assert paper_of(paper).stands_for(key, base=weights(params, key)), key
+        assert not paper_of(paper).stands_for(key, base="another/model")
+        assert all(paper_of(paper).stands_for(key, base=base) for base in ("tiny:bert + tiny:resnet", None))

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from pipelines.core.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.core.config.label import Consent, ProviderEntry, VotesParams
 from pipelines.core.config.settings import Endpoint
-from pipelines.llm.client import Client
+from pipelines.llm.vendor import VENDORS, Client, Provider, Vendor
 
 
-def provider(**changed: Any) -> Provider:
+def vendor(**changed: Any) -> Vendor:
     usual = {
         "api": "openai",
         "concurrency": 4,
@@ -22,7 +22,12 @@ def provider(**changed: Any) -> Provider:
         "max_retry_after_seconds": 1,
         "batch_poll_seconds": 0.05,
     }
-    return Provider.model_validate(usual | changed)
+    return VENDORS.of(ProviderEntry.model_validate(usual | changed), {}, where="providers.it")
+
+
+def provider(url: str | None, *, name: str = "my-vendor", key: str = "k", **limits: Any) -> Provider:
+    """Return a provider at ``url``; ``limits`` are the parameters of its vendor."""
+    return Provider(name, vendor(**limits), Endpoint(url=url, key=SecretStr(key)), Consent())
 
 
 def votes(**changed: Any) -> VotesParams:
@@ -41,14 +46,8 @@ def votes(**changed: Any) -> VotesParams:
     return VotesParams.model_validate(usual | changed)
 
 
-def client(
-    url: str | None, *, model: str, api: str = "openai", key: str = "k", votes_: Any = None, **limits: Any
-) -> Client:
-    """Return a client of labeller ``judge`` at ``url``; ``limits`` are those of its provider."""
-    return Client(
-        RemoteLabeller(kind="remote", provider="my-vendor", model=model, system="commercial"),
-        name="judge",
-        provider=provider(api=api, **limits),
-        endpoint=Endpoint(url=url, key=SecretStr(key)),
-        votes=votes(**(votes_ or {})),
-    )
+def client(url: str | None, *, model: str, votes_: Any = None, **options: Any) -> Client:
+    """Return a client of labeller ``judge`` at ``url``; ``options`` are those of :func:`provider`."""
+    asked, most = provider(url, **options), votes(**(votes_ or {})).max_output_tokens
+    sampling = asked.vendor.capabilities(model).sampling(max_output_tokens=most)
+    return asked.vendor.connect("judge", provider=asked, model=model, sampling=sampling)

@@ -26,10 +26,8 @@ import pyarrow.parquet as pq
 import pydantic_ai.direct
 import pydantic_ai.models.openai
 import pydantic_ai.providers.openai  # noqa: F401 - before the fork
-from pydantic import SecretStr
 
 from pipelines.core.config.label import Price, RemoteLabeller
-from pipelines.core.config.settings import Endpoint
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
@@ -147,9 +145,8 @@ def remote(
         "small",
         labeller=RemoteLabeller(kind="remote", provider="local", model=model, system="commercial", price=PRICE),
         provider=small_settings.provider(
-            concurrency=concurrency, timeout_seconds=timeout, max_retries=retries, batch_poll_seconds=poll
+            url, concurrency=concurrency, timeout_seconds=timeout, max_retries=retries, batch_poll_seconds=poll
         ),
-        endpoint=Endpoint(url=url, key=SecretStr("k")),
         votes=small_settings.votes(
             labellers={"posts": ("small",)},
             context_tokens=context,

@@ -11,10 +11,10 @@ import pytest
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret
+from pipelines.llm.vendor import Client
 from tests.label import small_settings
 
 APIS: tuple[Literal["openai", "anthropic", "google"], ...] = ("openai", "anthropic", "google")

@@ -6,10 +6,21 @@ import socket
 from typing import Any
 
 import pytest
-import yaml
 
-from pipelines.core.config.label import Price
-from pipelines.llm.capabilities import TABLE, PriceUnknown, capabilities, price
+from pipelines.core.config.label import Price, RemoteLabeller
+from pipelines.llm.model_facts import Capabilities, PriceUnknown
+from tests.label import small_settings
+
+APIS = ("openai", "anthropic", "google")
+
+
+def capabilities(model: str, *, api: str) -> Capabilities:
+    return small_settings.vendor(api=api).capabilities(model)
+
+
+def price(model: str, *, api: str, given: Price | None, name: str = "it") -> Price:
+    labeller = RemoteLabeller(kind="remote", provider=api, model=model, system="commercial", price=given)
+    return small_settings.vendor(api=api).price(labeller, name=name)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +52,8 @@ def test_the_longest_prefix_wins_in_any_folder() -> None:
 
 
 def test_every_row_is_whole_and_names_its_source() -> None:
-    for api, rows in yaml.safe_load(TABLE.read_text()).items():
-        for prefix, row in rows.items():
+    for api in APIS:
+        for prefix, row in small_settings.vendor(api=api).facts.capabilities.items():
             assert row.get("source"), (api, prefix)
             assert capabilities(prefix or "unheard-of", api=api).source == row["source"]
 
@@ -50,7 +61,7 @@ def test_every_row_is_whole_and_names_its_source() -> None:
 def test_our_structured_models_are_those_of_the_client_library() -> None:
     from pydantic_ai.profiles.anthropic import anthropic_model_profile
 
-    for prefix, row in yaml.safe_load(TABLE.read_text())["anthropic"].items():
+    for prefix, row in small_settings.vendor(api="anthropic").facts.capabilities.items():
         if not prefix:
             continue
         profile: Any = anthropic_model_profile(prefix + "-20250101")

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.errors import LabellerRefused
-from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
+from pipelines.llm.vendor import Client
 from tests.json_server import Request, completion, json_server
 from tests.label import small_settings
 from tests.refusals import refused

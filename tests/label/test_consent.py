@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.core.config.collect import Ocr
 from pipelines.core.config.label import Consent, ProviderNotConsented, on_this_machine
 from pipelines.core.config.params import Params, load, overlay, read_params

@@ -61,7 +61,7 @@ def test_examples_can_be_posts_on_which_annotators_disagreed(tmp_path: Path, par
     metrics, shown = run(tmp_path, params=params)
     assert shown == ["dev1", "dev5"] and metrics["disputed"] == 2
     params = params.model_copy(update={"few_shot": disputed.model_copy(update={"examples": {"posts": 3}})})
-    with refused("TooFewDisputed", match="disagreed on 2 posts"):
+    with refused("TooFewDisputed", match="disagreed on 2 items"):
         run(tmp_path, params=params)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.core.taxonomy import load, tiers_of
+from pipelines.core.taxonomy import Category, Label, load, tiers_of
 from pipelines.metrics.decoding import decode
 
 CATEGORY = load("cradle").category()
@@ -79,3 +79,13 @@ def test_an_ordinal_category_gets_one_label() -> None:
 def test_what_is_no_probability_is_refused(scores: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"probabilit|between 0 and 1"):
         decode(scores, category=CATEGORY)
+
+
+def test_of_sixty_labels_only_small_sets_are_tried() -> None:
+    labels = tuple(Label(f"label_{n}", code=f"l{n}", definition=f"It is {n}.") for n in range(60))
+    many = Category("multi", task="Which?", labels=labels)
+    assert len(many.valid_sets()) == 1 + 60 + 60 * 59 // 2
+    scores = np.full((1, 60), 0.01)
+    scores[0, :3] = 0.9
+    [found] = decode(scores, category=many)
+    assert len(found) == 2 and found < {"label_0", "label_1", "label_2"}

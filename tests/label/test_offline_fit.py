@@ -148,5 +148,5 @@ def test_what_the_labels_rest_on_is_in_the_digest(members: dict[str, Offline]) -
 
 @pytest.mark.parametrize(("gold", "groups"), [([], None), (GOLD[:3], None), (GOLD, ["one author"] * len(GOLD))])
 def test_too_little_gold_is_said_so(gold: Gold, groups: list[str] | None) -> None:
-    with refused("GoldTooSmall", match=f"{len(gold)} posts with gold"):
+    with refused("GoldTooSmall", match=f"{len(gold)} items with gold"):
         fitted("words", gold=gold, groups=groups)

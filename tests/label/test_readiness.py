@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.core.config.params import load
-from pipelines.llm import client
+from pipelines.llm.vendor import vendor_of
+from pipelines.llm.vendors import openai
 from tests.json_server import Request, json_server
 from tests.label import small_settings
 from tests.refusals import refused
@@ -38,7 +39,7 @@ class ServedModel:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
-    monkeypatch.setattr(client, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(openai, "POLL_SECONDS", 0.05)
     made = ServedModel()
     with json_server(made.answer) as address:
         made.url = f"{address}/v1"
@@ -94,5 +95,6 @@ def test_no_server_at_all_is_an_error_with_its_address() -> None:
 
 
 def test_only_servers_of_ones_own_are_waited_for() -> None:
-    waits = {name: one.ready_seconds for name, one in load(ROOT).providers.items() if one.ready_seconds}
-    assert waits == {"local": 900}
+    params = load(ROOT)
+    waits = {name: getattr(vendor_of(name, params=params), "ready_seconds", 0) for name in params.providers}
+    assert {name: seconds for name, seconds in waits.items() if seconds} == {"local": 900}

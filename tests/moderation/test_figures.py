@@ -12,11 +12,12 @@ from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
-from pipelines.moderation.systems import AuditedItem, AuditedItems, drawn
-from pipelines.moderation.wires import Verdict, combined
+from pipelines.moderation.channels import AuditedItem, AuditedItems, drawn
+from pipelines.moderation.moderator import Verdict, combined
 from pipelines.report import moderation_tables, page
 from pipelines.report.page import Page
-from pipelines.report.papers import printed
+from pipelines.report.papers import Paper
+from tests.evaluate.printed import paper as paper_of
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
 LEAST = 5
@@ -66,18 +67,19 @@ def metrics() -> dict[str, object]:
 
 
 def test_the_papers_counts_print_table_2_as_printed() -> None:
-    told, table = metrics(), printed("figsim_moderation")["table_2"]
-    assert table["levels"] == LEVELS == told["levels"]
+    told, table = metrics(), paper_of("figsim").tables["table_2"]
+    assert list(table.rows) == LEVELS == told["levels"]
     for flag, title in moderation_tables.FLAGS.items():
-        sheet = moderation_tables.rates(told, flag=flag, title=title, paper=table)
+        sheet = moderation_tables.rates(told, flag=flag, title=title, paper=paper_of("figsim"))
         for system in COUNTS:
             ours, theirs = sheet.columns.index(f"{system} [95 %]"), sheet.columns.index(f"{system}, paper")
-            for row, value, n in zip(sheet.rows[:6], table[flag][system], JUDGED[system], strict=True):
-                assert row[ours].split()[0] == row[theirs] == f"{value:.3f}"
+            values = paper_of("figsim").cells("flags", system=system, flag=flag)
+            for row, (level, _, value), n in zip(sheet.rows[:6], values, JUDGED[system], strict=True):
+                assert row[ours].split()[0] == row[theirs] == f"{value:.3f}" and row[0] == level
                 assert row[ours + 1].endswith(f"/{n}")
-    html = page.html(Page("t", (), tuple(moderation_tables.sections(told, scheme="figsim"))))
+    html = page.html(Page("t", (), tuple(moderation_tables.sections(told, paper=paper_of("figsim")))))
     assert "0.619" in html and "71/166" in html
-    assert moderation_tables.sections({"items": 0, "systems": {}, "pairs": []}, scheme="figsim") == []
+    assert moderation_tables.sections({"items": 0, "systems": {}, "pairs": []}, paper=paper_of("figsim")) == []
 
 
 def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table_and_refused_items_are_in_no_rate() -> None:
@@ -132,7 +134,7 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     cells = {row[0]: row[1:] for row in drawing.rows}
     assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, figurative" in drawing.svg
     metrics = {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}}
-    sheet = moderation_tables.rates(metrics, flag="self_harm", title="t", paper={})
+    sheet = moderation_tables.rates(metrics, flag="self_harm", title="t", paper=Paper())
     assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
 
 

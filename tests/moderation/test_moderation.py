@@ -21,10 +21,11 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation import moderation
-from pipelines.moderation.systems import CUT, AuditedItem, System
-from pipelines.moderation.wires import Wire
+from pipelines.moderation.channels import CUT, AuditedItem, System
+from pipelines.moderation.moderator import Moderator
 from pipelines.operate.plan import cost
 from pipelines.report import moderation_tables, page
+from pipelines.report.papers import Paper
 from pipelines.store.answers import AnswerStore
 from tests.json_server import Request, json_server
 from tests.label.conftest import VendorHost
@@ -263,7 +264,7 @@ def test_killed_and_resumed_asks_nothing_twice(
 def test_posts_with_gold_are_audited_by_label(
     tmp_path: Path, vendors: VendorHost, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Wire, "characters", 120)
+    monkeypatch.setattr(Moderator, "characters", 120)
     sent: list[Any] = []
     serve = vendors.vendors.serve
 
@@ -291,7 +292,7 @@ def test_posts_with_gold_are_audited_by_label(
     assert all(len(text) <= 120 for text in texts) and any(CUT in text for text in texts)
     titles = {post.title for post in labelled}
     assert all(any(text.startswith(title[:50]) for title in titles) for text in texts)
-    [section] = moderation_tables.sections(told, scheme="cradle")
+    [section] = moderation_tables.sections(told, paper=Paper())
     assert page.Page("t", (), (section,))
     shown = json.dumps(told) + "".join(capfd.readouterr())
     assert not any(title in shown for title in titles)

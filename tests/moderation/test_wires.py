@@ -12,19 +12,23 @@ import pytest
 import requests
 from PIL import Image
 
-from pipelines.core.config.label import AzureModerator, GuardModerator, OpenAIModerator
+from pipelines.core.config.label import ModeratorEntry
+from pipelines.llm.costs import usd
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.systems import retry_after
-from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire
+from pipelines.llm.vendor import retry_after
+from pipelines.moderation.moderator import MODERATORS, Moderator
+from tests.label import small_settings
 from tests.label.conftest import VendorHost
 
-OPENAI = OpenAIWire(OpenAIModerator(kind="openai", provider="openai", model="omni-moderation-latest", input="both"))
-AZURE_SPEC = AzureModerator(
-    kind="azure", provider="azure", input="both", api_version="2024-09-01", flag_from=2, usd_per_1000_texts=0.38,
-    usd_per_1000_images=0.75,
-)  # fmt: skip
-TEXT, IMAGE = AzureWire(AZURE_SPEC, "text"), AzureWire(AZURE_SPEC, "image")
-GUARD = GuardWire(GuardModerator(kind="guard", provider="guard", model="meta-llama/Llama-Guard-4-12B", input="both"))
+
+def made(kind: str, **fields: Any) -> Moderator:
+    entry = {"kind": kind, "provider": kind, "input": "both", **fields}
+    return MODERATORS.of(ModeratorEntry.model_validate(entry), {}, where=f"moderators.{kind}")
+
+
+OPENAI = made("openai", model="omni-moderation-latest")
+AZURE = made("azure", api_version="2024-09-01", flag_from=2, usd_per_1000_texts=0.38, usd_per_1000_images=0.75)
+GUARD = made("guard", model="meta-llama/Llama-Guard-4-12B")
 WORDS = "thinking of vanishing again"
 
 
@@ -34,16 +38,17 @@ def picture(side: int = 64, kind: str = "JPEG") -> bytes:
     return out.getvalue()
 
 
-def post(host: VendorHost, path: str, wire: Wire, parts: list[str | bytes], **headers: str) -> requests.Response:
-    address = host.server.address + path + wire.path
-    return requests.post(address, json=wire.body(parts), headers=wire.headers("k") | headers, timeout=10)
+def post(host: VendorHost, path: str, asked: Moderator, parts: list[str | bytes]) -> requests.Response:
+    [request] = asked.requests
+    body, headers = request.settings | asked.body(parts), small_settings.vendor(api=asked.api).headers("k")
+    return requests.post(host.server.address + path + request.path, json=body, headers=headers, timeout=10)
 
 
 @pytest.mark.parametrize("parts", [[WORDS], [picture()], [WORDS, picture()]], ids=["text", "image", "both"])
 def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, parts: list[str | bytes]) -> None:
     client = openai.OpenAI(base_url=vendors.server.address + "/openai/v1", api_key="k", max_retries=0)
     body = OPENAI.body(parts)
-    told = client.moderations.create(model=body["model"], input=body["input"])
+    told = client.moderations.create(model=OPENAI.requests[0].settings["model"], input=body["input"])
     [result] = told.results
     assert set(result.category_applied_input_types.self_harm) == {
         "text" if isinstance(part, str) else "image" for part in parts
@@ -56,11 +61,12 @@ def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, part
 
 
 def test_azure_analyses_and_charges_for_text_and_picture_apart() -> None:
-    assert TEXT.size(["x" * 2_500]).read == 3
-    assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
-    assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)
-    assert base64.b64decode(IMAGE.body([b"x"])["image"]["content"]) == b"x"
-    assert TEXT.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
+    text, image = AZURE.requests
+    records = AZURE.size(["x" * 2_500]).read
+    assert records == 3 and usd(text.price, read=records, written=0) == pytest.approx(3 * 0.38 / 1000)
+    assert AZURE.usd(b"x") == usd(image.price, read=1, written=0) == pytest.approx(0.00075)
+    assert base64.b64decode(AZURE.body([b"x"])["image"]["content"]) == b"x"
+    assert text.settings | AZURE.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
 
 
 def test_a_guard_gets_one_message_and_a_text_alone_as_a_string(vendors: VendorHost) -> None:
@@ -99,24 +105,24 @@ def test_a_list_of_codes_that_is_cut_off_says_nothing_about_self_harm() -> None:
 
 def test_another_guard_has_its_own_words() -> None:
     """Qwen3Guard's answer: a safety line and a line of categories by name."""
-    spec = GuardModerator(
-        kind="guard", provider="guard", model="Qwen/Qwen3Guard-Gen-8B", input="text", max_output_tokens=128,
+    other = made(
+        "guard", model="Qwen/Qwen3Guard-Gen-8B", input="text", max_output_tokens=128,
         safe="Safety: Safe", unsafe="Safety: (?:Unsafe|Controversial)",
         category="Violent|Suicide & Self-Harm|Sexual Content", self_harm=("Suicide & Self-Harm",),
     )  # fmt: skip
-    verdict = GuardWire(spec).verdict(guarded("Safety: Unsafe\nCategories: Suicide & Self-Harm"))
+    verdict = other.verdict(guarded("Safety: Unsafe\nCategories: Suicide & Self-Harm"))
     assert verdict.self_harm and verdict.categories == ("Suicide & Self-Harm",)
-    assert GuardWire(spec).verdict(guarded("Safety: Safe\nCategories: None")).overall is False
+    assert other.verdict(guarded("Safety: Safe\nCategories: None")).overall is False
 
 
 @pytest.mark.parametrize("lost", ["SelfHarm", "Hate"])
 def test_an_analysis_without_a_category_is_malformed(lost: str) -> None:
     whole = [{"category": name, "severity": 0} for name in ("Hate", "SelfHarm", "Sexual", "Violence")]
     part = [one for one in whole if one["category"] != lost]
-    assert TEXT.verdict({"categoriesAnalysis": whole}).overall is False
-    assert TEXT.verdict({"categoriesAnalysis": part}).outcome is Outcome.MALFORMED
+    assert AZURE.verdict({"categoriesAnalysis": whole}).overall is False
+    assert AZURE.verdict({"categoriesAnalysis": part}).outcome is Outcome.MALFORMED
     empty = [one | ({"severity": None} if one["category"] == lost else {}) for one in whole]
-    assert TEXT.verdict({"categoriesAnalysis": empty}).outcome is Outcome.MALFORMED
+    assert AZURE.verdict({"categoriesAnalysis": empty}).outcome is Outcome.MALFORMED
 
 
 @pytest.mark.parametrize("answer", [{}, {"results": []}, {"results": [{}]}, {"results": [{"flagged": True}]}])

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph, period, refreshes
 from dvc_airflow.tasks import month_of, revised
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.operate.services.airflow_setup import parse_again
 from pipelines.workspace import dag_graph, repository
@@ -108,12 +109,13 @@ def test_a_refresh_revises_the_month_that_it_names_or_skips() -> None:
 
 
 def test_only_a_corpus_with_listings_is_refreshed_on_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    corpora = {"a": {"source": "dump"}, "b": {"source": "reddit"}, "c": {"source": ["dump", "reddit"]}}
-    monkeypatch.setattr("dvc_airflow.graph.resolved", lambda: {"corpora": corpora, "refresh": "17 * * * *"})
+    params = load(ROOT)
+    sources = {"a": "dump", "b": "reddit", "c": ("dump", "reddit")}
+    corpora = {name: params.corpora["posts"].model_copy(update={"source": source}) for name, source in sources.items()}
+    params = params.model_copy(update={"corpora": corpora})
+    schedules = {name: dag_graph._schedule(name, params) for name in corpora}
+    monkeypatch.setattr("dvc_airflow.graph.resolved", lambda: {"refresh": schedules})
     assert [refreshes(name) for name in corpora] == [None, "17 * * * *", "17 * * * *"]
-    # written by code of before
-    monkeypatch.setattr("dvc_airflow.graph.resolved", lambda: {"corpora": corpora})
-    assert refreshes("b") is None
 
 
 def test_no_task_imports_what_only_the_environment_of_commands_has() -> None:

@@ -16,7 +16,8 @@ import pytest
 from pydantic import ValidationError
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.collect.sources.reddit import RedditSource
+from pipelines.collect.sources import entry_of
+from pipelines.collect.sources.reddit import Reddit
 from pipelines.core.config.operate import Sweep
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
@@ -118,15 +119,15 @@ class World:
         self.vault.admit([(i, name(n)) for n, i in fresh.items()], corpus="memes", month=month, now=now)
         self.ids |= fresh
 
-    def client(self, kind: type[RedditSource] = RedditSource) -> RedditSource:
-        return kind(self.settings, params=self.params.reddit)
+    def client(self, kind: type[Reddit] = Reddit) -> Reddit:
+        return kind(self.settings, params=entry_of("reddit", self.params))
 
     def sweep(
         self, now: datetime = NOW, *, reddit: Any = None, believe: bool = False, say: Any = silent, **terms: Any
     ) -> Any:
         return sweep.run(
             "memes", params=self.params, terms=TERMS.model_copy(update=terms), vault=self.vault, now=now,
-            reddit=reddit or self.client(), homes=self.homes, believe=believe, say=say,
+            sources=[reddit or self.client()], homes=self.homes, believe=believe, say=say,
         )  # fmt: skip
 
     def due(self) -> dict[int, str]:
@@ -180,17 +181,19 @@ def test_a_dry_run_counts_and_sends_nothing(world: World) -> None:
     world.admit(range(120))
     world.admit(range(120, 150), month="2019-05")
     world.admit(range(5), name=lambda n: f"cradle/{n}", month="2019-05")
-    told = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW)
+    told = sweep.dry_run("memes", sources=[Reddit], terms=TERMS, vault=world.vault, now=NOW)
     assert told == {
         "records": 150, "imported": 5, "due": 150, "requests": 3, "left": 0, "takedown": 0,
         "bands": {"older": {"records": 30, "due": 30}, "under 7 days": {"records": 120, "due": 120}},
     }  # fmt: skip
-    few = sweep.dry_run("memes", terms=TERMS.model_copy(update={"requests": 2}), vault=world.vault, now=NOW)
+    few = sweep.dry_run(
+        "memes", sources=[Reddit], terms=TERMS.model_copy(update={"requests": 2}), vault=world.vault, now=NOW
+    )
     assert (few["requests"], few["left"]) == (2, 51)
     assert sum(world.server.counts.values()) == 0
     done = world.sweep()
     assert [done[name] for name in ("asked", "requests", "imported")] == [told["due"], told["requests"], 5]
-    later = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + DAY)
+    later = sweep.dry_run("memes", sources=[Reddit], terms=TERMS, vault=world.vault, now=NOW + DAY)
     assert later["bands"]["under 7 days"] == {"records": 120, "due": 120}
     assert later["bands"]["older"] == {"records": 30, "due": 0}
     assert world.server.counts["info"] == 2
@@ -250,7 +253,7 @@ def test_what_is_due_stays_due_until_the_takedown(world: World) -> None:
 
 
 def test_a_failed_request_is_no_miss_and_is_repeated(world: World) -> None:
-    class Healing(RedditSource):
+    class Healing(Reddit):
         def info(self, fullnames: Any) -> Any:
             try:
                 return super().info(fullnames)
@@ -325,7 +328,7 @@ def test_an_answer_without_any_post_stops_the_sweep(world: World) -> None:
 
 @pytest.mark.parametrize("shown", [1, 98])
 def test_an_answer_without_the_control_post_marks_no_record(world: World, shown: int) -> None:
-    class Partial(RedditSource):
+    class Partial(Reddit):
         def info(self, fullnames: Any) -> Any:
             return dict(list(super().info(list(fullnames)[:-1]).items())[:shown])
 
@@ -338,7 +341,7 @@ def test_an_answer_without_the_control_post_marks_no_record(world: World, shown:
 
 
 def test_an_answer_without_the_control_post_takes_earlier_marks_back(world: World) -> None:
-    class Late(RedditSource):
+    class Late(Reddit):
         def info(self, fullnames: Any) -> Any:
             return super().info(list(fullnames)[:-1] if world.server.counts["info"] else fullnames)
 
@@ -347,7 +350,7 @@ def test_an_answer_without_the_control_post_takes_earlier_marks_back(world: Worl
     world.hide([ids[0], ids[-2]])  # one of each request
     with pytest.raises(SweepImplausible):
         world.sweep(reddit=world.client(Late))
-    told = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + DAY)
+    told = sweep.dry_run("memes", sources=[Reddit], terms=TERMS, vault=world.vault, now=NOW + DAY)
     assert "quarantined" not in told["bands"]
 
 
@@ -362,7 +365,7 @@ def test_after_an_implausible_answer_no_other_request_is_sent(world: World) -> N
 def test_a_control_post_that_was_deleted_is_replaced(world: World) -> None:
     listed = world.server.catalogue._new[MEMES.lower()]
 
-    class Late(RedditSource):
+    class Late(Reddit):
         def info(self, fullnames: Any) -> Any:
             if world.server.counts["info"] == 0:
                 world.hide([POSTS - 1])
@@ -384,7 +387,7 @@ def test_too_many_missing_are_an_outage_and_leave_no_mark(world: World) -> None:
         with pytest.raises(SweepImplausible, match="max_missing"):
             world.sweep(NOW + day * DAY)
         assert world.due() == {}
-    told = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + 3 * DAY)
+    told = sweep.dry_run("memes", sources=[Reddit], terms=TERMS, vault=world.vault, now=NOW + 3 * DAY)
     assert "quarantined" not in told["bands"]
     believed = world.sweep(NOW + 3 * DAY, believe=True)
     assert (believed["missing"], believed["deleted"], believed["takedown"]) == (25, 1, 1)
@@ -433,7 +436,7 @@ def test_an_outage_is_seen_across_a_killed_run(world: World) -> None:
         world.sweep(say=die, few=12, max_missing=0.055)
     with pytest.raises(SweepImplausible, match="of 250"):
         world.sweep(NOW + timedelta(minutes=5), few=12, max_missing=0.055)
-    told = sweep.dry_run("memes", terms=TERMS, vault=world.vault, now=NOW + timedelta(hours=1))
+    told = sweep.dry_run("memes", sources=[Reddit], terms=TERMS, vault=world.vault, now=NOW + timedelta(hours=1))
     assert "quarantined" not in told["bands"]
 
 
@@ -451,7 +454,7 @@ root, url, secret, terms, now = sys.argv[1:]
 params, now = load(Path(root), profile="sandbox"), datetime.fromisoformat(now)
 with Vault.open(url, secret=bytes.fromhex(secret)) as vault:
     sweep.run("memes", params=params, terms=Sweep.model_validate_json(terms), vault=vault, now=now, believe=False,
-              reddit=sweep.client(params, Settings.from_env(), today=now.date()),
+              sources=sweep.clients("memes", params=params, settings=Settings.from_env(), today=now.date()),
               say=lambda _: os.kill(os.getpid(), signal.SIGKILL))
 """
 
@@ -544,12 +547,11 @@ def test_nothing_logged_or_raised_names_a_post(world: World, caplog: pytest.LogC
 
 
 def test_reddit_is_not_asked_without_an_approval(params: Params, settings: Settings) -> None:
-    assert sweep.client(params, settings, today=NOW.date())
+    assert sweep.clients("memes", params=params, settings=settings, today=NOW.date())
     bare = params.sources["reddit"].model_copy(update={"access_basis": None})
     with pytest.raises(SourceNotApproved):
-        sweep.client(
-            params.model_copy(update={"sources": params.sources | {"reddit": bare}}), settings, today=NOW.date()
-        )
+        changed = params.model_copy(update={"sources": params.sources | {"reddit": bare}})
+        sweep.clients("memes", params=changed, settings=settings, today=NOW.date())
 
 
 Change = Callable[[dict[str, Any]], Any]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pipelines.annotate.backends.backend import AnnotationTask, Queue
+from pipelines.annotate.backend import AnnotationTask, Queue
 from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import build_form

@@ -21,7 +21,6 @@ from pipelines.annotate.imports import imports
 from pipelines.core.config.params import load, overlay, parse
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.operate.plan.profile import CORPORA
 from pipelines.operate.services.services import sandbox_variables
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
@@ -52,7 +51,7 @@ class SmallProfile:
 
     @property
     def corpus(self) -> str:
-        return CORPORA[self.paper]
+        return {"figsim": "memes", "cradle": "posts"}[self.paper]
 
 
 def values(paper: str) -> dict[str, Any]:

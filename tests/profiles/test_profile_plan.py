@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
-from pipelines.models import SOURCE_NOTES
+from pipelines.llm.model_facts import price
+from pipelines.models.kind import KINDS
 from pipelines.models.kinds.sft import preflight
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
-from pipelines.operate.plan.profile import CORPORA, Planning, RowPlan, paper_rows
-from pipelines.report.papers import printed
+from pipelines.operate.plan.profile import Planning, RowPlan, paper_rows
 from tests.commands import answered, output
+from tests.evaluate.printed import paper as paper_of
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 
@@ -78,13 +78,13 @@ def cradle(monkeypatch: pytest.MonkeyPatch) -> Params:
 
 
 def planning(paper: str, params: Params, *, today: date = DAY, here: tuple[float, ...] = (80.0,) * 8) -> Planning:
-    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme)
-    return Planning(paper, params, Settings.from_env(), scheme, today, here)
+    scheme = load_scheme(paper_of(paper).scheme)
+    return Planning(paper_of(paper), params, Settings.from_env(), scheme, today, here)
 
 
 def rows(paper: str, params: Params, **given: Any) -> dict[str, RowPlan]:
     made = planning(paper, params, **given)
-    return {row.key: made.plan(row) for row in paper_rows(paper)}
+    return {row.key: made.plan(row) for row in paper_rows(paper_of(paper))}
 
 
 def told(row: RowPlan) -> str:
@@ -130,7 +130,7 @@ def test_people_get_a_table_and_the_same_commands() -> None:
 @pytest.mark.parametrize("paper", ROWS)
 def test_with_everything_supplied_only_retired_models_stay_away(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = rows(paper, supplied(paper, monkeypatch))
-    assert [row.name for row in paper_rows(paper)] == [row.row for row in found.values()]
+    assert [row.name for row in paper_rows(paper_of(paper))] == [row.row for row in found.values()]
     gaps = {key: told(row) for key, row in found.items() if row.missing}
     retired = {"figsim": {"gemini-3-pro-zero", "gemini-3-pro-few"}, "cradle": {"claude"}}[paper]
     assert gaps.keys() == retired
@@ -169,15 +169,16 @@ def test_a_successor_never_runs_under_the_old_rows_name(cradle: Params) -> None:
 
 
 def test_a_row_that_the_profile_does_not_list_or_that_has_no_entry_is_not_runnable(figsim: Params) -> None:
-    train = figsim.train.model_copy(update={"models": ("bert",)})
+    rows_of = figsim.train.rows["memes"].model_copy(update={"models": ("bert",)})
+    train = figsim.train.model_copy(update={"rows": {"memes": rows_of}})
     models = {name: spec for name, spec in figsim.models.items() if name != "qwen3-vl-zero"}
     found = rows("figsim", figsim.model_copy(update={"train": train, "models": models}))
-    assert told(found["vit"]) == "vit in train.models" and not found["bert"].missing
+    assert told(found["vit"]) == "vit in train.rows.memes.models" and not found["bert"].missing
     assert told(found["qwen3-vl-zero"]) == "entry qwen3-vl-zero in section models"
 
 
 def test_a_row_that_rests_on_an_abstract_says_so(figsim: Params) -> None:
-    designs: Mapping[str, str] = SOURCE_NOTES
+    designs = {kind: note for kind in KINDS.names({}) if (note := KINDS.get(kind, {}).note)}
     found = rows("figsim", figsim)
     for key, row in found.items():
         kind = load(ROOT, profile="figsim").models[key].kind
@@ -187,7 +188,7 @@ def test_a_row_that_rests_on_an_abstract_says_so(figsim: Params) -> None:
 def test_costs_are_those_of_the_price_table(cradle: Params) -> None:
     asked = rows("cradle", cradle)["gpt"].requests
     assert asked.requests == 5307
-    paid = price("gpt-5", api="openai", given=None)
+    paid = price("gpt-5", api="openai", name="gpt")
     # the answer counts eight times: hidden reasoning
     written = 320
     read = asked.tokens / asked.requests - written
@@ -248,9 +249,9 @@ def test_published_gold_in_the_repository_is_not_missing() -> None:
 
 
 def test_only_the_papers_profiles_have_a_plan() -> None:
-    assert profile_plan.paper_of("figsim-2027") == "figsim"
+    assert profile_plan.paper_of("figsim-2027", root=ROOT) == paper_of("figsim")
     with refused("UnknownName"):
-        profile_plan.paper_of("sandbox")
+        profile_plan.paper_of("sandbox", root=ROOT)
 
 
 @pytest.mark.parametrize("paper", ROWS)
@@ -270,10 +271,10 @@ def profile_values(paper: str) -> Iterator[tuple[str, Any]]:
 
 def test_figsims_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("figsim"))
-    trained = [row.key for row in paper_rows("figsim") if row.key in found["train.models"]]
-    prompted = [row.key for row in paper_rows("figsim") if row.key in found["prompted.models"]]
+    trained = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["train.models"]]
+    prompted = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["prompted.models"]]
     assert (len(trained), len(prompted)) == (10, 12)
-    assert sorted(trained + prompted) == sorted(row.key for row in paper_rows("figsim"))
+    assert sorted(trained + prompted) == sorted(row.key for row in paper_rows(paper_of("figsim")))
     params = load(ROOT, profile="figsim")
     assert found.keys() == {
         "corpora.memes.last_month", "images.ocr.engine", "gold.memes.published", "split.memes.published",
@@ -288,7 +289,7 @@ def test_figsims_profile_is_what_the_paper_states() -> None:
 
 def test_cradles_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("cradle"))
-    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows("cradle")), "cradle"])
+    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows(paper_of("cradle"))), "cradle"])
     params = load(ROOT, profile="cradle")
     bases = {params.weights(name) for name in found["finetune.models"]}
-    assert bases == {params.weights(base) for _, _, _, base, *_ in printed("cradle")["table_8"]["rows"]}
+    assert bases == {params.weights(base) for base in paper_of("cradle").tables["table_8"].given.values()}

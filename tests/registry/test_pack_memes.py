@@ -20,8 +20,8 @@ from PIL import Image, ImageDraw, ImageFont
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from pipelines.collect.read import decode, decode_child
-from pipelines.collect.read.ocr import open_engine
-from pipelines.core.config import rows
+from pipelines.collect.read.confined_engine import open_engine
+from pipelines.core import rows
 from pipelines.core.config.models import Chosen, Entry, FitRows, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params

@@ -16,7 +16,7 @@ from crisis_corpus import client, integrity
 from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
 from pipelines.core.config.models import Registered
-from pipelines.core.config.params import FILES
+from pipelines.core.config.params import texts_below
 from pipelines.operate import status
 from pipelines.registry import batch_predict, lineage, pins, show
 from pipelines.registry.candidate import Context
@@ -31,7 +31,7 @@ from pipelines.takedown.stores.folders import Copies
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
-from tests.registry.small_registry import GRAVEST, NAME, REPO, WHO, add, opened, saved, take_down, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
 from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
@@ -173,7 +173,7 @@ def test_who_was_taken_down_is_not_scored_also_where_it_was_before(context: Cont
 
 
 def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> None:
-    given = {"registry": context.registry, "journal": context.journal, "root": context.root, "corpus": "memes"}
+    given = {"corpus": "memes", "registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
         pins.pin(NAME, **given)
@@ -272,7 +272,7 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     work = context.root / "published"
     (work / "metrics").mkdir(parents=True)
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
-    begin(context.settings, code=code_of(work, {name: (REPO / name).read_text() for name in FILES}))
+    begin(context.settings, code=code_of(work, texts_below(small_registry.REPO)))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
     told = notify_drift("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)

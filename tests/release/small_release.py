@@ -267,7 +267,7 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
     rows: dict[str, list[dict[str, Any]]] = {}
     found, splits, gold, silver = [], [], [], []
     for number, (fullname, item) in enumerate(sorted(items.items())):
-        parsed = parse(item, source="reddit", source_digest="d")
+        parsed = parse(item, raw=True, source="reddit", source_digest="d")
         assert isinstance(parsed, Submission)
         # as an import of a set without Reddit's ids names it
         name = "cradle:17" if corpus == "posts" and number == IMPORTED else fullname

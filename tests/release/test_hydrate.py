@@ -315,13 +315,13 @@ def test_a_deletion_is_told_as_the_collector_tells_it(world: World) -> None:
             {"banned_by": True},
         ):
             shown = {**item, **change}
-            dropped = parse(shown, source="reddit", source_digest="")
+            dropped = parse(shown, raw=True, source="reddit", source_digest="")
             assert hydrate.gone(shown) == getattr(dropped, "reason", None)
 
 
 def test_pictures_are_found_as_the_collector_finds_them(world: World) -> None:
     for item in world.items.values():
-        parsed = parse(item, source="reddit", source_digest="")
+        parsed = parse(item, raw=True, source="reddit", source_digest="")
         assert {found[0] for found in parsed.media} <= set(hydrate.addresses(item))  # type: ignore[union-attr]
 
 
@@ -334,7 +334,7 @@ def test_pages_of_imgur_are_resolved_as_the_collector_resolves_them(url: str) ->
     preview = {"images": [{"source": {"url": "https://external-preview.redd.it/p.jpg?s=1"}}]}
     item = {"id": "zz1", "author": "a", "subreddit": "b", "title": "c", "created_utc": 1_400_000_000, "url": url}
     item["preview"] = preview
-    parsed = parse(item, source="reddit", source_digest="")
+    parsed = parse(item, raw=True, source="reddit", source_digest="")
     found = {picture[0] for picture in parsed.media}  # type: ignore[union-attr]
     assert found and found <= set(hydrate.addresses(item))
 

@@ -55,7 +55,7 @@ def test_rows_agree_with_the_listing(dump, items, known):
     assert len(newest) >= 0.9 * len(items)
     for name, row in newest.items():
         archived = parse(row, source="dump", source_digest="")
-        shown = parse(items[name], source="reddit", source_digest="")
+        shown = parse(items[name], raw=True, source="reddit", source_digest="")
         if isinstance(shown, Submission):
             assert isinstance(archived, Submission)
             for field in ("author", "title", "body", "media", "created", "kind", "subreddit"):

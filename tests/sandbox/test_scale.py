@@ -1,5 +1,6 @@
 """A dump of any size: the months of one corpus, whose posts resemble one another as in real communities."""
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,14 @@ from pipelines.collect.month import Window
 from pipelines.collect.read.language import LanguageGate
 from pipelines.collect.read.shingles import shingles, signature, similarity
 from pipelines.collect.read.words import words
-from pipelines.collect.sources.dump import DumpSource
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.collect.submission import Submission
 from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from tests.sandbox.test_build import FORBIDDEN
 
-PARAMS = load(Path(__file__).parents[2])
+PARAMS = load(Path(__file__).parents[2], profile="sandbox")
 POSTS = 3000
 
 
@@ -36,8 +38,11 @@ def test_a_month_is_read_as_any_dump(tmp_path):
     path = month.write(tmp_path)
     before = path.read_bytes()
     assert path.name == "RS_2018-08.zst"
+    settings = Settings.from_env().model_copy(update={"dumps": tmp_path})
     found = list(
-        DumpSource(tmp_path, params=PARAMS.dump).submissions(Window.from_key("2018-08"), subreddits=COMMUNITIES)
+        open_source("dump", Monthly, params=PARAMS, settings=settings, today=date(2026, 1, 1)).submissions(
+            Window.from_key("2018-08"), subreddits=COMMUNITIES
+        )
     )
     assert len(found) == len(month.numbers) == 200
     assert all(isinstance(item, Submission) for item in found)

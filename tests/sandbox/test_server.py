@@ -18,7 +18,7 @@ from PIL import Image
 from crisis_corpus_sandbox.reddit.post_world import DROPPED
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
-from pipelines.collect.sources import open_source
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.collect.submission import Submission
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -164,7 +164,7 @@ def kept_by_source(built: Path, *, corpus: str, months: Collection[str]) -> dict
         settings = Settings.from_env().model_copy(update=update)
         given: dict[str, Any] = {"params": PARAMS, "today": date(2023, 1, 1)}
         sources: dict[str, Any] = {"reddit": ListedSource(settings, corpus=corpus, **given)}
-        sources |= {name: open_source(name, settings=settings, **given) for name in ("dump", "arctic_shift")}
+        sources |= {name: open_source(name, Monthly, settings=settings, **given) for name in ("dump", "arctic_shift")}
         subreddits = PARAMS.corpora[corpus].subreddits
         for name, source in sources.items():
             items = [i for m in months for i in source.submissions(Window.from_key(m), subreddits=subreddits)]

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.models import Entry, FitRows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params

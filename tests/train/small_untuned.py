@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.models import predict

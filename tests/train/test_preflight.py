@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.core.config.params import Params, load, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.models.kind import check_models
+from pipelines.models.kind import spec
 from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
 from pipelines.models.pretrained import tiny
 from tests.refusals import refused
@@ -167,7 +167,7 @@ def test_a_machine_that_is_too_small_is_refused_before_anything_is_loaded(
     """All weights of 72 billion need 1.2 TB of memory."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     huge = changed(params, "qwen2-72b", tuning="full")
-    with refused("NotEnough", match=r"'qwen2-72b' needs more .* GB of the host's memory.*corpus plan finetune"):
+    with refused("NotEnough", match=r"'qwen2-72b' needs more .* GB of the host's memory.*corpus plan train"):
         preflight.check("qwen2-72b", params=huge, settings=Settings.from_env(), root=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -233,7 +233,7 @@ def test_a_recipe_that_contradicts_itself_is_no_parameter(params: Params, entry:
     values = params.model_dump(mode="json")
     values["models"]["qwen3-14b"] |= entry
     with pytest.raises(BadParams, match=told):
-        check_models(validate(values, where="params.yaml"))
+        spec(validate(values, where="params.yaml"), "qwen3-14b")
 
 
 def test_the_command_prints_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_the_command_prints_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelines.cli.doctor import plan
 
     monkeypatch.chdir(ROOT)
-    command = ["finetune", "qwen3-14b", "--gpus", "2", "--memory", "141"]
+    command = ["train", "qwen3-14b", "--gpus", "2", "--memory", "141"]
     done = CliRunner().invoke(plan, [*command, "--json"], catch_exceptions=False)
     found = json.loads(done.stdout)
     assert found["gpus"] == 2 and found["gpu_bytes"] == sum(found["gpu"].values()) > 118 * GB

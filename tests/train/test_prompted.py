@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageColor
 
-from pipelines.core.config import rows
+from pipelines.core import rows
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent

@@ -89,19 +89,16 @@ def test_a_run_has_a_name_that_people_read_and_the_digests_of_its_data(client: A
     assert json.loads(shown["training"].source)["corpus_commit"] == "c" * 40
 
 
-def test_a_run_has_its_numbers_and_weights_and_is_finished(client: Any, tmp_path: Path) -> None:
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"weights")
+def test_a_run_has_its_numbers_and_no_file_and_is_finished(client: Any) -> None:
     with opened() as log:
         log.metrics({"loss": 0.7, "validation_macro_f1": 0.4}, step=1)
         log.metrics({"loss": 0.5, "validation_macro_f1": 0.6}, step=2)
-        log.weights(weights)
     (run,) = runs(client)
     assert run.info.status == "FINISHED"
     assert run.data.params == {"epochs": "2", "learning_rate": "0.01"}
     assert run.data.tags["data_commit"] == "abc"
     assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "loss")] == [(1, 0.7), (2, 0.5)]
-    assert [f.path for f in client.list_artifacts(run.info.run_id, "model")] == ["model/model.safetensors"]
+    assert client.list_artifacts(run.info.run_id) == []
 
 
 def test_a_run_says_neither_who_nor_where(client: Any) -> None:
@@ -169,15 +166,7 @@ def test_without_a_server_a_run_says_that_it_is_skipped(monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     with opened() as log:
         log.metrics({"loss": 1.0}, step=1)
-        (tmp_path / "model.safetensors").write_bytes(b"weights")
-        stored = log.weights(tmp_path / "model.safetensors")
-    assert stored == {"run": None, "files": {"model.safetensors": hashlib.sha256(b"weights").hexdigest()}}
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-
-
-def test_only_weights_are_kept(client: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError), opened() as log:
-        log.weights(tmp_path / "predictions.parquet")
+    assert log.run_id is None and not list(tmp_path.iterdir())
 
 
 def test_a_server_that_is_gone_is_an_error_that_a_retry_may_mend(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.core.config import rows as row_file
+from pipelines.core import rows as row_file
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
@@ -175,7 +175,7 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 18, "validation": 9, "test": 9})
         for keep in ([], [f"memes-{key}"]):
             own = {
-                "models": {name: entry},
+                "models": {f"own-{name}": entry},
                 "train": {"rows": {"memes": {"models": [f"own-{name}"], "seeds": [1]}}, "keep": keep},
             }
             params = Params.model_validate(overlay(read_params(REPO), own))

@@ -16,9 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from pipelines.annotate.backends import answer_files
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
+from pipelines.annotate import answer_files
+from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Form
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, DataError
@@ -29,13 +31,20 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 
-class Files:
+class Files(Backend):
     """A backend whose annotation queues are folders below ``root``, for a team's own annotation tool."""
+
+    keeps = True
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime]) -> None:
         self.accounts: Mapping[str, str] = {}
         self._root = root
         self._clock = clock
+
+    @classmethod
+    def open(cls, settings: Settings, *, params: Any, pseudonyms: Collection[str]) -> Files:
+        """Return the backend with folders below ``CORPUS_ANNOTATION_FILES``."""
+        return cls(settings.annotation_files, clock=now)
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
         """Create the queue's folder with the form and a README if the folder does not exist."""
@@ -134,11 +143,6 @@ class Files:
                     detail = "the task was changed after it was written"
                     raise DataError("BadAnswers", file=str(path), line=number, detail=detail) from None
                 yield row, added
-
-
-def open_files(settings: Settings) -> Files:
-    """Return the file backend, whose queues are folders below ``CORPUS_ANNOTATION_FILES``."""
-    return Files(settings.annotation_files, clock=now)
 
 
 def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:

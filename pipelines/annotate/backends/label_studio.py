@@ -19,10 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends import backend
-from pipelines.annotate.backends.label_studio_server import address, ensure_accounts
-from pipelines.annotate.backends.labelling_config import NOTE, config, shown
+from pipelines.annotate import backend
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms.form import Form
+from pipelines.annotate.label_studio import server
+from pipelines.annotate.label_studio.labelling_config import NOTE, config, shown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError
 
@@ -45,7 +46,7 @@ UNCLEAN = "unclean"
 ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,completed_by"
 
 
-class LabelStudio:
+class LabelStudio(Backend):
     """A backend on a Label Studio server, where each annotator's queue is a project.
 
     ``keys`` returns the API token of a pseudonym; ``folder`` is the data folder of the embedded server, else ``None``.
@@ -59,6 +60,25 @@ class LabelStudio:
         self._keys = keys
         self._folder = folder
         self._clients: dict[str, Client] = {}
+
+    @classmethod
+    def open(cls, settings: Settings, *, params: Any, pseudonyms: Collection[str]) -> LabelStudio:
+        """Connect to the configured external server, else to the embedded one with accounts for the pseudonyms."""
+        url = server.address(settings)
+        if settings.label_studio_url:
+            if not (key := settings.label_studio_key.get_secret_value()):
+                raise _unavailable("CORPUS_LABEL_STUDIO_KEY is not set")
+            return cls(url, keys=lambda _: key, folder=None, accounts={})
+        accounts = server.ensure_accounts(settings, pseudonyms=pseudonyms)
+
+        def token(pseudonym: str) -> str:
+            known = accounts.get(pseudonym) or server.ensure_accounts(settings, pseudonyms=[pseudonym])[pseudonym]
+            return known.token
+
+        emails = {pseudonym: account.email for pseudonym, account in accounts.items()}
+        return cls(url, keys=token, folder=settings.label_studio, accounts=emails)
+
+    serve = staticmethod(server.serve)
 
     def prepare(self, queue: backend.Queue, *, form: Form) -> None:
         """Create the queue's Label Studio project with its form unless it exists."""
@@ -171,23 +191,6 @@ class LabelStudio:
             except ValueError:
                 continue
             yield item, row
-
-
-def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
-    """Connect to the configured external server, else to the embedded one with accounts for the pseudonyms."""
-    url = address(settings)
-    if settings.label_studio_url:
-        if not (key := settings.label_studio_key.get_secret_value()):
-            raise _unavailable("CORPUS_LABEL_STUDIO_KEY is not set")
-        return LabelStudio(url, keys=lambda _: key, folder=None, accounts={})
-    accounts = ensure_accounts(settings, pseudonyms=pseudonyms)
-
-    def token(pseudonym: str) -> str:
-        known = accounts.get(pseudonym) or ensure_accounts(settings, pseudonyms=[pseudonym])[pseudonym]
-        return known.token
-
-    emails = {pseudonym: account.email for pseudonym, account in accounts.items()}
-    return LabelStudio(url, keys=token, folder=settings.label_studio, accounts=emails)
 
 
 def title(queue: backend.Queue) -> str:

@@ -58,7 +58,7 @@ class RoundManifest(Section):
     blinding: Literal["queues"] = "queues"
     annotators: tuple[Pseudonym, ...]
     adjudicator: Pseudonym
-    backend: Literal["label_studio", "files"]
+    backend: str
     daily_cap: Positive
     gold: bool
     agreement: bool

@@ -28,7 +28,7 @@ from pipelines.annotate.response_validation import (
 )
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+    from pipelines.annotate.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
     from pipelines.core.taxonomy import Scheme
 

@@ -12,8 +12,8 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import item_of as item_named
-from pipelines.annotate.backends.backend import name_of
+from pipelines.annotate.backend import item_of as item_named
+from pipelines.annotate.backend import name_of
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store

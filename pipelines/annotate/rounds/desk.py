@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.annotate import response_validation
-from pipelines.annotate.backends.backend import AnnotationTask, Item, Queue
+from pipelines.annotate.backend import AnnotationTask, Item, Queue
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import Form, build_form
 from pipelines.annotate.forms.manifest import RoundManifest
@@ -64,7 +64,9 @@ class RoundContext:
         self.site, self.scheme = site, load_scheme(manifest.scheme, root=root)
         self.going = [m for m in every if m.status != "closed" and m.backend == manifest.backend]
         people = queues.people([*self.going, manifest])
-        self.backend = site.backend or queues.open_backend(manifest, settings=site.settings, pseudonyms=people)
+        self.backend = site.backend or queues.open_backend(
+            manifest, params=stored.params, settings=site.settings, pseudonyms=people
+        )
 
     def check_guideline(self, stored: StoredRound) -> None:
         """Check that the annotation guideline is still the one with which the round was opened."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.backends.backend import AnnotationTask, Item
+from pipelines.annotate.backend import AnnotationTask, Item
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import Params
 from pipelines.datasets.items import open_images, opened_posts

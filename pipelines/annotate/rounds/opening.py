@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.backends.backend import Item
+from pipelines.annotate.backend import Item
 from pipelines.annotate.forms import protocol as protocols
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.forms.protocol import Planned

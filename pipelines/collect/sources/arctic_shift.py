@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
-import os
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import date, datetime
-from pathlib import Path
-from typing import Any, BinaryIO
+from datetime import datetime
+from typing import Annotated, Any
 
-import orjson
 import requests
+from pydantic import Field
 
+from pipelines.collect import service
 from pipelines.collect.month import Window
-from pipelines.collect.sources import Gathered, service
-from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
-from pipelines.core.config.collect import ArcticShift
-from pipelines.core.config.settings import Settings
-from pipelines.core.errors import SealBroken, SourceUnavailable
-from pipelines.store.seal import seal, unseal
+from pipelines.collect.sources import ClosedEntry, Monthly
+from pipelines.collect.submission import Dropped, Gathered, Submission, created_of, fullname_of, post_of
+from pipelines.core.errors import SourceUnavailable
 
 # The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
 MAX_PAUSE_SECONDS = 120.0
@@ -42,33 +38,38 @@ class QueryTimedOut(SourceUnavailable):
     """A query took too long, for the API or for this client."""
 
 
-class ArcticShiftSource:
+class ArcticShiftEntry(ClosedEntry):
+    page_size: Annotated[int, Field(gt=0, le=100)]
+    timeout_seconds: float
+
+
+class ArcticShift(Monthly):
     """The source Arctic Shift; its pages by ``created_utc`` overlap by one second, so that no post is missed."""
 
     name = "arctic_shift"
+    # a guess
+    rate = 60
+    setting = "arctic_shift_url"
+    variables = ("CORPUS_CONTACT",)
+    Parameters = ArcticShiftEntry
+    params: ArcticShiftEntry
+    pause: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        params: ArcticShift,
-        journal: ResumeJournal | None = None,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Create the session; nothing is sent yet."""
-        self._params = params
-        self._journal = journal
-        self._pause = pause
-        self._limit = params.page_size
-        self._address = service.check_address(settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
-        self._session = service.BoundedSession(seconds=params.timeout_seconds)
-        self._session.headers["User-Agent"] = service.user_agent(settings.contact)
+    def connect(self) -> None:
+        self._limit = self.params.page_size
+        self._address = service.check_address(self.settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
+        self._session = service.BoundedSession(seconds=self.params.timeout_seconds)
+        self._session.headers["User-Agent"] = service.user_agent(self.settings.contact)
 
-    def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
+    @classmethod
+    def estimate(cls, params: ArcticShiftEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
+        return subreddits * (math.ceil(posts / subreddits / params.page_size) + 1), []
+
+    def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         cursors: dict[str, int | None] = {}
-        journal = self._journal
+        journal = self.journal
         # pages in the journal are not requested again
         for entry in journal.begin(f"{self.name}:{window.key}:{'+'.join(subreddits)}") if journal else ():
             cursors[entry["subreddit"]] = entry["cursor"]
@@ -88,9 +89,10 @@ class ArcticShiftSource:
         if journal:
             journal.end()
 
-    def ping(self, subreddit: str) -> None:
+    def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
         """Send a request that returns no posts: one second of a subreddit before Reddit existed."""
-        self._request(subreddit, after=0, before=1, limit=1)
+        self._request(subreddits[0], after=0, before=1, limit=1)
+        return "answers"
 
     def _pages(
         self, subreddit: str, *, after: int, before: int
@@ -98,7 +100,7 @@ class ArcticShiftSource:
         """Yield the pages of an interval, each with the ``after`` of the next one, if there is one."""
         known: set[str | None] = set()
         short = stuck = 0
-        self._limit = self._params.page_size
+        self._limit = self.params.page_size
         while True:
             items, limit = self._page(subreddit, after=after, before=before)
             names = {fullname_of(i) for i in items}
@@ -106,7 +108,7 @@ class ArcticShiftSource:
             following = max(times, default=after) - 1
             full = len(items) >= limit
             if full and following <= after:
-                if limit >= self._params.page_size or stuck == STUCK:
+                if limit >= self.params.page_size or stuck == STUCK:
                     raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
                 stuck += 1
                 continue  # with a larger limit, as this page has succeeded
@@ -134,10 +136,10 @@ class ArcticShiftSource:
             try:
                 items = self._request(subreddit, after=after, before=before, limit=limit)
             except QueryTimedOut:
-                self._limit = max(min(LEAST_LIMIT, self._params.page_size), limit // 2)
-                self._pause(seconds_until_next)
+                self._limit = max(min(LEAST_LIMIT, self.params.page_size), limit // 2)
+                self.pause(seconds_until_next)
             else:
-                self._limit = min(self._params.page_size, 2 * limit)
+                self._limit = min(self.params.page_size, 2 * limit)
                 return items, limit
         return self._request(subreddit, after=after, before=before, limit=self._limit), self._limit
 
@@ -179,71 +181,7 @@ class ArcticShiftSource:
         remaining = service.finite(headers.get("x-ratelimit-remaining"))
         reset = service.seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
-            self._pause(min(reset, MAX_PAUSE_SECONDS))
-
-
-COLUMN = "state"
-LENGTH_BYTES = 4
-
-
-class ResumeJournal:
-    """An append-only file of encrypted pages; a page that a crash left incomplete is removed and requested again."""
-
-    def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
-        self._path = path
-        self._key = hmac.digest(secret, b"crisis-corpus/collect/state", "sha512")
-        self._day = day
-        self._name = ""
-        self._count = 0
-
-    def begin(self, query: str) -> list[dict[str, Any]]:
-        """Return the stored pages of an earlier attempt at the same query on the same day, oldest first."""
-        self._name = f"{self._day}:{query}"
-        self._count = 0
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        entries, whole = [], 0
-        self._path.touch(mode=0o600)
-        with self._path.open("r+b") as file:
-            for entry in self._frames(file):
-                entries.append(entry)
-                whole = file.tell()
-            file.truncate(whole)
-        return entries
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Append one page of a listing, and wait until it is on disk."""
-        sealed = seal(self._key, record_id=self._record, column=COLUMN, data=orjson.dumps(entry))
-        with self._path.open("ab") as file:
-            file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
-            file.flush()
-            os.fsync(file.fileno())
-        self._count += 1
-
-    def end(self) -> None:
-        """Delete the file, because the source was read completely."""
-        self._path.unlink(missing_ok=True)
-
-    @property
-    def _record(self) -> str:
-        return f"{self._name}:{self._count}"
-
-    def _frames(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
-        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
-            length = int.from_bytes(head, "big")
-            sealed = file.read(length)
-            try:
-                data = unseal(self._key, record_id=self._record, column=COLUMN, data=sealed)
-            except SealBroken:
-                return
-            self._count += 1
-            yield orjson.loads(data)
-
-
-def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
-    """Return an item of a response; one that is no post becomes a malformed post, identified by ``place``."""
-    if isinstance(item, dict) and isinstance(item.get("subreddit"), str):
-        return item
-    return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None, "place": place}
+            self.pause(min(reset, MAX_PAUSE_SECONDS))
 
 
 def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Submission | Dropped, float] | None:

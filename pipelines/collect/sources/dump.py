@@ -16,16 +16,17 @@ from io import FileIO
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 import zstandard
 from ahocorasick_rs import BytesAhoCorasick
+from pydantic import Field
 
-from pipelines.collect.month import Window
-from pipelines.collect.sources import Gathered
-from pipelines.collect.submission import Dropped, Submission
-from pipelines.core.config.collect import Dump
+from pipelines.collect.month import Gaps, Interval, Window, window_of
+from pipelines.collect.sources import ClosedEntry, Monthly
+from pipelines.collect.submission import Dropped, Gathered, Submission
+from pipelines.core.config.base import Positive
 from pipelines.core.errors import SourceError
 
 # Compressed bytes decompressed at a time: errors name a place so exactly. Larger pieces are not faster.
@@ -55,21 +56,48 @@ MARK = token_hex(8).encode() * 8
 END = zstandard.compress(MARK)
 
 
-class DumpSource:
+class DumpEntry(ClosedEntry):
+    window_log: Annotated[int, Field(ge=10, le=31)]
+    max_line_bytes: Positive
+    max_ratio: Positive
+
+
+class Dump(Monthly):
     """A source of dump files: ``<subreddit>_submissions*.zst``, and ``RS_YYYY-MM*.zst`` (a month of all of Reddit)."""
 
     name = "dump"
+    Parameters = DumpEntry
+    params: DumpEntry
 
-    def __init__(self, folder: Path, *, params: Dump) -> None:
-        self._folder = folder
-        self._params = params
+    def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
+        """Check that every file has a checksum."""
+        files = {path for window in windows for path in self.files(window, subreddits=subreddits)}
+        for path in files:
+            expected_digest(path)
+        return f"{len(files)} files with a checksum"
 
-    def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
+    def jobs(self, gaps: Gaps) -> Iterator[tuple[Interval, list[str]]]:
+        """Yield the hull of the gaps, so that a file is scanned once."""
+        hulls = {s: (min(start for start, _ in gap), max(end for _, end in gap)) for s, gap in gaps.items() if gap}
+        whole = min((start for start, _ in hulls.values()), default=0), max((e for _, e in hulls.values()), default=0)
+        if self._has_month(whole):
+            yield whole, list(hulls)
+        else:
+            yield from ((hull, [subreddit]) for subreddit, hull in hulls.items())
+
+    def covers(self, interval: Interval, *, newest: int) -> Interval:
+        """Return the interval; nothing but its newest post says where a subreddit's own dump ends."""
+        return interval if self._has_month(interval) else (interval[0], min(interval[1], newest))
+
+    def _has_month(self, interval: Interval) -> bool:
+        return any(self.settings.dumps.glob(f"[Rr][Ss]_{window_of(interval).key}*.zst"))
+
+    def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         for path in self.files(window, subreddits=subreddits):
             digest = expected_digest(path)
-            lines = wanted_lines(path, digest=digest, subreddits=subreddits, params=self._params)
+            lines = wanted_lines(path, digest=digest, subreddits=subreddits, params=self.params)
             for number, line in enumerate(_held(lines)):
                 item = loads(line)
                 if isinstance(item, dict):
@@ -80,7 +108,7 @@ class DumpSource:
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
         """Return the dump files that may contain posts of the window, sorted by name."""
-        paths = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
+        paths = sorted(self.settings.dumps.glob("*.zst")) if self.settings.dumps.is_dir() else []
         months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
         chosen = set(months)
         for subreddit in subreddits:
@@ -105,7 +133,7 @@ def expected_digest(path: Path) -> str:
     raise SourceError("DumpUnverified", name=path.name)
 
 
-def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
+def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: DumpEntry) -> Iterator[bytes]:
     """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, in order.
 
     Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two blocks stays intact.
@@ -124,7 +152,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
         yield from (line for _, line in sorted([*_matching(block, end, wanted=wanted), *odd]))
 
 
-def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray, int, int]]:
+def blocks(path: Path, *, digest: str, params: DumpEntry) -> Iterator[tuple[bytearray, int, int]]:
     """Yield decompressed bytes (overwritten next), where their last whole line ends, and the position."""
     block, kept, begun, count = bytearray(LINES), 0, False, 1
     with path.open("rb", buffering=0) as file:
@@ -172,7 +200,7 @@ class _Pieces:
 class _Frames:
     """Decompress a file; every frame must be complete."""
 
-    def __init__(self, file: FileIO, *, params: Dump) -> None:
+    def __init__(self, file: FileIO, *, params: DumpEntry) -> None:
         self._name, self._params, self._total = Path(str(file.name)).name, params, 0
         # refers to nothing here: the decompressor takes no part in garbage collection, and its window is up to 2 GiB
         self._source = _Pieces(file)
@@ -194,7 +222,7 @@ class _Frames:
         self._total += count
         if self._total > max(ALWAYS, self.offset * self._params.max_ratio):
             limit = self._params.max_ratio
-            raise self._corrupt(f"it expands to more than {limit} times its size (dump.max_ratio)")
+            raise self._corrupt(f"it expands to more than {limit} times its size (sources.dump.max_ratio)")
         return count
 
     def check(self, last: bytearray, *, digest: str) -> None:
@@ -264,16 +292,16 @@ def _held(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield from batch
 
 
-def _check_lines(block: bytearray, *, path: Path, offset: int, params: Dump) -> None:
+def _check_lines(block: bytearray, *, path: Path, offset: int, params: DumpEntry) -> None:
     if max(map(len, block.split(b"\n"))) > params.max_line_bytes:
-        detail = f"a line is longer than {params.max_line_bytes} bytes (dump.max_line_bytes)"
+        detail = f"a line is longer than {params.max_line_bytes} bytes (sources.dump.max_line_bytes)"
         raise SourceError("CorruptDump", name=path.name, offset=offset, detail=detail)
 
 
 def _cause(error: zstandard.ZstdError) -> str:
     text: Any = str(error)
     if "too much memory" in text:
-        return "a frame needs a larger window than dump.window_log allows"
+        return "a frame needs a larger window than sources.dump.window_log allows"
     return "its compressed data is damaged or it is not zstd"
 
 

@@ -6,22 +6,24 @@ same client id; the error then carries the seconds to wait, and the scheduler re
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import praw
 import prawcore
 import requests
 from prawcore.const import ACCESS_TOKEN_PATH
+from pydantic import Field
 
-from pipelines.collect.sources import service
-from pipelines.collect.sources.arctic_shift import post_of
-from pipelines.collect.submission import fullname_of
-from pipelines.core.config.collect import Reddit
-from pipelines.core.config.settings import Settings
+from pipelines.collect import service
+from pipelines.collect.month import Window
+from pipelines.collect.sources import ClosedEntry, Listed, ListedPost, Lookup
+from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of, parse, post_of
+from pipelines.core.config.collect import Listing
 from pipelines.core.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
 
 # Ours: for one answer from the request to the last byte; a page usually takes two seconds.
@@ -35,17 +37,33 @@ REASONS = frozenset({"private", "banned", "quarantined", "gated", "gold_only"})
 BLOCKED = "it requires a login or a registered client (HTTP 403 without Reddit's JSON)"
 
 
-class RedditSource:
-    """The client of the listings ``/r/<subreddit>/new`` and of ``/api/info``: PRAW with application-only OAuth.
+class RedditListing(Listing):
+    limit: Annotated[int, Field(gt=0, le=1000)]
+    page_size: Annotated[int, Field(gt=0, le=100)]
 
-    Nothing is sent before the first request.
-    """
+
+class RedditEntry(ClosedEntry):
+    listing: RedditListing
+
+
+class Reddit(Listed, Lookup):
+    """The client of the listings ``/r/<subreddit>/new`` and of ``/api/info``: PRAW with application-only OAuth."""
 
     name = "reddit"
+    # Reddit grants 1,000 in ten minutes (as sweep.requests in params.yaml)
+    rate = 100
+    at_once = 100
+    setting = "reddit_oauth_url"
+    variables = ("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT")
+    Parameters = RedditEntry
+    params: RedditEntry
+    answer_seconds = ANSWER_SECONDS
 
-    def __init__(self, settings: Settings, *, params: Reddit, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def connect(self) -> None:
         """Configure PRAW."""
-        self._params = params
+        import praw
+
+        settings = self.settings
         for key in ("reddit_client_id", "reddit_client_secret"):
             if not getattr(settings, key):
                 raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
@@ -65,8 +83,21 @@ class RedditSource:
             check_for_updates=False,
             check_for_async=False,
             requestor_class=RepairingRequestor,
-            requestor_kwargs={"session": service.BoundedSession(seconds=answer_seconds)},
+            requestor_kwargs={"session": service.BoundedSession(seconds=self.answer_seconds)},
         )
+
+    @classmethod
+    def estimate(cls, params: RedditEntry, *, posts: float, subreddits: int) -> tuple[int, list[str]]:
+        listing = params.listing
+        note = (
+            f"Reddit lists the newest {listing.limit:,} posts of a subreddit only: earlier months stay empty; "
+            "set the corpus's source to dump or arctic_shift for them"
+        )
+        return subreddits * math.ceil(listing.limit / listing.page_size), [note]
+
+    def probe(self, *, windows: Sequence[Window], subreddits: Sequence[str]) -> str:
+        self.newest(subreddits[0])
+        return "the credentials are accepted"
 
     def _listing(
         self, path: str, *, params: dict[str, str | int], subreddit: str | None = None
@@ -80,14 +111,13 @@ class RedditSource:
             raise failure(error, subreddit=subreddit) from None
         return parsed(answer, paged=subreddit is not None)
 
-    def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    def info(self, names: Sequence[str]) -> dict[str, Submission | Dropped]:
         """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing."""
-        items, _ = self._listing("api/info", params={"id": ",".join(fullnames)})
-        return {name: item for item in items if (name := fullname_of(item))}
+        items, _ = self._listing("api/info", params={"id": ",".join(names)})
+        return {name: self._parsed(item, query="") for item in items if (name := fullname_of(item))}
 
-    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the listing's posts after a fullname (empty: from the newest on), and the next cursor or ""."""
-        query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
+    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[ListedPost], str]:
+        query: dict[str, str | int] = {"limit": min(limit, self.params.listing.page_size), "show": "all"}
         if after:
             query["after"] = after
         listed, following = self._listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
@@ -95,12 +125,21 @@ class RedditSource:
         if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
             # as if every post had been read, and none were of the subreddit
             raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
-        return items, following
+        posts = [
+            ListedPost(str(i.get("name")), i["subreddit"], created_of(i), self._parsed(i, query=subreddit))
+            for i in items
+        ]
+        return posts, following
+
+    def _parsed(self, item: Mapping[str, Any], *, query: str) -> Submission | Dropped:
+        created = created_of(item)
+        # of the query, not of the response
+        digest = hashlib.sha256(f"{self.name}:{query}:{created:%Y-%m}".encode()).hexdigest() if created else ""
+        return parse(item, source=self.name, source_digest=digest, raw=True)
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts."""
         items, _ = self.page(subreddit, after="", limit=1)
-        return next((name for item in items if (name := fullname_of(item))), None)
+        return next((item.post.fullname for item in items if self.own(item.post.fullname)), None)
 
     def remaining(self) -> float | None:
         limits = self._reddit.auth.limits

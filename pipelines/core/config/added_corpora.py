@@ -2,62 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 SEED = 20251001
-# Values of a corpus that the parameters do not state, by its content; all ours but the proposals (SPEC 2.1).
-DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "images": {
-        "sample": {"size": 1000, "seed": SEED},
-        "split": {
-            "version": 1,
-            "ratios": {"train": 60, "validation": 20, "test": 20},
-            "strata": ["month", "kind", "has_text"],
-            "seed": SEED,
-            "proposals": 4_000_000,
-        },
-        "gold": {"splits": None, "truth": False, "published": None},
-    },
-    "texts": {
-        "sample": {"size": 1000, "seed": SEED},
-        "split": {
-            "version": 1,
-            "ratios": {"train": 60, "dev": 20, "test": 20},
-            "strata": ["month", "subreddit"],
-            "seed": SEED,
-            "proposals": 4_000_000,
-        },
-        # an ensemble labels the others
-        "gold": {"splits": ["dev", "test"], "truth": False, "published": None},
-    },
-}
+# By content: the splits, and what those are balanced on whose items have no gold (ours).
+SPLITS: Mapping[str, list[str]] = {"images": ["train", "validation", "test"], "texts": ["train", "dev", "test"]}
+STRATA: Mapping[str, list[str]] = {"images": ["month", "kind", "has_text"], "texts": ["month", "subreddit"]}
 # Who labels and what is fitted where nothing is stated: what needs no key and no large accelerator; ours.
-ROWS: Mapping[str, Mapping[str, Any]] = {
-    "images": {
-        "votes.labellers": [],
-        "silver.ensembles": [],
-        "train.rows": {"models": ["bert", "vit", "clip"], "subsets": ["gold"], "ensemble": None, "seeds": [1, 2, 3]},
-        "predict.rows": [],
-        "batch_predict": [],
-    },
-    "texts": {
-        "votes.labellers": ["characters", "words", "embedding"],
-        "silver.ensembles": ["offline"],
-        "train.rows": {
-            "models": ["modernbert", "knn"],
-            "subsets": ["unanimous", "consensus"],
-            "ensemble": "offline",
-            "seeds": [1, 2, 3],
-        },
-        "predict.rows": ["offline"],
-        "batch_predict": [],
-    },
-}
-# Further sections with an entry for each corpus.
-KEYED = ("round.protocol", "moderation.systems", "release.corpora", "report.titles")
+OFFLINE = ("characters", "words", "embedding")
+MODELS: Mapping[str, list[str]] = {"images": ["bert", "vit", "clip"], "texts": ["modernbert", "knn"]}
+# Sections with an entry for each corpus.
+KEYED = (
+    "sample", "split", "gold", "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles",
+    "train.rows", "predict.rows", "batch_predict", "release.corpora", "report.titles",
+)  # fmt: skip
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
@@ -76,8 +36,36 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(listed, list):
             stages[matrix] = [*filter(corpora.__contains__, listed), *(name for name in corpora if name not in listed)]
     for name, corpus in corpora.items():
-        _fill(values, name, content=_content(corpus) or "")
+        for path, default in _defaults(_content(corpus)).items():
+            for entries in _sections(values, path):
+                given = entries.setdefault(name, default)
+                if isinstance(default, dict) and isinstance(given, dict):
+                    entries[name] = {**default, **given}
     return values
+
+
+def _defaults(content: str | None) -> dict[str, Any]:
+    """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
+    if content is None or content not in SPLITS:
+        return {}
+    splits, labelled = SPLITS[content], content == "texts"
+    split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
+    return {
+        "sample": {"size": 1000, "seed": SEED},
+        "split": {**split, "seed": SEED, "proposals": 4_000_000, "sizes": None, "published": None},
+        # an ensemble labels the train split of texts
+        "gold": {"splits": splits[1:] if labelled else None, "truth": False, "published": None},
+        "votes.labellers": [*OFFLINE] if labelled else [],
+        "silver.ensembles": ["offline"] if labelled else [],
+        "train.rows": {
+            "models": [*MODELS[content]],
+            "subsets": ["unanimous", "consensus"] if labelled else ["gold"],
+            "ensemble": "offline" if labelled else None,
+            "seeds": [1, 2, 3],
+        },
+        "predict.rows": ["offline"] if labelled else [],
+        "batch_predict": [],
+    }
 
 
 def create_folders(root: Path, corpora: Iterable[str]) -> None:
@@ -97,17 +85,8 @@ def _content(corpus: Any) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _fill(values: dict[str, Any], corpus: str, *, content: str) -> None:
-    stated = {**DEFAULTS.get(content, {}), **ROWS.get(content, {})}
-    for path, default in stated.items():
-        for entries in _sections(values, path):
-            given = entries.setdefault(corpus, copy.deepcopy(default))
-            if isinstance(default, dict) and isinstance(given, dict):
-                entries[corpus] = copy.deepcopy(default) | given
-
-
 def _remove(values: dict[str, Any], corpus: str) -> None:
-    for section in _sections(values, "corpora", *DEFAULTS["texts"], *ROWS["texts"], *KEYED):
+    for section in _sections(values, "corpora", *KEYED):
         section.pop(corpus, None)
     for registry in _sections(values, "registry"):
         models = [name for name, model in registry.items() if isinstance(model, dict) and model.get("corpus") == corpus]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -10,9 +10,13 @@ from pipelines.core.config.base import Fraction, Positive, Pseudonym, Section
 
 
 class Round(Section):
-    """Settings of annotation rounds: backend, protocols, annotators, daily cap, content warning and contacts."""
+    """Settings of annotation rounds: backend, protocols, annotators, daily cap, content warning and contacts.
 
-    backend: Literal["label_studio", "files"]
+    ``backends`` has the parameters of annotation backends by name.
+    """
+
+    backend: str
+    backends: dict[str, dict[str, Any]] = Field(default_factory=dict)
     protocol: dict[str, str]
     annotators: tuple[Pseudonym, ...]
     adjudicator: Pseudonym

@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipelines.core.errors import BadParams
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 # A pseudonym identifies an annotator everywhere; no real name is stored in this project.
@@ -22,7 +24,26 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
+class Entry(Section):
+    """A section that names a part; its further keys are the part's, which checks them (:mod:`pipelines.core.parts`)."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Distribution(Section):
+    """A distribution whose parts a deployment allows.
+
+    Args:
+        version: as ``pip`` shows it.
+        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
+    """
+
+    version: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 Model = TypeVar("Model")
+Fitted = TypeVar("Fitted", bound=Section)
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
@@ -38,6 +59,14 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
         raise refuse(faults(error)) from None
 
 
+def fitted(model: type[Fitted], values: Section | Mapping[str, Any], *, key: str) -> Fitted:
+    """Return an entry of ``params.yaml``, whose key is ``key``, validated by the model of its part."""
+    try:
+        return model.model_validate(values.model_dump() if isinstance(values, Section) else values)
+    except ValidationError as error:
+        raise BadParams(where="params.yaml", detail=faults(error, key)) from None
+
+
 def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a value of mappings and lists with ``change`` applied to every value inside that is neither."""
     if isinstance(value, Mapping):
@@ -47,6 +76,9 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def faults(error: ValidationError) -> str:
-    """Describe every fault of a pydantic validation error by key and message, without values."""
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+def faults(error: ValidationError, *below: str) -> str:
+    """Describe every fault of a pydantic validation error by key and message, without values.
+
+    ``below``: the key of what was validated, if it is a part of a file.
+    """
+    return "; ".join(f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {e['msg']}" for e in error.errors())

@@ -1,19 +1,21 @@
-"""Define the sections of ``params.yaml`` for corpora, sources, images and texts."""
+"""Define the sections of ``params.yaml`` for corpora, sources, images and texts.
+
+Of an entry that belongs to a part (a source, an OCR engine), only what every part has is checked here, the rest by the
+part's own model (:func:`pipelines.core.config.base.fitted`).
+"""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.core.config.base import Fraction, Month, Positive, Section
+from pipelines.core.config.base import Entry, Fraction, Month, Positive, Section
 from pipelines.core.errors import SourceNotApproved
 
 # What to do where the system can confine no child process that reads pictures.
 Sandboxing = Literal["required", "accepted_without"]
-MonthlySource = Literal["dump", "arctic_shift"]
-SourceName = Literal[MonthlySource, "reddit"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 
 
@@ -22,19 +24,14 @@ class Corpus(Section):
     scheme: str
     subreddits: tuple[str, ...]
     # one source, or several in the order in which they are asked for what is still missing of a month
-    source: SourceName | Annotated[tuple[SourceName, ...], Field(min_length=1)]
+    source: str | Annotated[tuple[str, ...], Field(min_length=1)]
     first_month: Month
     last_month: Month | None
 
     @property
-    def sources(self) -> tuple[SourceName, ...]:
+    def sources(self) -> tuple[str, ...]:
         """The sources in order of preference, each once."""
         return (self.source,) if isinstance(self.source, str) else tuple(dict.fromkeys(self.source))
-
-    @property
-    def listed(self) -> bool:
-        """Whether the corpus reads Reddit's listings, whose posts wait in the store of refreshes for their month."""
-        return "reddit" in self.sources
 
 
 class Matrix(Section):
@@ -43,15 +40,24 @@ class Matrix(Section):
     corpora: tuple[str, ...]
 
 
-class Source(Section):
-    """A source of posts, and on whose word it is read.
+class Listing(Section):
+    """How a source's listings are read: when (``schedule``: cron), how far they go back, and posts of a page."""
 
-    ``ethics`` is the ethics approval for research with its posts, or the decision that none is needed: which board, and
-    its reference (FigSIM, Ethics: a human research ethics committee and a project id). Dumps need it as much as a live
-    source, because the posts are the same.
+    schedule: str = "17 * * * *"
+    limit: Positive
+    page_size: Positive
+
+
+class SourceEntry(Entry):
+    """A source of records, and on whose word it is read; further keys are the source's own parameters.
+
+    ``listing`` is given for a source that shows its newest records. ``ethics`` is the ethics approval for research with
+    its posts, or the decision that none is needed: which board, and its reference (FigSIM, Ethics: a human research
+    ethics committee and a project id). Dumps need it as much as a live source, because the posts are the same.
     """
 
     live: bool
+    listing: Listing | None = None
     ethics: str | None = None
     access_basis: str | None
     approval: str | None
@@ -72,21 +78,9 @@ class Source(Section):
             raise SourceNotApproved(source=name, detail=f"its approval ended on {self.expires}")
 
 
-class Dump(Section):
-    window_log: Annotated[int, Field(ge=10, le=31)]
-    max_line_bytes: Positive
-    max_ratio: Positive
-
-
-class Reddit(Section):
-    listing_limit: Annotated[int, Field(gt=0, le=1000)]
-    page_size: Annotated[int, Field(gt=0, le=100)]
-
-
 class Refresh(Section):
     """How often a listing is read, how far back, and when a month closes."""
 
-    schedule: str = "17 * * * *"
     every_hours: Annotated[float, Field(gt=0)] = 24
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
     overlap_hours: Annotated[float, Field(ge=0)] = 24
@@ -100,11 +94,6 @@ class Refresh(Section):
         if self.grace_hours < self.overlap_hours:
             raise ValueError("grace_hours is less than overlap_hours: posts approved late would miss their month")
         return self
-
-
-class ArcticShift(Section):
-    page_size: Annotated[int, Field(gt=0, le=100)]
-    timeout_seconds: float
 
 
 class Collect(Section):
@@ -149,9 +138,10 @@ class Decode(Section):
 
 
 class Ocr(Section):
-    engine: Literal["rapidocr", "tesseract", "google_vision"]
-    side: Positive
-    split_words_from: Positive
+    """The OCR engine, and the parameters of engines by name."""
+
+    engine: str
+    engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
     sandbox: Sandboxing = "required"
 
 
@@ -196,13 +186,14 @@ class Sandbox(Section):
 class CollectSections(Section):
     corpora: dict[str, Corpus]
     matrix: Matrix
-    sources: dict[SourceName, Source]
-    dump: Dump
-    reddit: Reddit
+    sources: dict[str, SourceEntry]
     refresh: Refresh = Field(default_factory=Refresh)
-    arctic_shift: ArcticShift
     collect: Collect
     images: Images
     texts: Texts
     language: Language
     sandbox: Sandbox | None = None
+
+    def listing(self, corpus: str) -> str | None:
+        """Return the source whose listings a corpus reads; its posts wait in the store of refreshes for their month."""
+        return next((name for name in self.corpora[corpus].sources if self.sources[name].listing), None)

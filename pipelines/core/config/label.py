@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from datetime import date
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-from pipelines.core.config.base import Fraction, Positive, Section
+from pipelines.core.config.base import Entry, Fraction, Positive, Section
 from pipelines.core.errors import ConfigError
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -63,25 +62,13 @@ def on_this_machine(url: str | None) -> bool:
         return host == "localhost"
 
 
-Api = Literal["openai", "anthropic", "google", "azure"]
+class ProviderEntry(Entry):
+    """A service that serves models: the vendor whose protocol it speaks (``api``), and what the vendor reads besides.
 
-
-class Provider(Section):
-    """A service that serves models: its API protocol (``api``), and the limits of the account there.
-
-    ``azure`` is Azure AI Content Safety, which moderates and labels nothing. ``ready_seconds``: how long a step waits
-    for a server of your own (``CORPUS_<PROVIDER>_URL``, protocol ``openai``) to be healthy and to serve the model.
+    The fields are those of a class in ``pipelines/llm/vendors``.
     """
 
-    api: Api
-    concurrency: Positive
-    requests_per_minute: Positive | None
-    tokens_per_minute: Positive | None
-    timeout_seconds: Annotated[float, Field(gt=0)]
-    max_retries: Annotated[int, Field(ge=0)]
-    max_retry_after_seconds: Annotated[float, Field(ge=0)]
-    batch_poll_seconds: Annotated[float, Field(gt=0)]
-    ready_seconds: Annotated[float, Field(ge=0)] = 0
+    api: str
 
 
 class Price(Section):
@@ -170,71 +157,11 @@ class InjectionTest(Section):
     seed: int
 
 
-Input = Literal["text", "image", "both"]
-FREE = Price(input=0, output=0)
-Dollars = Annotated[float, Field(ge=0)]
+class ModeratorEntry(Entry):
+    """A moderation system; the fields are those of a class in ``pipelines/moderation/moderators``."""
 
-
-def _compiled(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
-    return pattern
-
-
-Pattern = Annotated[str, AfterValidator(_compiled)]
-
-
-class OpenAIModerator(Section):
-    """A model behind OpenAI's endpoint ``moderations``; ``both`` sends text and picture in one request."""
-
-    kind: Literal["openai"]
+    kind: str
     provider: str
-    model: str
-    input: Input
-    price: Price = FREE
-
-
-class AzureModerator(Section):
-    """Azure AI Content Safety; ``both`` sends text and picture in two requests and takes the greater severities.
-
-    ``flag_from`` is the severity (0 to 7) from which a category counts as flagged; a change asks nothing again.
-    Prices are US dollars for 1,000 text records (1,000 characters each) and for 1,000 pictures.
-    """
-
-    kind: Literal["azure"]
-    provider: str
-    input: Input
-    api_version: str
-    flag_from: Annotated[int, Field(ge=1, le=7)]
-    usd_per_1000_texts: Dollars
-    usd_per_1000_images: Dollars
-
-
-class GuardModerator(Section):
-    """A guard model behind a server of OpenAI's protocol, whose chat template has the policy (Llama Guard, others).
-
-    The answer is flagged if it matches ``unsafe`` and not flagged if it matches ``safe``; all else is malformed.
-    ``category`` finds the codes in an answer, and ``self_harm`` are those of self-harm. The defaults are those of Llama
-    Guard 3 and 4: ``safe``, or ``unsafe`` and a line of codes, of which S11 is suicide and self-harm.
-    """
-
-    kind: Literal["guard"]
-    provider: str
-    model: str
-    input: Input
-    price: Price = FREE
-    max_output_tokens: Positive = 20
-    safe: Pattern = r"(?i)\A\s*safe\b"
-    unsafe: Pattern = r"(?i)\A\s*unsafe\b"
-    category: Pattern = r"\bS\d{1,2}\b"
-    self_harm: tuple[str, ...] = ("S11",)
-
-
-Moderator = Annotated[OpenAIModerator | AzureModerator | GuardModerator, Field(discriminator="kind")]
-# The protocol that the provider of each kind speaks.
-API = {"openai": "openai", "azure": "azure", "guard": "openai"}
 
 
 class Moderation(Section):
@@ -258,11 +185,11 @@ class Moderation(Section):
 
 
 class LabelSections(Section):
-    providers: dict[str, Provider]
+    providers: dict[str, ProviderEntry]
     consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
-    moderators: dict[str, Moderator]
+    moderators: dict[str, ModeratorEntry]
     moderation: Moderation
     prompts: Prompts = Field(default_factory=Prompts)
     few_shot: FewShot

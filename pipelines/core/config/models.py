@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
+from pipelines.core.config import base
 from pipelines.core.config.base import Fraction, Positive, Section
 
 # As the client has it (``crisis_corpus.versions.NAME``), which the stages do not depend on.
@@ -19,7 +20,7 @@ Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 ExampleWeights = Literal["equal", "posterior"]
 
 
-class Entry(Section):
+class Entry(base.Entry):
     """What every entry of section ``models`` may say; the rest is its kind's (:mod:`pipelines.models.kind`).
 
     Args:
@@ -31,7 +32,6 @@ class Entry(Section):
         labeller: the labeller that it asks.
     """
 
-    model_config = ConfigDict(extra="allow")
     kind: str
     tasks: tuple[str, ...] | None = None
     rationales: str | None = None

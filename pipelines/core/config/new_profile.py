@@ -16,7 +16,7 @@ from pipelines.core.config.private_file import create_private
 from pipelines.core.errors import ConfigError
 
 COMMENTS = {
-    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit, arctic_shift, or a list",
+    "source": "where posts come from: an entry of section sources, such as dump (files in CORPUS_DUMPS), or a list",
     "subreddits": "the subreddits that are read",
     "first_month": "the first month that is collected, YYYY-MM",
     "last_month": "the last month that is collected; null: every month that ends from now on",
@@ -54,15 +54,20 @@ class Choices:
         return bool(self.corpora or self.labellers or self.budget_usd is not None or self.ethics)
 
 
+def sources(choices: Choices) -> set[str]:
+    """Return the names of all sources that were chosen."""
+    given = [fields["source"] for fields in choices.corpora.values() if "source" in fields]
+    return {name for source in given for name in ([source] if isinstance(source, str) else source)}
+
+
 def profile_text(choices: Choices, *, params: Params) -> str:
     """Return the text of a profile with these choices, each value under a comment that explains it."""
     values: dict[str, Any] = {}
     for corpus, fields in choices.corpora.items():
         for name in (name for name in Corpus.model_fields if name in fields):
             put(values, ("corpora", corpus, name), fields[name])
-    given = [fields["source"] for fields in choices.corpora.values() if "source" in fields]
-    chosen = {name for source in given for name in ([source] if isinstance(source, str) else source)}
-    if choices.ethics or given:
+    chosen = sources(choices)
+    if choices.ethics or chosen:
         others = {name for corpus, known in params.corpora.items() for name in known.sources
                   if "source" not in choices.corpora.get(corpus, {})}  # fmt: skip
         for source in sorted(name for name in chosen | others if name in params.sources):

@@ -6,7 +6,7 @@ Steps receive the parameters as frozen pydantic models.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.annotate import AnnotateSections
-from pipelines.core.config.base import faults
+from pipelines.core.config.base import Distribution, faults
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.curate import CurateSections
-from pipelines.core.config.label import API, LabelSections, RemoteLabeller
+from pipelines.core.config.label import LabelSections, RemoteLabeller
 from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
 from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.parts import Distribution
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")
@@ -70,9 +69,13 @@ class Params(
         learnt = {rows.ensemble for rows in self.train.rows.values() if rows.ensemble is not None}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": ({n for names in self.votes.labellers.values() for n in names} | members, self.labellers),
-            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
+            "providers": (
+                {entry.provider for entry in remote} | {entry.provider for entry in self.moderators.values()},
+                self.providers,
+            ),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": ({n for names in self.silver.ensembles.values() for n in names} | learnt, self.ensembles),
+            "sources": ({name for corpus in self.corpora.values() for name in corpus.sources}, self.sources),
             "models": (
                 {*self.used_models, *candidates},
                 self.models,
@@ -107,17 +110,6 @@ class Params(
         return self
 
     @model_validator(mode="after")
-    def _protocols(self) -> Params:
-        """Refuse a labeller or a moderator whose provider speaks another protocol."""
-        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
-        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
-            raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
-        for name, moderator in self.moderators.items():
-            if self.providers[moderator.provider].api != API[moderator.kind]:
-                raise ValueError(f"moderators.{name}.provider does not have api: {API[moderator.kind]}")
-        return self
-
-    @model_validator(mode="after")
     def _arguments(self) -> Params:
         """Refuse a name that would be more than one argument of a stage's command, or an option."""
         names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators}
@@ -137,10 +129,11 @@ class Params(
     @model_validator(mode="after")
     def _models(self) -> Params:
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
-        if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
+        named = (*self.models, *self.registry)
+        if wrong := ", ".join(repr(name) for name in named if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
-                f"models: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
-                "on with these, - and _ (DVC reads a dot as a separator of keys)"
+                f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or "
+                "digit and go on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
             asked = (model.labeller, model.rationales, model.votes)
@@ -149,6 +142,11 @@ class Params(
             if model.silver is not None and model.silver not in self.ensembles:
                 raise ValueError(f"models.{name}.silver is '{model.silver}', which section ensembles does not have")
         return self
+
+
+# Return what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values. Here only
+# the shape of the parameters is known: whoever knows the parts, such as the commands, adds a check.
+checks: set[Callable[[Params], Sequence[str]]] = set()
 
 
 def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -194,8 +192,11 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
+def load(root: Path = Path(), *, profile: str | None = None, parts: bool = True) -> Params:
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser.
+
+    Without ``parts`` only the shape is checked: a part that is missing or altered must not stop a deletion.
+    """
     where = root / FILES[0]
     try:
         values = read_params(root)
@@ -210,7 +211,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:
         raise BadParams(where=where.name, detail=f"cannot be read ({type(error).__name__})") from None
-    return validate(values, where=where.name)
+    return validate(values, where=where.name, parts=parts)
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
@@ -228,9 +229,12 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
     return values
 
 
-def validate(values: Mapping[str, Any], *, where: str) -> Params:
+def validate(values: Mapping[str, Any], *, where: str, parts: bool = True) -> Params:
     """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
-        return Params.model_validate(values)
+        params = Params.model_validate(values)
     except ValidationError as error:
         raise BadParams(where=where, detail=faults(error)) from None
+    if found := [fault for check in checks for fault in check(params)] if parts else []:
+        raise BadParams(where=where, detail="; ".join(found))
+    return params

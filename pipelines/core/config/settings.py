@@ -187,9 +187,8 @@ class Settings(Section):
                 return GENERATED
         return variable or "home"
 
-    def require_secret_apart(self, source: str) -> None:
+    def require_secret_apart(self, source: str, *, address: str) -> None:
         """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host."""
-        address = {"reddit": self.reddit_oauth_url, "arctic_shift": self.arctic_shift_url}.get(source, "")
         if self.secret_place == GENERATED and urlsplit(address).hostname not in LOOPBACK:
             raise ConfigError("SecretBesideVault", source=source, home=self.home)
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from math import comb
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -19,6 +20,8 @@ Mode = Literal["strict", "repair"]
 # No unknown keys in a scheme's file.
 CLOSED = ConfigDict(extra="forbid")
 TIERS = ("base", "improved", "soft")
+# Ours: every set is scored for every item.
+MOST_SETS = 20_000
 
 
 def _reserved(_: object) -> str:
@@ -146,7 +149,8 @@ class Category:
     if not, it is another name of the empty set (FigSIM). ``guidelines`` and ``special`` are for annotators and prompts,
     ``brief`` is for fine-tuning prompts. ``learnt`` has those of their rules that were learnt from printed test errors,
     by text. ``predicted`` is false for what annotators say and models are not asked. ``recall_floors`` are the least
-    recalls of alerts, by label (:mod:`pipelines.metrics.recall_constraints`).
+    recalls of alerts, by label (:mod:`pipelines.metrics.recall_constraints`). ``title`` names the category in reports,
+    ``compared_by`` what items are compared by, if not by its labels.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -155,6 +159,8 @@ class Category:
     task: Text
     labels: Annotated[tuple[Label, ...], Field(min_length=1)]
     key: Reserved = ""
+    title: str = ""
+    compared_by: str = ""
     ordinal: bool = False
     predicted: bool = True
     recall_floors: Mapping[str, Annotated[float, Field(ge=0, le=1)]] = field(default_factory=dict)
@@ -292,7 +298,12 @@ class Category:
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
-        """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four)."""
+        """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four).
+
+        Of a category with so many labels that there are more than :data:`MOST_SETS`, the largest sets are left out.
+        """
+        while most > 1 and sum(comb(len(self.names), size) for size in range(most + 1)) > MOST_SETS:
+            most -= 1
         if most not in self._valid:
             sizes = range(2) if self.kind == "single" else range(most + 1)
             sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
@@ -325,7 +336,7 @@ class Scheme:
 
     ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``errors_by`` names
     the categories by whose labels the errors of ordinal tasks are broken down (FigSIM T12). ``item``, ``role`` and
-    ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.
+    ``purpose`` are used in prompts, ``items`` (the plural) in reports. ``digest`` is the SHA-256 of the data file.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
@@ -337,6 +348,7 @@ class Scheme:
     role: Text
     purpose: Text
     categories: Annotated[Mapping[Name, Annotated[Category, BeforeValidator(_with_learnt)]], Field(min_length=1)]
+    items: Text = "records"
     display: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
     errors_by: tuple[Name, ...] = ()
     digest: Reserved = ""
@@ -355,3 +367,18 @@ class Scheme:
         if chosen is None or chosen not in self.categories:
             raise ConfigError("UnknownCategory", scheme=self.name, key=key or "", known=", ".join(self.categories))
         return self.categories[chosen]
+
+    def title_of(self, key: str) -> str:
+        """Return the title of a category for headings."""
+        category = self.categories.get(key)
+        return (category and category.title) or key.capitalize()
+
+    def compared_by(self, key: str) -> str:
+        """Return the title of what items are compared by in tests of a category."""
+        category = self.categories.get(key)
+        return (category and category.compared_by) or self.title_of(key)
+
+    def in_order(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by category in the scheme's order, then those of other names."""
+        known = [key for key in self.categories if key in values]
+        return {key: values[key] for key in (*known, *sorted(values.keys() - {*known}))}

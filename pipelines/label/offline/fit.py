@@ -114,7 +114,7 @@ class WordFeatures(_Ngrams):
 
 
 @cache
-def _embedder() -> Callable[[str], npt.NDArray[np.float32]]:
+def _embedder() -> Callable[[str], Values]:
     """Return the embedding model, which computes each text once, whichever categories are learned from it."""
     from pipelines.collect.read.embedding import MiniLM
 
@@ -319,9 +319,8 @@ def fit(
     targets = targets.reshape(len(gold), len(category.names))
     learned = _learnable(targets, groups=named, least=votes.min_positives)
     if len(set(named)) < 2 or not len(learned):
-        raise LabellingError(
-            "GoldTooSmall", labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives
-        )
+        found = {"records": len(gold), "groups": len(set(named)), "needed": votes.min_positives}
+        raise LabellingError("GoldTooSmall", labeller=name, category=category.key, **found)
     targets = targets[:, learned]
     seen = VIEWS[labeller.features]()
     rows = seen.read([post.text for post in posts], learn=True)

@@ -40,7 +40,7 @@ Choice = Callable[[Item, Mapping[str, LabelSet]], LabelSet | None]
 TIE = 1e-9
 # the scheme's rules (a) to (e) of SPEC 23; (f) is left out because it depends on a guess about incidents
 HARD = frozenset({"base", "improved"})
-FOLDS = 5  # ours: each weight is fitted on four fifths of dev
+FOLDS = 5  # ours: each weight is fitted on four fifths of validation
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.config.label import Ensemble, OfflineLabeller
+from pipelines.core.config.label import OfflineLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, LabellingError
 from pipelines.core.taxonomy import load
@@ -187,7 +187,7 @@ def run(
         "offline": offline,
         "scheme": scheme.name,
         "records": len(items),
-        "agreement": statistics.summed(one["agreement"] for one in categories.values()),
+        "agreement": statistics.agreement(*(one.decisions for one in voted.values()), split=found.split),
         "labellers": labellers,
         "queue": {
             "records": len({item for item, _ in reasons}),
@@ -234,7 +234,8 @@ class Voted:
             )
         comparison = table(panel, resamples=section.resamples, seed=section.seed)
         if offline:
-            check_strength(comparison, ensemble=name, described=described, least=section.min_probability)
+            least, aggregate = section.min_probability, described.aggregate
+            check_strength(comparison, ensemble=name, category=task.key, aggregate=aggregate, least=least)
         decided = panel.decide(described.aggregate)
         return cls(
             task=task,
@@ -299,13 +300,13 @@ def settle(decisions: Mapping[Item, Decision], *, split: Mapping[Item, str]) -> 
 
 
 def check_strength(
-    comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
+    comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, category: str, aggregate: str, least: float
 ) -> None:
     """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half)."""
-    own = comparison.get(described.aggregate, {"best_member": "any member", "lead": {"probability": 0.0}})
+    own = comparison.get(aggregate, {"best_member": "any member", "lead": {"probability": 0.0}})
     if not comparison or own["lead"]["probability"] < least:
-        probability = own["lead"]["probability"]
-        raise LabellingError("EnsembleTooWeak", ensemble=ensemble, member=own["best_member"], probability=probability)
+        found = {"member": own["best_member"], "probability": own["lead"]["probability"]}
+        raise LabellingError("EnsembleTooWeak", ensemble=ensemble, category=category, **found)
 
 
 def refused_of(votes: pa.Table, *, category: str) -> dict[Item, set[str]]:

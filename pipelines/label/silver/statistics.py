@@ -26,20 +26,10 @@ def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     return dict(counts)
 
 
-def agreement(decisions: Mapping[Item, Decision], *, split: Mapping[Item, str]) -> dict[str, dict[str, int]]:
-    """Count items by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
-    found = counted((split[item], decision.agreement) for item, decision in decisions.items())
+def agreement(*decided: Mapping[Item, Decision], split: Mapping[Item, str]) -> dict[str, dict[str, int]]:
+    """Count decisions by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
+    found = counted((split[item], each.agreement) for decisions in decided for item, each in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
-
-
-def summed(agreements: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return the sum of the counts of :func:`agreement` of several categories."""
-    total: dict[str, dict[str, int]] = {}
-    for each in agreements:
-        for part, counts in each.items():
-            own = total.setdefault(part, dict.fromkeys(AGREEMENTS, 0))
-            total[part] = {name: own[name] + counts[name] for name in AGREEMENTS}
-    return total
 
 
 def agreement_of_members(

@@ -14,14 +14,15 @@ from typing import Any
 from pydantic import SerializeAsAny, ValidationError, ValidationInfo, field_validator
 
 from pipelines.core.config.base import Section
-from pipelines.core.config.rows import GOLD
+from pipelines.core.config.models import Entry
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.parts import Allowed
+from pipelines.core.rows import GOLD
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting import training_records
 from pipelines.models.fitting.training_records import TrainingRecords
-from pipelines.models.kind import Kind, parsed
+from pipelines.models.kind import KINDS, Kind
 
 CARD = "model.json"
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
@@ -57,7 +58,7 @@ class Card(Section):
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
         allowed = (info.context or {}).get("allowed", {})
-        return value if isinstance(value, Kind) else parsed(value, allowed=allowed, where="spec")
+        return value if isinstance(value, Kind) else KINDS.of(Entry.model_validate(value), allowed, where="spec")
 
     @property
     def kind(self) -> str:

@@ -1,4 +1,4 @@
-"""Track a training run in MLflow: numbers and weights, never texts or pictures, and always an end status.
+"""Track a training run in MLflow: numbers and digests, never weights, texts or pictures, and always an end status.
 
 A run is identified by its key, not by its process: a retry continues the run of a killed attempt. An interrupt or
 SIGTERM ends the run as KILLED at once. After SIGKILL, the next run of the experiment on the same machine ends the runs
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import RegistryError
-from pipelines.models.fitting.training_records import digests, trained_on
+from pipelines.models.fitting.training_records import trained_on
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -103,15 +103,6 @@ class Log:
             self._client.log_batch(self.run_id, metrics=[Metric(name, v, now, step) for name, v in new.items()])
             for name, value in new.items():
                 self._said[name].add((step, value))
-
-    def weights(self, path: Path) -> dict[str, Any]:
-        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``)."""
-        if path.suffix != ".safetensors":
-            raise ValueError(path.suffix)
-        if self.run_id is not None:
-            with _translated():
-                self._client.log_artifact(self.run_id, str(path), "model")
-        return {"run": self.run_id, "files": digests({path.name: path})}
 
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:

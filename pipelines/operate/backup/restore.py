@@ -78,7 +78,7 @@ def run(
     replayed = _restore_vault(urls[VAULT], pool=pool, manifest=manifest, secret=settings.secret(), deleted=deleted)
     say(VAULT)
     with Vault.existing(settings) as vault, workspace(settings) as clone:
-        terms = load(clone.path).takedown
+        terms = load(clone.path, parts=False).takedown
         done = takedown.Deletion(settings=settings, vault=vault, terms=terms, now=now).revisit()
     dag_graph.follow(settings)
     summary = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}

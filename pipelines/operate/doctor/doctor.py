@@ -12,6 +12,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.operate.doctor import machine, servers, stores
 from pipelines.operate.doctor.deployment import Deployment, opened
 from pipelines.operate.doctor.finding import Check, Finding, run
+from pipelines.takedown.sweep import lookups
 
 Found = list[tuple[str, Finding]]
 # Times the time-out for a check that reads every object of a cache: a day, with the usual one.
@@ -28,7 +29,7 @@ def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, de
 def checks(deployment: Deployment, *, deep: bool) -> list[Check]:
     """Return the checks of a deployment in the order in which they start."""
     params = deployment.params
-    used, listed = servers.sources(params), [name for name, corpus in params.corpora.items() if corpus.listed]
+    used, listed = servers.sources(params), [name for name in params.corpora if params.listing(name)]
 
     def of(*runs: Callable[[Deployment], Finding]) -> list[Check]:
         return [Check(run.__name__, partial(run, deployment)) for run in runs]
@@ -53,7 +54,7 @@ def checks(deployment: Deployment, *, deep: bool) -> list[Check]:
         *(of(stores.refreshes) if listed else []),
         *each(stores.refresh, listed),
         *of(stores.takedowns, stores.budget, stores.permissions),
-        *each(stores.sweep, params.corpora),
+        *each(stores.sweep, (name for name in params.corpora if lookups(params, corpus=name))),
         *of(machine.versions),
         *each(machine.disk, machine.places(deployment)),
         *of(machine.memory, machine.bases, machine.gpu),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import psutil
 
+from pipelines.collect.sources import source_of
 from pipelines.core.config.params import Params
 from pipelines.models.kind import spec
 from pipelines.operate.doctor.deployment import Deployment
 from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+from pipelines.operate.doctor.servers import sources
 
 LOCKED = ("apache-airflow", "dvc", "mlflow")
 PYTHON = (3, 11)
@@ -70,12 +73,13 @@ def clock(deployment: Deployment) -> Finding:
 
 
 def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    settings = deployment.settings
-    used = {name for corpus in deployment.params.corpora.values() for name in corpus.sources}
-    if "reddit" in used or settings.reddit_client_id:
-        yield "Reddit", settings.reddit_url
-    if "arctic_shift" in used:
-        yield "Arctic Shift", settings.arctic_shift_url
+    settings, params = deployment.settings, deployment.params
+    used = {name for corpus in params.corpora.values() for name in corpus.sources}
+    for name in sources(params):
+        source = source_of(name, params)
+        configured = name in used or all(map(os.environ.get, source.variables))
+        if configured and (address := source.address(settings)).startswith("http"):
+            yield f"source {name}", address
     if (settings.mlflow_tracking_uri or "").startswith("http"):
         yield "MLflow", str(settings.mlflow_tracking_uri)
 
@@ -153,10 +157,11 @@ def gpu(deployment: Deployment) -> Finding:
 
 def ocr(deployment: Deployment) -> Finding:
     """Check that the OCR engine starts, and which sandbox the processes that read pictures get."""
+    from pipelines.collect.read.confined_engine import open_engine
     from pipelines.collect.read.decode import Decoder
-    from pipelines.collect.read.ocr import open_engine
 
     images = deployment.params.images
-    open_engine(images.ocr, consent=deployment.params.consents.get(images.ocr.engine))
+    consent = deployment.params.consents.get(images.ocr.engine)
+    open_engine(images.ocr, consent=consent, allowed=deployment.params.distributions)
     with Decoder(images.decode) as decoder:
         return ok(f"{images.ocr.engine} opens; pictures are decoded under {', '.join(decoder.layers)}")

@@ -12,19 +12,18 @@ from http import HTTPStatus
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.read.ocr import GOOGLE_VISION
-from pipelines.core.config.collect import SourceName
-from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
+from pipelines.collect.read.engine import ENGINES
+from pipelines.collect.service import SubredditClosed
+from pipelines.collect.sources import Source, open_source
+from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import provider_variable
 from pipelines.core.errors import SourceNotApproved
-from pipelines.llm.addresses import ADDRESSES, NO_KEY
-from pipelines.llm.capabilities import deprecated
-from pipelines.llm.retirements import retirement
+from pipelines.llm.vendor import Provider
 from pipelines.operate.doctor.deployment import Deployment, within
 from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
+from pipelines.takedown.sweep import lookups
 from pipelines.workspace import dag_graph
 from pipelines.workspace.git import git
 
@@ -178,9 +177,9 @@ def housekeeping(deployment: Deployment, client: Airflow) -> Finding:
     return within(deployment, "housekeeping_hours", age, found=text, fix=fix, fine=text)
 
 
-def sources(params: Params) -> list[SourceName]:
-    """Return the sources of posts to check: those of the corpora and, if approved, Reddit, which the sweep asks."""
-    approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
+def sources(params: Params) -> list[str]:
+    """Return the sources to check: those of the corpora, and approved ones that the sweep asks."""
+    approved = {name for name in lookups(params) if params.sources[name].approval}
     return sorted({name for corpus in params.corpora.values() for name in corpus.sources} | approved)
 
 
@@ -193,7 +192,7 @@ def labellers(params: Params) -> dict[str, RemoteLabeller]:
     return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
 
 
-def approval(deployment: Deployment, name: SourceName) -> Finding:
+def approval(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` has an approval to read a source of posts, and for how long."""
     source = deployment.params.sources[name]
     source.check(name, today=deployment.now.date())
@@ -205,14 +204,15 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
 def recipients(params: Params) -> list[str]:
     """Return the providers to which posts or images are sent: of labellers and moderators in use, and of remote OCR."""
     pictures = any(corpus.content == "images" for corpus in params.corpora.values())
-    engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
+    engine = params.images.ocr.engine
+    engines = {engine} if pictures and ENGINES.get(engine, params.distributions).remote else set()
     audited = {params.moderators[name].provider for names in params.moderation.systems.values() for name in names}
     return sorted({labeller.provider for labeller in labellers(params).values()} | audited | engines)
 
 
 def consent(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
-    if name != GOOGLE_VISION and on_this_machine(deployment.settings.endpoint(name).url):
+    if name in deployment.params.providers and _provider(deployment, name).here:
         return ok("on this machine, needs no consent")
     granted = deployment.params.consents.get(name, Consent())
     granted.check(name, today=deployment.now.date())
@@ -227,8 +227,8 @@ def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Fin
     return ok(f"until {expires}")
 
 
-def source(deployment: Deployment, name: SourceName) -> Finding:
-    """Test a source of posts: request one post of Reddit or an empty page of Arctic Shift, or list the dump files."""
+def source(deployment: Deployment, name: str) -> Finding:
+    """Test a source of posts with its cheapest request."""
     params, settings = deployment.params, deployment.settings
     try:
         params.sources[name].check(name, today=deployment.now.date())
@@ -236,56 +236,43 @@ def source(deployment: Deployment, name: SourceName) -> Finding:
         return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
     corpora = [corpus for corpus in params.corpora.values() if name in corpus.sources]
     subreddits = [s for corpus in corpora or params.corpora.values() for s in corpus.subreddits]
-    if name == "reddit":
-        from pipelines.collect.sources.reddit import RedditSource
-        from pipelines.collect.sources.service import SubredditClosed
-
-        try:
-            RedditSource(settings, params=params.reddit).newest(subreddits[0])
-        except SubredditClosed as error:
-            return of_error(error, status="warning")
-        return ok("the credentials are accepted")
-    if name == "arctic_shift":
-        from pipelines.collect.sources.arctic_shift import ArcticShiftSource
-
-        ArcticShiftSource(settings, params=params.arctic_shift).ping(subreddits[0])
-        return ok("answers")
-    from pipelines.collect.sources.dump import DumpSource, expected_digest
-
-    dumps = DumpSource(settings.dumps, params=params.dump)
     windows = [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
-    files = {path for window in windows for path in dumps.files(window, subreddits=subreddits)}
-    for path in files:
-        expected_digest(path)
-    return ok(f"{len(files)} files with a checksum")
+    try:
+        opened = open_source(name, Source, params=params, settings=settings, today=deployment.now.date())
+        return ok(opened.probe(windows=windows, subreddits=subreddits))
+    except SubredditClosed as error:
+        return of_error(error, status="warning")
 
 
 def labeller(deployment: Deployment, name: str) -> Finding:
     """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
     asked, today = labellers(deployment.params)[name], deployment.now.date()
-    endpoint = deployment.settings.endpoint(asked.provider)
-    variable = provider_variable(asked.provider)
-    if endpoint.url is None and not endpoint.key.get_secret_value():
-        return failure("no key is set", fix=f"Set {variable}_KEY.")
-    notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
+    provider = _provider(deployment, asked.provider)
+    if not (provider.endpoint.url or provider.endpoint.key.get_secret_value()):
+        return failure("no key is set", fix=f"Set {provider.variable}_KEY.")
+    if provider.address is None:
+        return failure("no address is set", fix=f"Set {provider.variable}_URL.")
+    notice = provider.retirement(asked.model)
     retired = notice is not None and notice.retired <= today
-    finding = ok("retired") if retired else _answering(deployment, asked, name=name)
+    finding = ok("retired") if retired else _answering(deployment, provider, asked=asked, name=name)
     if notice is None or finding.status != "ok":
         return finding
-    fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
+    host = f"Set {provider.variable}_URL to a host that serves it"
+    fix = f"{host}, or add a labeller of another name for {notice.successor}."
     return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
 
 
-def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> Finding:
+def _provider(deployment: Deployment, name: str) -> Provider:
+    return Provider.of(name, params=deployment.params, settings=deployment.settings)
+
+
+def _answering(deployment: Deployment, provider: Provider, *, asked: RemoteLabeller, name: str) -> Finding:
     """Request a labeller's model, or its provider's list of models: of OpenAI's protocol, some have no page of one."""
-    api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
-    key, variable = endpoint.key.get_secret_value(), provider_variable(asked.provider)
-    secret, model = key or NO_KEY, asked.model
-    path, headers = {
-        "openai": ("/models", {"Authorization": f"Bearer {secret}"}),
-        "anthropic": (f"/v1/models/{model}", {"x-api-key": secret, "anthropic-version": "2023-06-01"}),
-    }.get(api, (f"/v1beta/models/{model}", {"x-goog-api-key": secret}))
-    address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
+    model, variable, vendor = asked.model, provider.variable, provider.vendor
+    if not vendor.model_page:
+        return ok("not tried, because its vendor has no page that costs nothing")
+    path, headers = vendor.model_page.format(model=model), vendor.headers(provider.key)
+    address = f"{(provider.address or '').rstrip('/')}{path}"
     with requests.Session() as session:
         session.trust_env = False
         try:
@@ -301,6 +288,6 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str) -> F
     if answer.status_code != HTTPStatus.OK:
         fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
         return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
-    if deprecated(model, api=api):
+    if vendor.deprecated(model):
         return warning(f"the provider will retire model {model}", fix=change)
     return ok(f"the provider serves {model}")

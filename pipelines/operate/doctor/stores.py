@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.collect.sources import source_of
 from pipelines.core.config import logins
 from pipelines.core.config.settings import SECRETS, with_secret
 from pipelines.core.errors import CorpusError
@@ -39,7 +40,8 @@ def secret(deployment: Deployment) -> Finding:
     if deployment.params.sandbox is None:
         for name, source in deployment.params.sources.items():
             if source.live and source.approval:
-                deployment.settings.require_secret_apart(name)
+                address = source_of(name, deployment.params).address(deployment.settings)
+                deployment.settings.require_secret_apart(name, address=address)
     return ok("there is one, of sufficient length")
 
 
@@ -122,7 +124,7 @@ def backup(deployment: Deployment) -> Finding:
 
 def refreshes(deployment: Deployment) -> Finding:
     """Check that the database of the posts that wait for their month opens; it is not created."""
-    listed = [name for name, corpus in deployment.params.corpora.items() if corpus.listed]
+    listed = filter(deployment.params.listing, deployment.params.corpora)
     with RefreshStore.existing(deployment.settings.refresh_url) as store:
         if store is None:
             return ok("none yet; the first refresh creates it")

@@ -120,7 +120,7 @@ def due(settings: Settings, *, now: datetime, airflow: str | None = None) -> dic
     ``airflow``: the interpreter that has Airflow, if it is another one than this.
     """
     with workspace(settings) as clone:
-        params = load(clone.path)
+        params = load(clone.path, parts=False)
     limits = params.housekeeping
     before, home = now - timedelta(days=limits.logs_days), os.environ.get(HOME)
     logs = os.environ.get(FOLDER) or (f"{home}/logs" if home else "")

@@ -20,8 +20,8 @@ from pipelines.datasets.post import Post
 from pipelines.label import injection_test, rationales, votes
 from pipelines.llm import costs
 from pipelines.llm.asking import HERE, PlannedRequests
-from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.llm.vendor import vendor_of
 from pipelines.models import predict
 from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
@@ -117,27 +117,28 @@ def typical(
     scheme: Scheme,
     params: Params,
     examples: int = 0,
+    most: int | None = None,
     picture: bool = False,
     explain: bool = False,
 ) -> RequestPlan:
     """Return the requests of a labeller for ``items`` items of usual length, one for each of the tasks.
 
     Prompts are the real ones, with ``examples`` examples; an item is a picture or a post of
-    :data:`pipelines.operate.backfill.POST_CHARACTERS`. With ``explain`` the labeller explains memes.
+    :data:`pipelines.operate.backfill.POST_CHARACTERS`. An answer has ``most`` tokens at most, by default
+    ``votes.max_output_tokens``; with ``explain`` it is a rationale.
     """
     labeller = params.labellers[name]
     if not isinstance(labeller, RemoteLabeller):
         return RequestPlan()
     post = Post("", title="", body="" if picture else "a" * POST_CHARACTERS, images=(PICTURE,) if picture else ())
-    api = params.providers[labeller.provider].api
-    can, paid = capabilities(labeller.model, api=api), price(labeller.model, api=api, given=labeller.price, name=name)
-    answer = ANSWER_TOKENS if picture else params.votes.max_output_tokens
-    cap = (rationales.OUTPUT_TOKENS if explain else answer) * can.max_tokens_factor
-    share = costs.BATCH_SHARE if params.votes.batch and can.batch else 1
+    vendor = vendor_of(labeller.provider, params=params)
+    can, paid = vendor.capabilities(labeller.model), vendor.price(labeller, name=name)
+    cap = (rationales.OUTPUT_TOKENS if explain else most or params.votes.max_output_tokens) * can.max_tokens_factor
+    share = vendor.batch_share if params.votes.batch and can.batch else 1
     tokens, expected, at_most = 0, 0.0, 0.0
     for task in tasks:
         if explain:
-            prompt = rationales.prompt_for(labeller)
+            prompt = rationales.prompt_for(labeller, scheme=scheme, pictures=picture)
         else:
             shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
             prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)

@@ -12,18 +12,18 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from huggingface_hub import get_token
 
-from pipelines.collect.read.ocr import GOOGLE_VISION
+from pipelines.collect.read.engine import ENGINES
 from pipelines.core.config.base_sizes import base_sizes
-from pipelines.core.config.label import Consent, RemoteLabeller, on_this_machine
-from pipelines.core.config.models import SftModel
+from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings, provider_variable
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.llm.addresses import ADDRESSES
-from pipelines.llm.retirements import retirement
+from pipelines.llm.vendor import Provider
+from pipelines.models.kind import spec
 
 GB = 10**9
 TINY = "tiny:"
@@ -94,9 +94,9 @@ def asked(base: str, *, tokens: int, of_gb: float) -> HardwareNeed:
     return _need([base], weights=_files([base]), hours=hours, of_gb=of_gb, shared=True)
 
 
-def tuned(model: str, *, spec: SftModel, params: Params, posts: int, runs: int, of_gb: float) -> HardwareNeed:
+def tuned(model: str, *, entry: Any, params: Params, posts: int, runs: int, of_gb: float) -> HardwareNeed:
     """Return what fine-tuning a causal model takes, one run after another on all its GPUs."""
-    size = parameters([spec.base])
+    size = parameters([entry.base])
     if not size:
         return UNKNOWN if size is None else HardwareNeed(of_gb=of_gb)
     from pipelines.models.kinds.sft import preflight
@@ -105,8 +105,8 @@ def tuned(model: str, *, spec: SftModel, params: Params, posts: int, runs: int, 
         required = preflight.requirements(model, params=params, card=int(of_gb * GB))
     except ConfigError:
         return UNKNOWN  # its configuration is neither published here nor cached, or has no commit
-    rate, usual = FULL_RATE if spec.tuning == "full" else LORA_RATE
-    tokens = posts * spec.epochs * POST_TOKENS
+    rate, usual = FULL_RATE if entry.tuning == "full" else LORA_RATE
+    tokens = posts * entry.epochs * POST_TOKENS
     hours = runs * (START_HOURS + tokens * size / (rate * usual) / required.gpus / 3600)
     memory, disk = required.gpus * required.gpu_bytes / GB, required.disk_bytes / GB
     return HardwareNeed(round(memory, 1), required.gpus, of_gb, round(disk, 1), round(hours, 2))
@@ -128,9 +128,6 @@ def _need(bases: Sequence[str], *, weights: float, hours: float, of_gb: float, s
     return HardwareNeed(round(memory, 1), gpus, of_gb, round(_files(bases), 1), round(hours, 2))
 
 
-CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
-
-
 @dataclass(frozen=True)
 class Gap:
     """Something that must be there before a row can run, and the command or step that supplies it."""
@@ -144,31 +141,25 @@ def put(key: str, value: str) -> str:
     return f"corpus params set {key} {value} --reason …"
 
 
-def own_server(provider: str, *, params: Params) -> bool:
-    """Return whether a provider has no address of its own, because a team serves its models."""
-    return params.providers[provider].api == "openai" and provider not in ADDRESSES
-
-
 def access(provider: str, *, params: Params, settings: Settings, today: date, serve: str = "") -> Iterator[Gap]:
     """Yield what is missing to ask a provider: an address or a key, and a consent.
 
     ``serve`` is the model to serve, for a provider that is a server of your own.
     """
-    endpoint, name = settings.endpoint(provider), provider_variable(provider)
-    address, key = endpoint.url is not None, bool(endpoint.key.get_secret_value())
-    if params.providers[provider].api == "azure":
+    asked = Provider.of(provider, params=params, settings=settings)
+    address, key, name = asked.endpoint.url, asked.endpoint.key.get_secret_value(), asked.variable
+    if asked.vendor.resource:
         if not (address and key):
-            resource = "https://RESOURCE.cognitiveservices.azure.com"
-            command = f"export {name}_URL={resource} {name}_KEY=…"
+            command = f"export {name}_URL={asked.vendor.resource} {name}_KEY=…"
             yield Gap(f"address and key of provider {provider}", command)
-    elif own_server(provider, params=params):
+    elif asked.own_server:
         if not address:
             start = f"vllm serve {serve} (docs/howto/served.md), then " if serve else ""
             yield Gap(f"address of provider {provider}", f"{start}export {name}_URL=http://HOST:8000/v1")
             return  # a server on this machine needs no consent
     elif not (address or key):
         yield Gap(f"key of provider {provider}", f"export {name}_KEY=…")
-    if not on_this_machine(endpoint.url):
+    if not asked.here:
         yield from consent(provider, params=params, today=today)
 
 
@@ -186,8 +177,8 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     if not isinstance(labeller, RemoteLabeller):
         return [], []
     gaps = list(access(labeller.provider, params=params, settings=settings, today=today, serve=labeller.model))
-    url = settings.endpoint(labeller.provider).url
-    notice = retirement(labeller.model, api=params.providers[labeller.provider].api, url=url)
+    asked = Provider.of(labeller.provider, params=params, settings=settings)
+    notice = asked.retirement(labeller.model)
     if notice is None:
         return gaps, []
     text = f"{labeller.model} {notice.told(today=today)}"
@@ -196,7 +187,7 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     if notice.retired > today:
         return gaps, [text]
     command = (
-        f"export {provider_variable(labeller.provider)}_URL=… of a host that still serves it, or enter a successor "
+        f"export {asked.variable}_URL=… of a host that still serves it, or enter a successor "
         f"(the vendor names {notice.successor}) as labeller and model of its own: a row of its own"
     )
     return [*gaps, Gap(text, command)], []
@@ -204,12 +195,12 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
 
 def bases(model: str, *, params: Params) -> Iterator[Gap]:
     """Yield what is missing to load a model's base models from the hub: a commit, and access to gated ones."""
-    spec = params.models[model]
-    for base, revision in getattr(spec, "bases", ()):
+    entry = spec(params, model)
+    for base, revision in entry.bases:
         if base.startswith((TINY, "/")):
             continue
         if revision is None:
-            field = next(name for name, value in spec if value == base)
+            field = next(name for name, value in entry if value == base)
             key = f"models.{model}.{'revision' if field == 'base' else f'{field}_revision'}"
             yield Gap(f"commit of {base}", f"{put(key, 'COMMIT')} (`hf models info {base}`)")
         size = base_sizes().get(base)
@@ -231,7 +222,9 @@ def of_corpus(corpus: str, *, params: Params, today: date) -> Iterator[Gap]:
         for field, words in {"access_basis": "access basis", "ethics": "ethics approval"}.items():
             if getattr(params.sources[name], field) is None:
                 yield Gap(f"{words} of source {name}", put(f"sources.{name}.{field}", "…"))
-    if params.corpora[corpus].content == "images" and params.images.ocr.engine == GOOGLE_VISION:
-        if not os.environ.get(CREDENTIALS):
-            yield Gap("credentials of Google Vision", f"export {CREDENTIALS}=FILE")
-        yield from consent(GOOGLE_VISION, params=params, today=today)
+    engine = params.images.ocr.engine
+    if params.corpora[corpus].content == "images" and (part := ENGINES.get(engine, params.distributions)).remote:
+        for variable in part.variables:
+            if not os.environ.get(variable):
+                yield Gap(f"credentials of {engine}", f"export {variable}=FILE")
+        yield from consent(engine, params=params, today=today)

@@ -1,8 +1,7 @@
 """Plan a paper's profile before anything starts: what each row runs, asks and takes, and what is missing here.
 
-A row is one line of FigSIM's Table 3 or CRADLE's Table 4; ``besides`` are what the papers' other tables need: CRADLE's
-ensemble and tuned models (Tables 4 and 8), and FigSIM's moderation systems (Table 2). Nothing is sent, downloaded or
-computed on a GPU.
+The paper's file (``papers/<name>.yaml``, ``plan``) names the table of its rows; ``besides`` are what its other tables
+need: ensembles, tuned models, and moderation systems. Nothing is sent, downloaded or computed on a GPU.
 """
 
 from __future__ import annotations
@@ -13,19 +12,22 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.core.config.label import AzureModerator, RemoteLabeller
-from pipelines.core.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
+from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import FitRows
 from pipelines.core.config.params import FILES, Params, load, parse_all, validate
-from pipelines.core.config.settings import Settings, provider_variable
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.datasets.example import TEST, TRAIN
+from pipelines.llm.vendor import Provider
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.models import SOURCE_NOTES
+from pipelines.models.kind import Kind, spec, weights
+from pipelines.moderation.moderator import moderator_of
 from pipelines.operate.plan import needs
-from pipelines.operate.plan.cost import RequestPlan, spent_usd, typical
+from pipelines.operate.plan.cost import PICTURE, RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
-from pipelines.report.papers import printed, stands_for
+from pipelines.report.papers import Paper, available, number
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
@@ -33,22 +35,8 @@ from pipelines.workspace.profile import texts_at
 
 Json = Mapping[str, Any]
 
-# The corpus that a paper's profile is about.
-CORPORA = {"figsim": "memes", "cradle": "posts"}
-# Who gives access to a paper's dataset (FigSIM, Ethics; CRADLE, 7), and the mapping that imports it.
-DATASETS = {
-    "figsim": (
-        "FigSIM's annotations and splits, for approved researchers, academic and not commercial: "
-        "github.com/LiuliuChen/FigSIM",
-        "corpus import memes FILE --mapping figsim",
-    ),
-    "cradle": (
-        "CRADLE Bench's posts, labels and splits: huggingface.co/datasets/SungJoo/Cradle-Bench",
-        "corpus import posts FILES --mapping cradle",
-    ),
-}
 ASSUMED = (
-    "memory and disk of fine-tuning are those of `corpus plan finetune`; other rows: parameters times bytes, and 6 GB",
+    "memory and disk of fine-tuning are those of `corpus plan train`; other rows: parameters times bytes, and 6 GB",
     "hours are of one run after another, on GPUs of about an A100's speed; a server's are its own use",
     "an item is a post of 1,100 characters or one picture; `corpus plan cost CORPUS` counts a corpus that is split",
     "prices are those of `corpus plan cost`; servers of your own cost nothing",
@@ -80,31 +68,28 @@ class RowPlan:
     notes: tuple[str, ...] = ()
 
 
-def paper_of(profile: str) -> str:
-    """Return the paper that a profile reproduces: the first word of its name, such as ``cradle`` of ``cradle-2027``."""
-    paper = profile.partition("-")[0]
-    if paper not in CORPORA:
-        raise ConfigError("UnknownName", kind="paper", name=paper, known=", ".join(CORPORA))
-    return paper
+def paper_of(profile: str, *, root: Path) -> Paper:
+    """Return the paper that a profile reproduces, whose file has the first word of its name, as of ``NAME-2027``."""
+    papers = {name: paper for name, paper in available(root=root).items() if paper.plan.rows}
+    if (name := profile.partition("-")[0]) not in papers:
+        raise ConfigError("UnknownName", kind="paper", name=name, known=", ".join(papers))
+    return papers[name]
 
 
-def paper_rows(paper: str) -> list[PaperRow]:
-    """Return the rows of FigSIM's Table 3 (22) or the models of CRADLE's Table 4 (15), in the paper's order."""
-    if paper == "cradle":
-        rows = [row for row in printed(paper)["table_4"]["rows"] if row[2] != "Ensemble"]
-        return [PaperRow(key, name, ("labels",)) for key, name, *_ in rows]
-    tasks = ("figurative", "severity", "related")
-    return [
-        PaperRow(key, name, tuple(task for i, task in enumerate(tasks) if numbers[4 * i] is not None))
-        for key, name, _, *numbers in printed(paper)["table_3"]["rows"]
-    ]
+def paper_rows(paper: Paper) -> list[PaperRow]:
+    """Return the rows of the table that a paper's plan names, in the paper's order, without its ensembles."""
+    tasks: dict[str, dict[str, None]] = {}
+    for key, binding, cell in paper.tables[paper.plan.rows].printed():
+        if number(cell) is not None and key not in paper.plan.ensembles:
+            tasks.setdefault(key, {})[binding["task"]] = None
+    return [PaperRow(key, paper.names.get(key, key), tuple(found)) for key, found in tasks.items()]
 
 
 @dataclass(frozen=True)
 class Planning:
     """A paper's profile on this machine: its parameters, the environment, the day and the GPUs of this host."""
 
-    paper: str
+    paper: Paper
     params: Params
     settings: Settings
     scheme: Scheme
@@ -113,8 +98,19 @@ class Planning:
 
     @property
     def corpus(self) -> str:
-        """The corpus that the paper is about."""
-        return CORPORA[self.paper]
+        """The corpus that the paper is about: the first with its label scheme."""
+        corpora = {name: corpus.scheme for name, corpus in self.params.corpora.items()}
+        found = next((name for name, scheme in corpora.items() if scheme == self.paper.scheme), None)
+        if found is None:
+            raise ConfigError(
+                "UnknownName", kind="corpus with scheme", name=self.paper.scheme, known=", ".join(corpora)
+            )
+        return found
+
+    @property
+    def images(self) -> bool:
+        """Whether the corpus's items are images."""
+        return self.params.corpora[self.corpus].content == "images"
 
     @property
     def of_gb(self) -> float:
@@ -131,91 +127,110 @@ class Planning:
 
     def plan(self, row: PaperRow) -> RowPlan:
         """Return what the profile runs for a row of the paper."""
-        spec = self.params.models.get(row.key)
-        if spec is None:
+        if row.key not in self.params.models:
             gap = Gap(f"entry {row.key} in section models", "add it to catalogue.yaml or the profile")
             return RowPlan(row.name, row.key, None, "nothing", missing=(gap,))
-        if isinstance(spec, PromptedModel):
-            return self._prompted(row, spec)
-        if isinstance(spec, VotesModel):
-            posts = self.params.sample[self.corpus].size
-            asked = self._typical(
-                spec.labeller, row.tasks[:1], posts, examples=self.params.few_shot.examples.get(self.corpus, 0)
-            )
-            listed = {"votes.labellers": spec.labeller, "baselines.models": row.key}
-            runs = f"votes: {posts:,} posts, train for the ensemble; baselines"
-            return self._row(row, runs, listed, asked, labeller=spec.labeller)
-        if isinstance(spec, LocalModel):
-            posts = self.items("dev", "test")
-            tokens = posts * self.params.votes.context_tokens
-            need = needs.asked(spec.base, tokens=tokens, of_gb=self.of_gb)
-            return self._row(row, f"baselines: {posts:,} posts", {"baselines.models": row.key}, need=need)
-        return self._trained(row, spec)
+        model = spec(self.params, row.key)
+        if model.fitted:
+            return self._trained(row, model)
+        if labellers := model.labellers(self.params):
+            return self._voted(row, labellers[0]) if model.votes else self._prompted(row, model, labellers[0])
+        items = self.items(*self.judged)
+        tokens = items * self.params.votes.context_tokens
+        need = needs.asked(model.named, tokens=tokens, of_gb=self.of_gb)
+        return self._row(row, f"predict: {items:,} {self.scheme.items}", {self.compared: row.key}, need=need)
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The splits that models without a fit are asked about: all but train."""
+        return tuple(name for name in self.params.split[self.corpus].ratios if name != TRAIN)
+
+    @property
+    def compared(self) -> str:
+        """The parameter that lists the models that are compared without a fit."""
+        return f"predict.rows.{self.corpus}"
+
+    @property
+    def fitted(self) -> FitRows:
+        """What is fitted on the corpus."""
+        return self.params.train.rows[self.corpus]
 
     def besides(self) -> Iterator[RowPlan]:
-        """Yield what the paper's other tables need: tuned models and the ensemble, or moderation systems."""
-        if self.paper == "cradle":
-            yield self._ensemble()
-            yield from self._tuned()
+        """Yield what the paper's other tables need: ensembles, tuned models, and moderation systems."""
+        yield from self._ensembles()
+        yield from self._tuned()
         for name in self.params.moderation.systems.get(self.corpus, ()):
             yield self._moderated(name)
 
-    def _prompted(self, row: PaperRow, spec: PromptedModel) -> RowPlan:
-        stage, splits = ("prompted", ("test",)) if self.paper == "figsim" else ("baselines", ("dev", "test"))
-        items = self.items(*splits)
-        asked = self._typical(spec.labeller, row.tasks, items * spec.runs, examples=spec.examples)
-        runs = f"{stage}: {len(row.tasks)} × {items:,} items × {spec.runs} runs"
-        return self._row(row, runs, {f"{stage}.models": row.key}, asked, labeller=spec.labeller)
+    def _voted(self, row: PaperRow, labeller: str) -> RowPlan:
+        items = self.params.sample[self.corpus].size
+        asked = self._typical(labeller, row.tasks[:1], items, examples=self.params.few_shot.examples)
+        runs = f"votes: {items:,} {self.scheme.items}, train for the ensemble; predict"
+        listed = {f"votes.labellers.{self.corpus}": labeller, self.compared: row.key}
+        return self._row(row, runs, listed, asked, labeller=labeller)
 
-    def _trained(self, row: PaperRow, spec: Model) -> RowPlan:
-        section, labeller = self.params.train, getattr(spec, "labeller", None)
-        bases = [base for base, _ in getattr(spec, "bases", ())]
+    def _prompted(self, row: PaperRow, model: Any, labeller: str) -> RowPlan:
+        items, times = self.items(*(self.judged if "validation" in model.splits else (TEST,))), model.runs or 1
+        asked = self._typical(labeller, row.tasks, items * times, examples=model.examples, most=model.max_output_tokens)
+        runs = f"predict: {len(row.tasks)} × {items:,} items × {times} runs"
+        return self._row(row, runs, {self.compared: row.key}, asked, labeller=labeller)
+
+    def _trained(self, row: PaperRow, model: Kind) -> RowPlan:
+        labeller, seeds, asked = model.rationales, len(self.fitted.seeds), RequestPlan()
         need = needs.encoder(
-            bases, items=self.items("train"), epochs=section.epochs, runs=len(row.tasks) * len(section.seeds),
-            of_gb=self.of_gb,
+            [base for base, _ in model.bases], items=self.items(TRAIN), epochs=getattr(model, "epochs", 1),
+            runs=len(row.tasks) * seeds, of_gb=self.of_gb,
         )  # fmt: skip
-        runs = f"train: {len(row.tasks)} tasks × {len(section.seeds)} seeds"
-        asked = RequestPlan()
+        runs = f"train: {len(row.tasks)} tasks × {seeds} seeds"
         if labeller:
-            asked = self._typical(labeller, ("",), self.items("train", "validation", "test"), explain=True)
+            asked = self._typical(labeller, ("",), self.items(*self.params.split[self.corpus].ratios), explain=True)
             runs += f"; rationales by {labeller}"
-        return self._row(row, runs, {"train.models": row.key}, asked, labeller=labeller, need=need)
+        return self._row(row, runs, {f"train.rows.{self.corpus}.models": row.key}, asked, labeller=labeller, need=need)
 
-    def _ensemble(self) -> RowPlan:
-        """Return the plan of CRADLE's ensemble, which aggregates the votes of rows above and asks nothing."""
-        [row] = [PaperRow(key, name, ()) for key, name, kind, *_ in printed("cradle")["table_4"]["rows"]
-                 if kind == "Ensemble"]  # fmt: skip
-        spec, listed = self.params.models.get(row.key), {"baselines.models": row.key}
-        if isinstance(spec, EnsembleModel):
-            return self._row(row, "silver; baselines", listed, ensemble=spec.ensemble)
-        gap = Gap(f"entry {row.key} of kind ensemble in section models", "add it to catalogue.yaml")
-        return self._row(row, "silver; baselines", listed, gaps=(gap,))
+    def _ensembles(self) -> Iterator[RowPlan]:
+        """Yield the plans of the paper's ensembles, which aggregate the votes of rows above and ask nothing."""
+        for key in self.paper.plan.ensembles:
+            row = PaperRow(key, self.paper.names.get(key, key), ())
+            entry, listed = self.params.models.get(key), {self.compared: key}
+            if entry and entry.silver:
+                yield self._row(row, "silver; predict", listed, ensemble=entry.silver)
+            else:
+                gap = Gap(f"entry {key} of kind ensemble in section models", "add it to catalogue.yaml")
+                yield self._row(row, "silver; predict", listed, gaps=(gap,))
 
     def _tuned(self) -> Iterator[RowPlan]:
-        section, runs = self.params.finetune, 1 + len(self.params.repeats.seeds)
-        for key, subset, name, base, *_ in printed("cradle")["table_8"]["rows"]:
-            row, spec = PaperRow(key, f"{name}, {subset}", ()), self.params.models.get(key)
-            if not isinstance(spec, SftModel):
+        runs = len(self.fitted.seeds)
+        table = self.paper.tables.get(self.paper.plan.tuned)
+        for name, base in table.given.items() if table else ():
+            key, _, subset = name.rpartition("-")
+            row, model = PaperRow(key, self.paper.names.get(name, name), ()), None
+            if key in self.params.models:
+                model = spec(self.params, key)
+            if model is None or not (model.fitted and model.large):
                 gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
                 yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
                 continue
-            posts = self.items("train")
-            need = needs.tuned(key, spec=spec, params=self.params, posts=posts, runs=runs, of_gb=self.of_gb)
-            listed = {"finetune.models": key, "finetune.subsets": subset, "baselines.models": base}
-            text = f"finetune on {subset}, {runs} seeds; predict_finetuned"
-            yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
+            posts, rows = self.items(TRAIN), f"train.rows.{self.corpus}"
+            need = needs.tuned(key, entry=model, params=self.params, posts=posts, runs=runs, of_gb=self.of_gb)
+            listed = {f"{rows}.models": key, f"{rows}.subsets": subset, self.compared: base}
+            text = f"train on {subset}, {runs} seeds; predict"
+            yield self._row(row, text, listed, need=need, ensemble=self.fitted.ensemble or "")
 
     def _moderated(self, name: str) -> RowPlan:
-        spec, items = self.params.moderators[name], self.params.sample[self.corpus].size
-        cost = round(items * spec.usd_per_1000_images / 1000 if isinstance(spec, AzureModerator) else 0.0, 2)
+        spec, items = moderator_of(name, params=self.params), self.params.sample[self.corpus].size
+        cost = round(items * spec.usd(PICTURE), 2)
         model = getattr(spec, "model", None)
         at: dict[str, Any] = {"params": self.params, "settings": self.settings, "today": self.today}
         gaps = tuple(needs.access(spec.provider, serve=model or "", **at))
         asked = RequestPlan(items, 0, cost, cost)
         return RowPlan(f"Moderation: {name}", name, model, f"moderation: {items:,} items", asked, missing=gaps)
 
+    def provider(self, name: str) -> Provider:
+        """Return a provider with the address and key that are set here."""
+        return Provider.of(name, params=self.params, settings=self.settings)
+
     def _typical(self, labeller: str, tasks: Sequence[str], items: int, **prompt: Any) -> RequestPlan:
-        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.paper == "figsim"}
+        options: dict[str, Any] = {"scheme": self.scheme, "params": self.params, "picture": self.images}
         return typical(labeller, tasks=tasks, items=items, **options, **prompt)
 
     def _row(
@@ -249,21 +264,28 @@ class Planning:
         if need:
             lacks += [*needs.bases(row.key, params=params), *needs.gpus(need, here=self.here)]
         for place, name in listed.items():
-            section, _, names = place.partition(".")
-            if name not in getattr(getattr(params, section), names):
+            if name not in _value(params, place):
                 lacks.append(Gap(f"{name} in {place}", needs.put(place, f"'[…, {name}]'")))
-        spec, weights = params.models.get(row.key), params.weights(row.key, fitted=False)
-        if spec and not stands_for(self.paper, row.key, base=weights):
-            own = "members" if isinstance(spec, EnsembleModel) else "model"
-            what = f"the row's own {own}: entry {row.key} has {weights}"
+        model, named = (spec(params, row.key) if row.key in params.models else None), weights(params, row.key)
+        if model and not self.paper.stands_for(row.key, base=named):
+            own = "members" if model.silver else "model"
+            what = f"the row's own {own}: entry {row.key} has {named}"
             lacks.append(Gap(what, "give other weights another entry's name"))
-        if spec and spec.kind in SOURCE_NOTES:
-            notes.append(SOURCE_NOTES[spec.kind])
+        if model and model.note:
+            notes.append(model.note)
         served = params.labellers[labeller] if labeller and need is None else None
-        if isinstance(served, RemoteLabeller) and needs.own_server(served.provider, params=params):
+        if isinstance(served, RemoteLabeller) and self.provider(served.provider).own_server:
             need = needs.asked(served.model, tokens=asked.tokens, of_gb=self.of_gb)
         unique = tuple(dict.fromkeys(lacks)), tuple(dict.fromkeys(notes))
-        return RowPlan(row.name, row.key, weights, runs, asked, need or HardwareNeed(), *unique)
+        return RowPlan(row.name, row.key, named, runs, asked, need or HardwareNeed(), *unique)
+
+
+def _value(params: Params, place: str) -> Any:
+    """Return the value of a parameter with a dotted key; empty if there is none."""
+    value: Any = params
+    for name in place.split("."):
+        value = value.get(name, ()) if isinstance(value, dict) else getattr(value, name, ())
+    return value
 
 
 def plan(
@@ -275,14 +297,14 @@ def plan(
         published: the files that the corpus branch tracks; ``None`` if there is no corpus repository.
 
     Returns:
-        ``profile``, ``paper``, ``corpus``, ``date``; ``rows`` (22 or 15) and ``besides`` (what the paper's other tables
+        ``profile``, ``paper``, ``corpus``, ``date``; ``rows`` and ``besides`` (what the paper's other tables
         need): :class:`RowPlan` with ``runnable``; ``missing`` of all rows together; ``needs``: ``keys`` and ``servers``
         (variables), ``consents`` (providers), ``datasets``, ``approvals`` (sources), ``gpu_memory_gb`` (the most of one
         row), ``disk_gb``, ``hours``, ``usd_expected``, ``usd_at_most`` and ``budget_usd``; ``runnable`` (number of
         rows), and ``assumed``.
     """
-    paper = paper_of(profile)
-    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme, root=root)
+    paper = paper_of(profile, root=root)
+    scheme = load_scheme(paper.scheme, root=root)
     planning = Planning(paper, params, settings, scheme, today, tuple(needs.available()))
     rows, besides = [planning.plan(row) for row in paper_rows(paper)], list(planning.besides())
     together = _together(planning, rows=[*rows, *besides])
@@ -291,7 +313,7 @@ def plan(
                        for part in (rows, besides))  # fmt: skip
     return {
         "profile": profile,
-        "paper": paper,
+        "paper": profile.partition("-")[0],
         "corpus": planning.corpus,
         "date": today.isoformat(),
         "rows": listed,
@@ -310,8 +332,7 @@ def _shared(planning: Planning, *, profile: str, published: frozenset[str] | Non
         yield Gap("the corpus repository", f"corpus init --profile {profile}")
     gold = params.gold[corpus]
     if not gold.truth and gold.published and f"{gold.published}.dvc" not in (published or ()):
-        dataset, command = DATASETS[planning.paper]
-        yield Gap(f"access to {dataset}", command)
+        yield Gap(f"access to {planning.paper.dataset}", planning.paper.imported_by.format(corpus=corpus))
     yield from needs.of_corpus(corpus, params=params, today=planning.today)
     # the store is not created by looking at it
     stored = not settings.answers_url.startswith("sqlite:///") or Path(settings.answers_url[10:]).exists()
@@ -324,19 +345,20 @@ def _shared(planning: Planning, *, profile: str, published: frozenset[str] | Non
 def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
     """Return what all rows together need, whether it is there or not."""
     params = planning.params
-    labellers = {getattr(params.models.get(row.entry), "labeller", None) for row in rows} - {None}
+    entries = [params.models[row.entry] for row in rows if row.entry in params.models]
+    named = [(getattr(entry, "labeller", None), entry.rationales, entry.votes) for entry in entries]
+    labellers = {name for names in named for name in names if name}
     asked = {getattr(params.labellers.get(str(name)), "provider", None) for name in labellers} - {None}
     asked |= {params.moderators[row.entry].provider for row in rows if row.entry in params.moderators}
-    providers = sorted(str(name) for name in asked)
-    azure = {name for name in providers if params.providers[name].api == "azure"}
-    own = {name for name in providers if needs.own_server(name, params=params)}
+    providers = [planning.provider(name) for name in sorted(map(str, asked))]
     hardware = [row.hardware for row in rows]
-    dataset, command = DATASETS[planning.paper]
+    command = planning.paper.imported_by.format(corpus=planning.corpus)
     return {
-        "keys": [f"{provider_variable(name)}_KEY" for name in providers if name not in own],
-        "servers": [f"{provider_variable(name)}_URL" for name in providers if name in own | azure],
-        "consents": providers + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
-        "datasets": [{"dataset": dataset, "import": command}],
+        "keys": [f"{each.variable}_KEY" for each in providers if not each.own_server],
+        "servers": [f"{each.variable}_URL" for each in providers if each.own_server or each.vendor.resource],
+        "consents": [each.name for each in providers]
+        + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
+        "datasets": [{"dataset": planning.paper.dataset, "import": command}],
         "approvals": list(params.corpora[planning.corpus].sources),
         "gpu_memory_gb": max(need.memory_gb or 0.0 for need in hardware),
         "gpus": max(need.gpus or 0 for need in hardware),

@@ -28,7 +28,7 @@ from pipelines.core import forkserver
 from pipelines.core.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.core.config import logins
 from pipelines.core.config.private_file import create_private, write_private
-from pipelines.core.config.settings import Settings, with_secret
+from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import ConfigError
 from pipelines.core.process import private_home
 from pipelines.operate.services import mlflow_app, postgres
@@ -57,7 +57,8 @@ def sandbox_variables(port: int) -> dict[str, str]:
     variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
     variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
     for vendor, path in VENDORS.items():
-        variables |= {f"CORPUS_{vendor.upper()}_URL": base + path, f"CORPUS_{vendor.upper()}_KEY": "sandbox"}
+        name = provider_variable(vendor)
+        variables |= {f"{name}_URL": base + path, f"{name}_KEY": "sandbox"}
     return variables
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from crisis_corpus.integrity import MODEL, Learnt, TrainedWeights
 from pipelines.core.config.base import Section
 from pipelines.core.config.collect import Decode, Ocr
+from pipelines.core.config.models import Entry
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.loader import load_file
 from pipelines.core.taxonomy.task import Task, task_of
+from pipelines.models.kind import KINDS, Kind
 
 SCHEME = "scheme.yaml"
 
@@ -64,6 +66,11 @@ class Described(Section):
     batch: int
     decode: Decode | None = None
     ocr: Ocr | None = None
+
+    @property
+    def entry(self) -> Kind:
+        """The model as an object of its kind."""
+        return KINDS.of(Entry.model_validate(self.spec), {}, where=f"models.{self.model}")
 
     @classmethod
     def read(cls, pack: Path) -> Described:

@@ -31,7 +31,6 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.models.kind import parsed
 from pipelines.registry.packaging.described import Described
 from pipelines.registry.packaging.inputs import REQUIRED, TYPES
 
@@ -237,19 +236,19 @@ def _checked(pack: Path) -> Described:
 
 def roots_of(described: Described) -> list[str]:
     """Return the modules with which a version answers, and those that they import by a computed name."""
-    spec = parsed(described.spec, allowed={}, where=f"models.{described.model}")
+    spec = described.entry
     roots = ["pipelines.registry.packaging.served", *spec.roots]
     if described.decode is not None:
         roots += [PICTURES, "pipelines.collect.read.decode_child"]
     if described.ocr is not None:
         roots.append(f"pipelines.collect.read.ocr.{described.ocr.engine}")
-        roots += ["pipelines.collect.read.ocr.confined_engine", "pipelines.collect.read.ocr.ocr_child"]
+        roots += ["pipelines.collect.read.confined_engine", "pipelines.collect.read.ocr_child"]
     return roots
 
 
 def _unimported(described: Described) -> list[str]:
     """Return the libraries that are needed although no module imports them."""
-    return ["mlflow", *parsed(described.spec, allowed={}, where=f"models.{described.model}").libraries]
+    return ["mlflow", *described.entry.libraries]
 
 
 @contextmanager

@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, sha256
-from pipelines.collect.read.ocr import GOOGLE_VISION
+from pipelines.collect.read.engine import packable
 from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import GOLD, Fit, resolve
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.rows import GOLD, Fit, resolve
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.loader import path_of
@@ -183,7 +183,7 @@ class _Source:
             batch=params.predict.batch,
             decode=images.decode if images else None,
             # a consumer's images must not be sent to a provider just because the corpus's were
-            ocr=images.ocr if images and images.ocr.engine != GOOGLE_VISION else None,
+            ocr=images.ocr if images and packable(images.ocr) else None,
         )
 
     def _refuse_relabelled(self, fit: Card, *, folder: Path) -> None:

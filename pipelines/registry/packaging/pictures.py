@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from crisis_corpus.model_opening import opening
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.decode import DecodedPicture, Decoder
-from pipelines.collect.read.ocr import OcrEngine, OcrFailed, open_engine
+from pipelines.collect.read.engine import Engine, OcrFailed
 from pipelines.datasets.example import Example
 from pipelines.registry.packaging.described import Described
 from pipelines.registry.packaging.served import Malformed, TextReader, cells, example, says, texts
@@ -32,7 +33,7 @@ class PictureReader(TextReader):
         self._decode = described.decode.model_copy(update=loose)
         self._ocr = described.ocr and described.ocr.model_copy(update=loose)
         self._looks, self._reads = described.pictures, described.words
-        self._engine: OcrEngine | None = None
+        self._engine: Engine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
         """Return the example of each row, ``None`` for a row without content.

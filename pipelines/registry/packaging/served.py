@@ -21,7 +21,7 @@ from crisis_corpus.model_opening import opening
 from pipelines.collect.scrub.scrub import scrub
 from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
-from pipelines.models.kind import Serving, parsed
+from pipelines.models.kind import Serving
 from pipelines.models.prediction import VOTE, Prediction, Predictor
 from pipelines.registry.packaging.described import Described, asked
 
@@ -50,9 +50,8 @@ class Malformed(MlflowException):  # type: ignore[misc]
 
 def _opened(pack: Path, *, described: Described) -> Predictor:
     scheme, task = asked(pack, described=described)
-    spec = parsed(described.spec, allowed={}, where=f"models.{described.model}")
     serving = Serving(task=task, scheme=scheme, folder=pack, seed=described.seed, batch=described.batch)
-    return spec.open(pack, serving)
+    return described.entry.open(pack, serving)
 
 
 class Served(PythonModel):  # type: ignore[misc]

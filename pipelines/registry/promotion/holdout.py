@@ -24,8 +24,8 @@ from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
 from crisis_corpus.integrity import TrainedWeights
 from pipelines.core.config.params import Params
-from pipelines.core.config.rows import resolve
 from pipelines.core.errors import CorpusError, RegistryError
+from pipelines.core.rows import resolve
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import VALIDATION

@@ -69,7 +69,10 @@ class Vault(Store):
         return vault
 
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
-        """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every ``domain`` (``release/...``)."""
+        """Return the pseudonym of a record's name: 32 hex digits, different in every ``domain`` (``release/...``).
+
+        The name is a Reddit fullname, ``SCHEME:ID`` at another source, or ``DATASET/ID`` of an imported dataset.
+        """
         return self._keyring.name(fullname, domain=domain)
 
     def author_id(self, name: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import Backend, Queue
+from pipelines.annotate.backend import Queue
+from pipelines.annotate.backends import BACKENDS, Backend
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
+from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
 from pipelines.takedown.redaction import is_table
 from pipelines.takedown.stores import Case, Store
@@ -51,25 +53,26 @@ def _supplied(case: Case) -> list[Path]:
 
 
 def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
-    """Return the sum over every queue of every round that is open or has the backend ``files``.
+    """Return the sum over every queue of every round that is open, or whose backend keeps content without a server.
 
-    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
-    be read without a running server.
+    A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items.
     """
 
     def work(clone: Workspace) -> int:
         names = {path.parents[1].name for path in clone.path.glob(f"annotations/*/*/{manifests.FILE}")}
-        every = [
-            manifest
-            for corpus in sorted(names)
-            for manifest in manifests.opened(clone.path, corpus)
-            if manifest.status != "closed" or manifest.backend == "files"
-        ]
-        total = 0
+        every = [manifest for corpus in sorted(names) for manifest in manifests.opened(clone.path, corpus)]
+        if not every:
+            return 0
+        # a deletion needs no parameters for backends of this project
+        total, params = 0, load(clone.path, parts=False) if (clone.path / FILES[0]).is_file() else None
+        allowed = params.distributions if params else {}
         for kind in sorted({manifest.backend for manifest in every}):
-            going = [manifest for manifest in every if manifest.backend == kind]
-            backend = queues.open_backend(going[0], settings=settings, pseudonyms=queues.people(going))
-            total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
+            keeps = BACKENDS.get(kind, allowed).keeps
+            going = [m for m in every if m.backend == kind and (keeps or m.status != "closed")]
+            people = queues.people(going)
+            if going:
+                backend = queues.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
+                total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
         return total
 
     return store.on_tip(settings, work, folders=["annotations"])

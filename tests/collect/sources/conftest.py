@@ -17,11 +17,12 @@ import zstandard
 from crisis_corpus_sandbox.reddit.listing import escaped, write_frames
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
-from pipelines.collect.sources import SubmissionSource, open_source
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.collect.submission import Dropped, Submission
+from pipelines.core.config.collect import Listing
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
-from tests.collect.listed_source import ListedSource
+from tests.collect.listed_source import ListedSource, with_source
 
 Item = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -141,7 +142,7 @@ def settings(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set
     return Settings.from_env().model_copy(update={"dumps": root / "dumps", "contact": "team@example.org"})
 
 
-Opener = Callable[..., SubmissionSource]
+Opener = Callable[..., Any]
 
 
 @pytest.fixture
@@ -150,16 +151,15 @@ def opened(params: Params, settings: Settings, request: pytest.FixtureRequest) -
 
     def opened(
         name: Any, *, at: SandboxServer | None = None, state: Path | None = None, page: int = 25, **changes: Any
-    ) -> SubmissionSource:
+    ) -> Any:
         address = at.address if at else "http://127.0.0.1:9"
         there = dict.fromkeys(("reddit_url", "reddit_oauth_url", "arctic_shift_url"), address)
         there |= {"reddit_client_id": CLIENT_ID, "reddit_client_secret": CLIENT_SECRET}
-        live = ("reddit", "arctic_shift")
-        pages = {name: getattr(params, name).model_copy(update={"page_size": page}) for name in live}
-        small, moved = params.model_copy(update=pages), settings.model_copy(update=there | changes)
+        small = with_source(params, "reddit", listing=Listing(limit=1000, page_size=page))
+        small, moved = with_source(small, "arctic_shift", page_size=page), settings.model_copy(update=there | changes)
         if name == "reddit":
             return ListedSource(moved, params=small, today=TODAY)
-        return open_source(name, params=small, settings=moved, today=TODAY, state=state)
+        return open_source(name, Monthly, params=small, settings=moved, today=TODAY, state=state)
 
     return opened
 
@@ -178,7 +178,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def read() -> Callable[..., dict[str, Submission | Dropped]]:
     """Read a month; kept items come without the two columns that name their source."""
 
-    def read(source: SubmissionSource, key: str = "2022-12", *subreddits: str) -> dict[str, Submission | Dropped]:
+    def read(source: Any, key: str = "2022-12", *subreddits: str) -> dict[str, Submission | Dropped]:
         items = list(source.submissions(Window.from_key(key), subreddits=subreddits or ("suicidememe",)))
         found = {i.fullname: replace(i, source="", source_digest="") if isinstance(i, Submission) else i for i in items}
         assert len(found) == len(items)

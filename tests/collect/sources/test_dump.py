@@ -16,10 +16,11 @@ import pytest
 import zstandard
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources import dump
-from pipelines.collect.sources.dump import DumpSource
+from pipelines.collect.sources import dump, entry_of
+from pipelines.collect.sources.dump import Dump, DumpEntry
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceError
 from tests.refusals import refused
 
@@ -40,10 +41,22 @@ def row(number: int, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def read(tmp_path: Path, params: Params) -> Callable[..., list[Submission | Dropped]]:
+def entry(params: Params) -> DumpEntry:
+    return entry_of("dump", params)
+
+
+def of(folder: Path, entry: DumpEntry) -> Dump:
+    return Dump(Settings.from_env().model_copy(update={"dumps": folder}), params=entry)
+
+
+@pytest.fixture
+def read(tmp_path: Path, entry: DumpEntry) -> Callable[..., list[Submission | Dropped]]:
     def read(*subreddits: str, **changes: int) -> list[Submission | Dropped]:
-        source = DumpSource(tmp_path, params=params.dump.model_copy(update=changes))
-        return list(source.submissions(DECEMBER, subreddits=subreddits or ["SuicideMeme"]))
+        return list(
+            of(tmp_path, entry.model_copy(update=changes)).submissions(
+                DECEMBER, subreddits=subreddits or ["SuicideMeme"]
+            )
+        )
 
     return read
 
@@ -66,12 +79,12 @@ def mapped() -> int:
 
 
 @pytest.fixture
-def failure(params: Params, tmp_path: Path) -> Callable[[], SourceError]:
+def failure(entry: DumpEntry, tmp_path: Path) -> Callable[[], SourceError]:
     """Read a dump that fails, at its end at the latest: nothing comes out, and the error names no content."""
 
     def failure() -> SourceError:
         with refused("CorruptDump") as caught:
-            next(DumpSource(tmp_path, params=params.dump).submissions(DECEMBER, subreddits=["SuicideMeme"]))
+            next(of(tmp_path, entry).submissions(DECEMBER, subreddits=["SuicideMeme"]))
         text = str(caught.value)
         assert "quiet_otter" not in text and "t3_" not in text and str(tmp_path) not in text
         return caught.value
@@ -257,13 +270,13 @@ def test_each_line_that_is_no_object_is_counted_whatever_it_names(read: Any, who
 
 @pytest.mark.parametrize("lines", [1, 100, 2**17])
 def test_lines_come_in_their_order_however_many_are_read_at_a_time(
-    params: Params, whole: Path, write_dump: Write, monkeypatch: pytest.MonkeyPatch, lines: int
+    entry: DumpEntry, whole: Path, write_dump: Write, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     monkeypatch.setattr(dump, "LINES", lines)
     given = [b"x", b'{"subreddit":"SuicideMeme"}', b"{}", b"[]", b"y", b'{"subreddit":"suicidememe","a":1}', b"z"]
     write_dump(whole, given, end=b"")
     digest = dump.expected_digest(whole)
-    found = list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=params.dump))
+    found = list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=entry))
     assert found == [line for line in given if line != b"{}"]
 
 
@@ -350,11 +363,11 @@ def test_a_month_of_all_of_reddit_serves_every_subreddit(read: Any, write_dump: 
     assert {i.fullname for i in read("elsewhere", "SuicideMeme")} == {"t3_1", "t3_2"}
 
 
-def test_files_are_chosen_by_their_whole_name(params: Params, write_dump: Write, tmp_path: Path) -> None:
+def test_files_are_chosen_by_their_whole_name(entry: DumpEntry, write_dump: Write, tmp_path: Path) -> None:
     posts = ("Meme_submissions", "SuicideMeme_submissions", "suicidememe_submissions_arctic")
     for name in (*posts, "SuicideMeme_comments"):
         write_dump(tmp_path / f"{name}.zst", [row(1)])
-    files = DumpSource(tmp_path, params=params.dump).files(DECEMBER, subreddits=["SuicideMeme"])
+    files = of(tmp_path, entry).files(DECEMBER, subreddits=["SuicideMeme"])
     assert [f.name for f in files] == ["SuicideMeme_submissions.zst", "suicidememe_submissions_arctic.zst"]
 
 
@@ -371,7 +384,7 @@ def test_a_missing_checksum_says_how_to_make_one(read: Any, whole: Path, content
         read()
 
 
-def test_the_search_finds_what_the_pattern_finds_in_any_line(params: Params, whole: Path, write_dump: Write) -> None:
+def test_the_search_finds_what_the_pattern_finds_in_any_line(entry: DumpEntry, whole: Path, write_dump: Write) -> None:
     rng, parts = random.Random(6), [b'"subreddit"', b'subreddit"', b'"SuicideMeme"', b'"suicidememe"', b":", b" ", b'"']
     lines = [b"{" + b"".join(rng.choices(parts, k=rng.randint(1, 9))) for _ in range(3000)]
     write_dump(whole, lines)
@@ -379,4 +392,4 @@ def test_the_search_finds_what_the_pattern_finds_in_any_line(params: Params, who
     expected = [line for line in lines if wanted.search(line)]
     digest = dump.expected_digest(whole)
     assert len(expected) > 50
-    assert list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=params.dump)) == expected
+    assert list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=entry)) == expected

@@ -15,28 +15,29 @@ from uuid import uuid4
 import pytest
 
 import pipelines.core.errors
-from pipelines.collect import image_fetch
+from pipelines.collect import image_fetch, service
 from pipelines.collect.admission import Admission
 from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.collect.sources import service
-from pipelines.collect.sources.arctic_shift import ArcticShiftSource, QueryTimedOut
-from pipelines.collect.sources.reddit import RedditSource
-from pipelines.collect.sources.service import SubredditClosed
+from pipelines.collect.service import SubredditClosed
+from pipelines.collect.sources import entry_of
+from pipelines.collect.sources.arctic_shift import ArcticShift, QueryTimedOut
+from pipelines.collect.sources.reddit import Reddit
 from pipelines.collect.submission import Submission
-from pipelines.core.config.collect import ArcticShift, Fetch, Reddit
+from pipelines.core.config.collect import Fetch, Listing
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, SourceRefused, SourceThrottled
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.liveness import LivenessContext, SweepImplausible
+from tests.collect.listed_source import with_source
 from tests.collect.sources.misbehaving_server import TABLE, TARGETS, Case, MisbehavingServer, cases
 from tests.privacy.test_sweep import TERMS
 
 WINDOW = Window.from_key("2022-12")
-LISTING = Reddit(listing_limit=30, page_size=3)
-PARAMS = load(Path(__file__).resolve().parents[3], profile="sandbox").model_copy(update={"reddit": LISTING})
+SANDBOX = load(Path(__file__).resolve().parents[3], profile="sandbox")
+PARAMS = with_source(SANDBOX, "reddit", listing=Listing(limit=30, page_size=3))
 ALL = [case for target in TARGETS for case in cases(target)]
 ASKED = ["t3_a1", "t3_a2", "t3_a3"]
 # Ours, in seconds: the deadline of an answer; the server's slow answers take five and more.
@@ -86,15 +87,18 @@ class Runner:
         self.settings = settings.model_copy(update={**there, "contact": f"case-{number}-@example.org"})
         self.path = f"case-{number}-/x.png"
 
-    def reddit(self) -> RedditSource:
+    def reddit(self) -> Reddit:
         seconds = DEADLINE if self.case.slow else 5.0
-        return RedditSource(self.settings, params=LISTING, answer_seconds=seconds)
+        kind = type("Patient", (Reddit,), {"answer_seconds": seconds})
+        return kind(self.settings, params=entry_of("reddit", PARAMS))
 
     def read(self, *subreddits: str) -> dict[str, Any]:
         """Return what a source makes of the case: counts of kept and dropped posts, and closed subreddits."""
         if self.case.target == "arctic_shift":
-            params = ArcticShift(page_size=40, timeout_seconds=DEADLINE if self.case.slow else 5.0)
-            source: Any = ArcticShiftSource(self.settings, params=params, pause=self.waits.append)
+            small = {"page_size": 40, "timeout_seconds": DEADLINE if self.case.slow else 5.0}
+            params = entry_of("arctic_shift", with_source(PARAMS, "arctic_shift", **small))
+            source: Any = ArcticShift(self.settings, params=params)
+            source.pause = self.waits.append
         else:
             return self.refresh(*subreddits)
         items = list(source.submissions(WINDOW, subreddits=subreddits))

@@ -16,13 +16,14 @@ import requests
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import refresh
-from pipelines.collect.sources import open_source
+from pipelines.collect.sources import Monthly, open_source
 from pipelines.collect.submission import Dropped, Submission
-from pipelines.core.config.collect import SourceName
+from pipelines.core.config.collect import Listing
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.store.vault.vault import Vault
+from tests.collect.listed_source import with_source
 from tests.refusals import refused
 
 Read = Callable[..., dict[str, Submission | Dropped]]
@@ -61,9 +62,9 @@ def test_a_live_source_without_approval_is_refused_before_anything_is_sent(
             refresh.run("posts", params=params, settings=settings, vault=vault, now=now)
 
     def opened(params: Params, *, today: date) -> None:
-        open_source("arctic_shift", params=params, settings=settings, today=today)
+        open_source("arctic_shift", Monthly, params=params, settings=settings, today=today)
 
-    reads: dict[SourceName, Callable[..., None]] = {"reddit": refreshed, "arctic_shift": opened}
+    reads: dict[str, Callable[..., None]] = {"reddit": refreshed, "arctic_shift": opened}
     for name, read in reads.items():
         bare = params.sources[name].model_copy(update={"approval": None})
         unapproved = params.model_copy(update={"sources": params.sources | {name: bare}})
@@ -163,7 +164,7 @@ def test_a_spent_budget_is_waited_for(root: Path, opened: Any, read: Read) -> No
             waited.append(seconds)
             server.arctic._end = 0.0  # the period is over
 
-        source._pause = pause
+        source.pause = pause
         assert len(read(source)) > 80
         assert waited and all(20 < w <= 30 for w in waited)
 
@@ -188,8 +189,7 @@ def test_a_listing_that_ends_too_early_is_reported_with_counts_only(
     opened: Any, read: Read, server: SandboxServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = opened("reddit", at=server, page=25)
-    listing = source.params.reddit.model_copy(update={"listing_limit": 40})
-    source.params = source.params.model_copy(update={"reddit": listing})
+    source.params = with_source(source.params, "reddit", listing=Listing(limit=40, page_size=25))
     for day, found in ((date(2022, 11, 30), 40), (date(2022, 12, 9), 0)):
         source.now = datetime.combine(day, clock(), tzinfo=UTC)
         server.catalogue.clock = source.now.timestamp

@@ -11,11 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from bench.second_world import layouts, world
+from pipelines.collect.read import confined_child, confined_engine
+from pipelines.collect.read.confined_engine import open_engine
+from pipelines.collect.read.engine import OcrReading
 from pipelines.collect.read.language import CaptionReader, LanguageGate, mirrored
-from pipelines.collect.read.ocr import OcrReading, open_engine
 from pipelines.collect.read.words import words
+from pipelines.core.config.base import Distribution
 from pipelines.core.config.collect import Language, Ocr
-from pipelines.core.errors import DataError, EngineMissing
+from pipelines.core.errors import BadParams, ConfigError, DataError, EngineMissing
+from tests import small_distribution
 from tests.curate.ocr import drawing
 
 GATE = Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4)
@@ -23,7 +27,7 @@ RUSSIAN = "мой кот смотрит на меня\nпока я ищу клю
 
 
 def ocr(engine):
-    return Ocr(engine=engine, side=736, split_words_from=8)
+    return Ocr(engine=engine)
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +94,52 @@ def test_rapidocr_opens_no_connection_and_logs_nothing(monkeypatch, caplog, capf
 
 def test_opening_one_engine_imports_no_other():
     code = (
-        "import sys; from pipelines.collect.read.ocr import open_engine; from pipelines.core.config.collect import Ocr;"
-        "open_engine(Ocr(engine='rapidocr', side=736, split_words_from=8));"
-        "sys.exit(any(name.startswith(('pytesseract', 'google.cloud')) for name in sys.modules))"
+        "import sys; from pipelines.collect.read.confined_engine import open_engine;"
+        "from pipelines.core.config.collect import Ocr;"
+        "open_engine(Ocr(engine='rapidocr'));"
+        "heavy = ('pytesseract', 'google.cloud', 'rapidocr', 'onnxruntime', 'cv2');"
+        "sys.exit(any(name.startswith(heavy) for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ECHO = """
+from pipelines.collect.read.engine import Engine, OcrReading
+from pipelines.core.config.base import Section
+
+class EchoEntry(Section):
+    word: str = "echo"
+
+class Echo(Engine):
+    Parameters = EchoEntry
+
+    def __init__(self, params):
+        self.identity, self.word = "echo-1", params.word
+
+    def read(self, data):
+        try:
+            open("/etc/hostname").close()
+        except OSError:
+            return OcrReading(self.word, 1.0, self.identity)
+        return OcrReading("unconfined", 1.0, self.identity)
+"""
+
+
+def test_an_engine_of_another_distribution_is_confined_too(tmp_path, monkeypatch):
+    files, points = {"echo_part.py": ECHO}, "[crisis_corpus.ocr]\necho = echo_part:Echo\n"
+    with small_distribution.installed(tmp_path, monkeypatch, files=files, points=points):
+        allowed = {"foreign": Distribution(**small_distribution.entry())}
+        here = f"import sys; sys.path.append({str(tmp_path)!r});"
+        monkeypatch.setattr(confined_child, "START", here + confined_child.START)
+        monkeypatch.setattr(confined_engine, "readable", lambda: [*confined_child.readable(), str(tmp_path)])
+        engine = open_engine(Ocr(engine="echo", engines={"echo": {"word": "heard"}}), allowed=allowed)
+        identity = f"echo-1@{allowed['foreign'].sha256[:16]}"
+        assert engine.read(drawing.jpeg(drawing.background())) == OcrReading("heard", 1.0, identity)
+        with pytest.raises(BadParams, match=r"images\.ocr\.engines\.echo\.word") as refused:
+            open_engine(Ocr(engine="echo", engines={"echo": {"word": 7}}), allowed=allowed)
+        assert "7" not in str(refused.value)
+    with pytest.raises(ConfigError, match="known: google_vision, rapidocr, tesseract"):
+        open_engine(Ocr(engine="echo"))
 
 
 def test_missing_tesseract_names_the_package(monkeypatch):

@@ -5,14 +5,14 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
-from pipelines.collect.read.ocr import open_engine
+from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.ocr.google_vision import GoogleVision
 from pipelines.core.config.collect import Ocr
 from pipelines.core.config.label import Consent, ProviderNotConsented
 from pipelines.core.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 from tests.json_server import json_server
 
-PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
+PARAMS = Ocr(engine="google_vision")
 CONSENT = Consent(
     terms="agreement 1", retention_days=0, approved_by="officer", approved_on="2026-01-01", expires="2099-01-01"
 )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.read.ocr.layout import Box, compose, reading_order
+from pipelines.collect.read.layout import Box, compose, reading_order
 from pipelines.collect.read.words import words
 
 

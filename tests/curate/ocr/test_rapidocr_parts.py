@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from pipelines.collect.read.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, straightened
-from pipelines.core.config.collect import Ocr
+from pipelines.collect.read.ocr.rapidocr import RapidOcr, RapidOcrEntry
+from pipelines.collect.read.rapidocr_parts import MAYBE_SPACE, SpacedDecode, straightened
 
 BLANK, A, B, SPACE = range(4)
 
@@ -61,7 +61,7 @@ def test_a_line_is_read_the_same_beside_a_longer_one():
         return picture
 
     short, longer = line("my plans", 170), line("a very long line about the weekend", 640)
-    engine = RapidOcr(Ocr(engine="rapidocr", side=736, split_words_from=8))._engine
+    engine = RapidOcr(RapidOcrEntry())._engine
     alone, beside = engine.recognize_txt([short]), engine.recognize_txt([short, longer])
     assert (alone.txts[0], alone.scores[0]) == (beside.txts[0], beside.scores[0])
     assert alone.txts[0] == "my plans"

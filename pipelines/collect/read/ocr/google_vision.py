@@ -14,9 +14,9 @@ from google.api_core.retry import Retry, if_exception_type
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud import vision
 
-from pipelines.collect.read.ocr import OcrReading
+from pipelines.collect.read.engine import Engine, OcrReading
 from pipelines.collect.read.words import normalise, words
-from pipelines.core.config.collect import Ocr
+from pipelines.core.config.base import Section
 from pipelines.core.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 
 SOURCE = "google_vision"
@@ -29,10 +29,13 @@ BREAKS = vision.TextAnnotation.DetectedBreak.BreakType
 SPACES = {BREAKS.SPACE, BREAKS.SURE_SPACE, BREAKS.EOL_SURE_SPACE, BREAKS.LINE_BREAK}
 
 
-class GoogleVision:
+class GoogleVision(Engine):
     """A client of Google's method ``images:annotate`` with text detection; each picture is one request."""
 
-    def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
+    remote = True
+    variables = ("GOOGLE_APPLICATION_CREDENTIALS",)
+
+    def __init__(self, params: Section, *, client: Any = None, patience_seconds: float = 60.0) -> None:
         if client is None:
             try:
                 client = vision.ImageAnnotatorClient()
@@ -90,6 +93,3 @@ def _box(word: Any) -> float:
     corners = word.bounding_box.vertices
     wide, high = ([getattr(corner, axis) for corner in corners] or [0] for axis in ("x", "y"))
     return float((max(wide) - min(wide)) * (max(high) - min(high)))
-
-
-engine = GoogleVision

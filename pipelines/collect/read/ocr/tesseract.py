@@ -16,9 +16,9 @@ from typing import Any
 import pytesseract
 from PIL import Image, ImageChops
 
-from pipelines.collect.read.ocr import OcrReading
-from pipelines.collect.read.ocr.layout import Box, compose
-from pipelines.core.config.collect import Ocr
+from pipelines.collect.read.engine import Engine, OcrReading
+from pipelines.collect.read.layout import Box, compose
+from pipelines.core.config.base import Positive, Section
 from pipelines.core.errors import DataError, EngineMissing, StepFailed
 
 # Ours: on the drawn memes, words below this were mostly false and words above it mostly right.
@@ -34,10 +34,17 @@ SAME_WORD = 0.5
 TIMEOUT_SECONDS = 60
 
 
-class Tesseract:
+class TesseractEntry(Section):
+    split_words_from: Positive = 8
+
+
+class Tesseract(Engine):
     """The ``tesseract`` program with its English model, in one thread; it runs twice per picture."""
 
-    def __init__(self, params: Ocr) -> None:
+    program = "tesseract"
+    Parameters = TesseractEntry
+
+    def __init__(self, params: TesseractEntry) -> None:
         try:
             version = str(pytesseract.get_tesseract_version())
             languages = pytesseract.get_languages()
@@ -105,6 +112,3 @@ def _surest(boxes: list[Box]) -> list[Box]:
             kept.append(box)
     enough = sum(not box.read for box in kept) >= UNREAD_WORDS
     return [box for box in kept if box.read or enough]
-
-
-engine = Tesseract

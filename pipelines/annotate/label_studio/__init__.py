@@ -1,0 +1,1 @@
+"""Run Label Studio on this machine, and render forms and tasks for it."""

@@ -1,0 +1,78 @@
+"""Check that the parts which the parameters name exist and accept their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.core.config.base import fitted
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.parts import Parts
+
+
+def registries() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts that each section of the parameters names."""
+    # only a command that checks parts imports them
+    from pipelines.llm.vendor import VENDORS
+    from pipelines.models.kind import KINDS
+    from pipelines.moderation.moderator import MODERATORS
+
+    return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
+
+
+def named() -> Mapping[str, Parts[Any]]:
+    """Return the registry of the parts whose names are the keys of a section, with the parts' own parameters below."""
+    from pipelines.annotate.backends import BACKENDS
+    from pipelines.collect.read.engine import ENGINES
+    from pipelines.collect.sources import SOURCES
+
+    return {"sources": SOURCES, "images.ocr.engines": ENGINES, "round.backends": BACKENDS}
+
+
+def _named(params: Params) -> Iterator[str]:
+    """Yield what is wrong with the entries of sources, and of the OCR engine and the backend in use."""
+    from pipelines.collect.sources import Listed
+
+    ocr, round_ = params.images.ocr, params.round
+    used: dict[str, Mapping[str, Any]] = {
+        "sources": params.sources,
+        "images.ocr.engines": {ocr.engine: ocr.engines.get(ocr.engine, {})},
+        "round.backends": {round_.backend: round_.backends.get(round_.backend, {})},
+    }
+    for section, parts in named().items():
+        for name, entry in used[section].items():
+            key = f"{section}.{name}"
+            try:
+                part = parts.get(name, params.distributions)
+                fitted(part.Parameters, entry, key=key)
+                if section == "sources" and issubclass(part, Listed) != bool(params.sources[name].listing):
+                    yield f"{key}.listing: only a source with listings has it"
+            except BadParams as error:
+                yield error.fields["detail"]
+            except ConfigError as error:
+                yield f"{key}: {error}"
+
+
+def check_parts(params: Params) -> list[str]:
+    """Return what is wrong with the entries that name parts, by key and without values."""
+    faults, found = [*_named(params)], dict[str, dict[str, Any]]()
+    for section, parts in registries().items():
+        found[section] = {}
+        for name, entry in getattr(params, section).items():
+            try:
+                found[section][name] = parts.of(entry, params.distributions, where=f"{section}.{name}")
+            except BadParams as error:
+                faults.append(error.fields["detail"])
+    return faults or [*_providers(params, found["providers"], moderators=found["moderators"])]
+
+
+def _providers(params: Params, vendors: Mapping[str, Any], *, moderators: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the labellers and moderators whose provider speaks another protocol."""
+    for name, labeller in params.labellers.items():
+        provider = getattr(labeller, "provider", None)
+        if provider is not None and not vendors[provider].labels:
+            yield f"labellers.{name}.provider: its api {vendors[provider].api} labels nothing"
+    for name, moderator in moderators.items():
+        if vendors[moderator.provider].api != moderator.api:
+            yield f"moderators.{name}.provider: does not have api: {moderator.api}"

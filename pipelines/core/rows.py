@@ -1,0 +1,210 @@
+"""Resolve the rows of the stages ``votes``, ``silver``, ``train`` and ``predict`` from the parameters.
+
+``rows.yaml`` beside ``params.yaml`` has them, committed: the stages of ``dvc.yaml`` are a ``foreach`` over its
+sections. A row's key says what it is, so that a new row renames and reruns no other (the values of a DVC matrix are a
+full product). A row of ``fits`` or ``answers`` names the paths that it reads beside what all rows read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from pipelines.core.config.base import Section, read_section
+from pipelines.core.config.models import Subset
+from pipelines.core.config.params import Params
+from pipelines.core.errors import BadParams, ConfigError
+from pipelines.core.taxonomy.loader import load
+from pipelines.core.taxonomy.task import tasks_of
+
+FILE = "rows.yaml"
+HEAD = """\
+# Written by `corpus init`, `corpus params set` and `corpus upgrade` (in a checkout: `make rows`) from params.yaml, the
+# catalogue and the label schemes: what votes, silver, train and predict are run for. Do not edit.
+"""
+GOLD = "gold"
+R = TypeVar("R")
+
+
+class Ask(Section):
+    """One labeller that votes on the items of a corpus."""
+
+    corpus: str
+    labeller: str
+
+
+class Aggregate(Section):
+    """One ensemble whose votes on a corpus are aggregated."""
+
+    corpus: str
+    ensemble: str
+
+
+class Fit(Section):
+    """One model that is fitted for one task, on one subset of the labels, with one seed.
+
+    Args:
+        name: the row's key without the corpus: names its outs and metrics, and is the argument ``--row``.
+        keep: whether the weights are kept; else the row's predictions are.
+        labels: where the labels of train come from: the silver of an ensemble, or gold.
+        reads: what else the model reads: rationales, or votes; else the table of splits, which every row reads.
+        code: the package of the model's kind.
+    """
+
+    corpus: str
+    name: str
+    task: str
+    model: str
+    subset: Subset
+    seed: int
+    keep: bool
+    labels: str
+    reads: str
+    code: str
+
+    @property
+    def shown(self) -> str:
+        """The model's name in tables of predictions: with the subset, unless people gave the labels."""
+        return self.model if self.subset == GOLD else f"{self.model}-{self.subset}"
+
+
+class Answer(Section):
+    """One model whose answers for one task are compared: a fitted one, or one that is asked or read.
+
+    Args:
+        subset: as for :class:`Fit`; ``None`` for a model that is not fitted here.
+        seed: as for :class:`Fit`; ``None`` for a model that is not fitted here.
+        source: what is predicted with or copied: the folder of a fit, votes, or silver.
+        reads: as for :class:`Fit`.
+    """
+
+    corpus: str
+    name: str
+    task: str
+    model: str
+    subset: Subset | None = None
+    seed: int | None = None
+    source: str
+    reads: str
+    code: str
+
+    @property
+    def shown(self) -> str:
+        """The model's name in tables of predictions; see :attr:`Fit.shown`."""
+        return self.model if self.subset in (None, GOLD) else f"{self.model}-{self.subset}"
+
+
+class Rows(Section):
+    """All rows by key; see :mod:`pipelines.core.rows`."""
+
+    votes: dict[str, Ask]
+    silver: dict[str, Aggregate]
+    fits: dict[str, Fit]
+    answers: dict[str, Answer]
+
+    def fit(self, corpus: str, name: str) -> Fit:
+        """Return a row of ``fits``."""
+        return _named(self.fits, corpus, name)
+
+    def answer(self, corpus: str, name: str) -> Answer:
+        """Return a row of ``answers``."""
+        return _named(self.answers, corpus, name)
+
+
+def _named(rows: dict[str, R], corpus: str, name: str) -> R:
+    if (row := rows.get(f"{corpus}-{name}")) is None:
+        known = [key.removeprefix(f"{corpus}-") for key in rows if key.startswith(f"{corpus}-")]
+        raise ConfigError("UnknownName", kind=f"row of {corpus}", name=name, known=", ".join(known) or "none")
+    return row
+
+
+class _File(Section):
+    rows: Rows
+
+
+def read(root: Path = Path()) -> Rows:
+    """Read the rows of a checkout or clone."""
+    return read_section(_File, root / FILE, refuse=lambda detail: BadParams(where=FILE, detail=detail)).rows
+
+
+def text(params: Params, *, root: Path) -> str:
+    """Return the content of ``rows.yaml``; ``root`` has a team's own label schemes."""
+    values = _File(rows=resolve(params, root=root)).model_dump(mode="json", exclude_none=True)
+    return HEAD + yaml.safe_dump(values, sort_keys=False, width=10_000, default_flow_style=None)
+
+
+def resolve(params: Params, *, root: Path) -> Rows:
+    """Return the rows that the parameters ask for."""
+    votes = [Ask(corpus=c, labeller=name) for c, names in params.votes.labellers.items() for name in names]
+    silver = [Aggregate(corpus=c, ensemble=name) for c, names in params.silver.ensembles.items() for name in names]
+    fits = [row for corpus in params.train.rows for row in _fits(corpus, params=params, root=root)]
+    answers = [_fitted(row, params=params) for row in fits]
+    answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
+    return Rows(
+        votes={f"{row.corpus}-{row.labeller}": row for row in votes},
+        silver={f"{row.corpus}-{row.ensemble}": row for row in silver},
+        fits={f"{row.corpus}-{row.name}": row for row in fits},
+        answers={f"{row.corpus}-{row.name}": row for row in answers},
+    )
+
+
+def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
+    wanted = params.train.rows[corpus]
+    for task in tasks_of(load(params.corpora[corpus].scheme, root=root)):
+        for model in wanted.models:
+            if (only := params.models[model].tasks) is not None and task not in only:
+                continue
+            for subset in wanted.subsets:
+                if subset != GOLD and wanted.ensemble is None:
+                    raise BadParams(where=f"train.rows.{corpus}.ensemble", detail=f"subset {subset} needs an ensemble")
+                labels = "gold/gold.parquet" if subset == GOLD else f"silver/{wanted.ensemble}"
+                for seed in wanted.seeds:
+                    name = f"{task}-{model}-{subset}-{seed}"
+                    yield Fit(
+                        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed,
+                        keep=f"{corpus}-{name}" in params.train.keep
+                        or any(entry.wants(corpus, task, model, subset, seed) for entry in params.registry.values()),
+                        labels=f"snapshot/{corpus}/{labels}", reads=_reads(corpus, model, params=params),
+                        code=_code(model, params=params),
+                    )  # fmt: skip
+
+
+def _fitted(row: Fit, *, params: Params) -> Answer:
+    shared = row.model_dump(include={"corpus", "name", "task", "model", "subset", "seed", "code"})
+    return Answer(**shared, source=f"snapshot/{row.corpus}/fits/{row.name}", reads=row.reads)
+
+
+def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
+    folder = f"snapshot/{corpus}"
+    for task in tasks_of(load(params.corpora[corpus].scheme, root=root)):
+        for model in params.predict.rows[corpus]:
+            entry = params.models[model]
+            if entry.tasks is not None and task not in entry.tasks:
+                continue
+            source = f"{folder}/few_shot/examples.parquet"
+            if entry.silver is not None:
+                source = f"{folder}/silver/{entry.silver}"
+            yield Answer(
+                corpus=corpus, name=f"{task}-{model}", task=task, model=model, source=source,
+                reads=_reads(corpus, model, params=params), code=_code(model, params=params),
+            )  # fmt: skip
+
+
+def _reads(corpus: str, model: str, *, params: Params) -> str:
+    """Return what an entry of ``models`` makes its rows read: rationales, votes, or no more than all rows."""
+    entry, folder = params.models[model], f"snapshot/{corpus}"
+    if entry.rationales is not None:
+        return f"{folder}/rationales/{model}"
+    if entry.votes is not None:
+        return f"{folder}/votes/{entry.votes}"
+    # what an ensemble costs is what its members' votes cost
+    return f"{folder}/votes" if entry.silver is not None else f"{folder}/split/splits.parquet"
+
+
+def _code(model: str, *, params: Params) -> str:
+    """Return the package of a model's kind; a kind of another distribution is a parameter, ``distributions``."""
+    own = Path(__file__).parents[1] / "models" / "kinds" / params.models[model].kind
+    return f"pipelines/models/kinds/{own.name}" if own.is_dir() else "pipelines/models/kinds/__init__.py"
