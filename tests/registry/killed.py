@@ -26,7 +26,7 @@ from mlflow.utils import requirements_utils
 from pipelines.core.config.models import Promote
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.datasets import memes
+from pipelines.datasets import items
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.register import put
@@ -37,7 +37,7 @@ from pipelines.store.vault.vault import Vault
 REPO = Path(__file__).resolve().parents[2]
 USED = (
     mlflow.pyfunc, pd, pyarrow.dataset, scipy.stats, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs,
-    memes,
+    items,
 )  # fmt: skip
 
 
