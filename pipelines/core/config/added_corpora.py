@@ -50,7 +50,7 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
 
 def _defaults(content: str | None) -> dict[str, dict[str, Any]]:
     """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
-    if content not in SPLITS:
+    if content is None or content not in SPLITS:
         return {}
     splits = SPLITS[content]
     split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
