@@ -217,14 +217,18 @@ def _renamed(path: str, lines: Lines) -> Iterator[tuple[str, Lines]]:
     """Yield the present path of a frozen file, or of each part of it, with its lines."""
     if found := PROMPTED.match(path):
         corpus, model = found.groups()
-        for task in sorted({key.split()[2] for key in lines}):
-            own = {key: text for key, text in lines.items() if key.split()[2] == task}
+        parts = {key: key.split() for key in lines}
+        for task in sorted({part[2] for part in parts.values() if len(part) > 1}):
+            own = {key: text for key, text in lines.items() if len(parts[key]) == 1 or parts[key][2] == task}
             yield f"snapshot/{corpus}/predictions/{task}-{model}/predictions.parquet", own
         return
     for old, new in RENAMED.items():
         path = re.sub(old, new, path)
     if BY_ITEM.search(path):
-        lines = {f"{key.partition(' ')[0]} 0 {key.partition(' ')[2]}": text for key, text in lines.items()}
+        lines = {
+            f"{key.partition(' ')[0]} 0 {key.partition(' ')[2]}" if " " in key else key: text
+            for key, text in lines.items()
+        }
     yield path, lines
 
 
