@@ -20,7 +20,6 @@ from pydantic import ConfigDict
 from pipelines.core.config.models import Entry, Revision
 from pipelines.core.errors import ConfigError
 from pipelines.core.parts import Parts
-from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
 
 if TYPE_CHECKING:
     from pipelines.core.config.params import Params
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pipelines.datasets.features import Cues
     from pipelines.llm.asking import PlannedRequests
     from pipelines.llm.prompting.own_prompts import OwnPrompts
+    from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
     from pipelines.store.vault.vault import Vault
 
 Say = Any

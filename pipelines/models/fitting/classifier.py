@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Based, Job, Kind, Say, Serving, later
-from pipelines.models.prediction import Predictor
 
 if TYPE_CHECKING:
+    from pipelines.models.prediction import Predictor
     from pipelines.models.pretrained.backbones import Built
 
 
