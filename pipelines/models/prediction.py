@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from pipelines.datasets.example import Example, Item, LabelSet
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example, Item, LabelSet
 
 VOTE = "vote"
 MICROSECONDS = 6  # digits of a time
 
 Progress = Callable[[int], None] | None
-Votes = Mapping[Item, LabelSet]
+Votes: TypeAlias = "Mapping[Item, LabelSet]"
 
 
 @dataclass(frozen=True)
