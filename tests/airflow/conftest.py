@@ -147,8 +147,13 @@ def smaller(profile: dict[str, Any]) -> None:
     for split in (profile["split"]["posts"], profile["split"].setdefault("memes", {})):
         split["proposals"] = 100_000
     # the offline ensemble labels in the demo and in tests/label; here batches do
-    profile["votes"] |= {"labellers": ["gpt", "claude", "gemini"], "batch": True, "shard_size": 100, "budget_usd": 200}
-    profile["silver"]["ensembles"] = ["cradle"]
+    profile["votes"] |= {
+        "labellers": {"posts": ["gpt", "claude", "gemini"]},
+        "batch": True,
+        "shard_size": 100,
+        "budget_usd": 200,
+    }
+    profile["silver"]["ensembles"] = {"posts": ["cradle"]}
     profile["injection_test"]["size"] = 40
 
 
