@@ -84,6 +84,8 @@ test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on t
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
 test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
 	$(BIN)/python -m pytest -m "faults or airflow"
+rows: .venv/.installed  ## write rows.yaml from params.yaml, catalogue.yaml and the label schemes
+	$(BIN)/python -m pipelines.core.rows
 golden: .venv/.dev  ## compare commands, Dags and a small corpus with what is frozen in tests/golden
 	@$(BIN)/python tests/golden/golden.py compare
 golden-all: .venv/.dev  ## the same with the demo's corpora and both papers' profiles

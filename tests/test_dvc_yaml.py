@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.core import rows
+from pipelines.core.config.params import load
 from pipelines.models.kind import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -178,3 +180,7 @@ def test_a_row_depends_on_its_own_kind_and_on_what_it_reads_alone() -> None:
     own = {"${item.labels}", "${item.reads}", "${item.code}"}
     assert {dep for dep in STAGES["train"]["deps"] if dep.startswith("${")} == own
     assert not any(dep.startswith(BY_KIND) or "rationales" in dep for dep in STAGES["train"]["deps"])
+
+
+def test_the_committed_rows_are_those_of_the_parameters() -> None:
+    assert (ROOT / rows.FILE).read_text() == rows.text(load(ROOT), root=ROOT), "run `make rows`"

@@ -16,6 +16,7 @@ import yaml
 from pipelines.core.config.base import Section, read_section
 from pipelines.core.config.models import Subset
 from pipelines.core.config.params import Params
+from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.taxonomy.loader import load
 from pipelines.core.taxonomy.task import tasks_of
@@ -208,3 +209,7 @@ def _code(model: str, *, params: Params) -> str:
     """Return the package of a model's kind; a kind of another distribution is a parameter, ``distributions``."""
     own = Path(__file__).parents[1] / "models" / "kinds" / params.models[model].kind
     return f"pipelines/models/kinds/{own.name}" if own.is_dir() else "pipelines/models/kinds/__init__.py"
+
+
+if __name__ == "__main__":
+    Path(FILE).write_text(text(load_params(), root=Path()))
