@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all rows walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 

@@ -34,8 +34,8 @@ APART = [
 # Libraries that compute no result: they check, store, encrypt, draw or send.
 LIBRARIES_APART = {
     "anthropic", "cryptography", "datasets", "dvc", "filelock", "genai_prices", "google", "httpx2", "huggingface_hub",
-    "matplotlib", "mlflow", "openai", "orjson", "pandas", "psutil", "pyarrow", "pydantic", "pydantic_ai", "rich", "safetensors",
-    "sqlalchemy", "yaml", "zstandard",
+    "matplotlib", "mlflow", "openai", "orjson", "pandas", "psutil", "pyarrow", "pydantic", "pydantic_ai", "rich",
+    "safetensors", "sqlalchemy", "yaml", "zstandard",
 }  # fmt: skip
 # Stages whose results are the answers of vendors: a new version of a library is no reason to pay for others.
 ASKING = {"rationales"}
