@@ -54,11 +54,11 @@ def main(stage, corpus, labeller=None):
         found = rows(f"annotations/{corpus}/*/assignments.parquet", "record_id")
         Path(out).mkdir(parents=True, exist_ok=True)
         Path(f"{out}/count.txt").write_text(str(len(found)))
-    elif stage == "finetune":
+    elif stage == "train":
         # a model of all records, or of those of test
         placed = rows(f"snapshot/{corpus}/split/splits.parquet", "record_id", "image", "group", "split")
         learnt = [row for row in placed if labeller == "all" or row["split"] == "test"]
-        out = Path(f"snapshot/{corpus}/finetuned/gold/{labeller}")
+        out = Path(f"snapshot/{corpus}/fits/{labeller}")
         out.mkdir(parents=True, exist_ok=True)
         write(out / "records.parquet", learnt, "splits")
         lines = "".join(f"{row['record_id']}\n" for row in sorted(learnt, key=lambda row: row["record_id"]))
@@ -68,7 +68,7 @@ def main(stage, corpus, labeller=None):
         told = json.dumps({"train": selected, "selected": selected})
         (out / "model.json").write_text(told)
         Path(f"metrics/{corpus}").mkdir(parents=True, exist_ok=True)
-        Path(f"metrics/{corpus}/finetune-gold-{labeller}.json").write_text(told)
+        Path(f"metrics/{corpus}/train-{labeller}.json").write_text(told)
     Path("ran").mkdir(exist_ok=True)
     with Path("ran/stages").open("a") as file:
         file.write(f"{stage}@{corpus}\n")
