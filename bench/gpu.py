@@ -1,8 +1,8 @@
 """Train models of base size, with random weights, on an accelerator: ours against the plain Trainer, and a kill.
 
-``gpu.py FOLDER`` runs the functions behind the stages ``train`` and ``finetune``, which are on queue ``gpu``: a text,
-an image and a fusion model (BERT-base, ViT-base, CLIP-base; 16 examples a step) and a LoRA on 1.2 billion parameters
-(32 conversations a step).
+``gpu.py FOLDER`` runs the functions behind the stage ``train``, which is on queue ``gpu``: a text, an image
+and a fusion model (BERT-base, ViT-base, CLIP-base; 16 examples a step) and a LoRA on 1.2 billion parameters (32
+conversations a step).
 
 ``speed``: a model's sides take turns in one process, from the same base, with the same examples and preparation; the
 first steps are not counted. ``exact``: the losses and gradients of a packed row against those of its conversations.

@@ -19,8 +19,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE = ROOT / "docs" / "images" / "flow.svg"
-# The boxes that are not stages or steps, with the boxes before them; and the paths that are written outside stages.
-BEFORE = {"refresh": [], "collect": ["refresh"],
+# The boxes that are not stages or steps, with the boxes before them, and a stage with one whose outs no row of this
+# checkout reads; and the paths that are written outside stages.
+BEFORE = {"refresh": [], "collect": ["refresh"], "train": ["rationales"],
           "annotation_pull": [], "annotation_round": ["sample", "annotation_pull"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
           "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"],
@@ -69,9 +70,21 @@ def connected(written: str, dep: str) -> bool:
     return all(fnmatchcase(a, b) or fnmatchcase(b, a) for a, b in zip(first, second, strict=False))
 
 
+def paths(dep: str, stage: dict[str, Any], rows: dict[str, Any]) -> set[str]:
+    """Return what a dep of a stage reads: a dep that is a field of the stage's rows has a path in each of them."""
+    if not (whole := re.fullmatch(r"\$\{item\.(\w+)\}", dep)):
+        return {dep}
+    section = stage["foreach"].strip("${}").removeprefix("rows.")
+    return {row[whole[1]] for row in rows[section].values()}
+
+
 def graph() -> dict[str, Box]:
     """Return the boxes by name, connected without redundant edges; raise ``ValueError`` if one has no Dag."""
     stages: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    rows: dict[str, Any] = yaml.safe_load((ROOT / "rows.yaml").read_text())["rows"]
+    reads = {name: {path for dep in stage.get("do", stage)["deps"] for path in paths(dep, stage, rows)}
+             for name, stage in stages.items()}  # fmt: skip
+    stages = {name: stage.get("do", stage) for name, stage in stages.items()}
     code = {path.stem: path.read_text() for path in sorted((ROOT / "dags").glob("*.py")) if path.stem != "corpora"}
     made = [node for node in ast.parse((ROOT / "plugins" / "dvc_airflow" / "dags.py").read_text()).body
             if isinstance(node, ast.FunctionDef) and node.name.endswith("_dag")]  # fmt: skip
@@ -83,8 +96,7 @@ def graph() -> dict[str, Box]:
     boxes: dict[str, Box] = {}
     for name in [*(task for chain in chains for task in chain), *stages, *BEFORE]:
         dags = [dag for dag in bold if name in bold[dag]]
-        of_stage = stages[name]["matrix"]["corpus"].strip("${}").partition(".")[2] if name in stages else ""
-        boxes[name] = Box(name, of_stage or (name if name in KINDS else "corpora"), ", ".join(dags))
+        boxes[name] = Box(name, name if name in KINDS else "corpora", ", ".join(dags))
         if name in bold:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
     if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:
@@ -94,7 +106,7 @@ def graph() -> dict[str, Box]:
              for name, stage in stages.items()} | WRITES  # fmt: skip
     edges = {(a, b) for b, names in BEFORE.items() for a in names} | {edge for c in chains for edge in pairwise(c)}
     edges |= {(a, b) for b in stages for a in wrote if a != b
-              and any(connected(out, dep) for out in wrote[a] for dep in stages[b]["deps"])}  # fmt: skip
+              and any(connected(out, dep) for out in wrote[a] for dep in reads[b])}  # fmt: skip
     for a, b in sorted(edges):
         boxes[a].after.append(boxes[b])
     for box in boxes.values():
