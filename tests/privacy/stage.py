@@ -42,13 +42,12 @@ def main(stage, corpus, labeller=None):
         ]
         write(f"{out}/splits.parquet", made, "splits")
     elif stage == "votes":
-        made = [{"record_id": i, "labeller": labeller, "category": "labels", "labels": ["x"]} for i in ids]
+        made = [{"record_id": i, "image": 0, "labeller": labeller, "category": "labels", "labels": ["x"]} for i in ids]
         write(f"{out}/{labeller}/votes.parquet", made, "votes")
     elif stage == "silver":
         voted = sorted({row["record_id"] for row in rows(f"snapshot/{corpus}/votes/*/votes.parquet", "record_id")})
-        write(
-            f"{out}/silver.parquet", [{"record_id": i, "category": "labels", "labels": ["x"]} for i in voted], "silver"
-        )
+        made = [{"record_id": i, "image": 0, "category": "labels", "labels": ["x"]} for i in voted]
+        write(f"{out}/silver.parquet", made, "silver")
         Path(f"{out}/named.json").write_text(json.dumps({"asked": voted, "names": len(voted)}))
     elif stage == "agreement":
         found = rows(f"annotations/{corpus}/*/assignments.parquet", "record_id")
