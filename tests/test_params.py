@@ -78,7 +78,7 @@ def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) ->
     m3h |= {"words": 75, "max_tokens": 128}
     more = {"infused": {"base": "tiny:clip"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[kind]
     model = {"kind": kind, "labeller": "nobody", **more}
-    with pytest.raises(BadParams, match=r"models\.asks\.labeller is 'nobody', which section labellers does not have"):
+    with pytest.raises(BadParams, match=r"models\.asks names 'nobody', which section labellers does not have"):
         load(overlaid(tmp_path, {"models": {"asks": model}}))
     assert load(overlaid(tmp_path, {"models": {"asks": model | {"labeller": "gpt"}}})).models["asks"].kind == kind
 

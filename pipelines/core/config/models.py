@@ -9,8 +9,6 @@ from pydantic import Field
 from pipelines.core.config import base
 from pipelines.core.config.base import Fraction, Positive, Section
 
-# As the client has it (``crisis_corpus.versions.NAME``), which the stages do not depend on.
-RegisteredName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 Subset = Literal["unanimous", "consensus", "gold"]
 # A commit: a branch such as `main` or a tag can move to other weights.
 Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
@@ -193,7 +191,7 @@ class ModelSections(Section):
     report: Report
     train: Train
     predict: Predict
-    registry: dict[RegisteredName, Registered]
+    registry: dict[str, Registered]
     promote: Promote
     batch_predict: dict[str, tuple[str, ...]]
     drift: Drift
