@@ -55,7 +55,7 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.fitting import instruct, loop
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
-from pipelines.models.fitting.recipe import TrainingSettings
+from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Job, Serving
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind
@@ -230,7 +230,7 @@ class WithLoss(torch.nn.Module):
 
 def plain(kind: str, *, folder: Path, place: Path, steps: int) -> None:
     """Train a classifier with the Trainer's default settings."""
-    built, (_, task), batch = classifier(kind, folder=folder, place=place), chosen(kind), load(ROOT).train.batch
+    built, (_, task), batch = classifier(kind, folder=folder, place=place), chosen(kind), Recipe().batch
 
     def collate(rows: Sequence[Example]) -> dict[str, Any]:
         labels = torch.tensor([task.labels.index(min(e.labels or ())) for e in rows])
@@ -275,7 +275,7 @@ def say(**line: Any) -> None:
 
 def speed(kind: str, *, folder: Path) -> None:
     """Measure our training and the Trainer's in turns."""
-    each, unit, trainer = load(ROOT).train.batch, "samples/s", "Hugging Face Trainer"
+    each, unit, trainer = Recipe().batch, "samples/s", "Hugging Face Trainer"
     # a side's function, its steps, and how many of them are not counted
     sides: dict[str, tuple[Callable[..., Any], int, int]] = {
         "ours": (partial(ours, kind), STEPS, STEPS // 5),
