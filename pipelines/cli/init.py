@@ -148,8 +148,8 @@ class Beginning:
         board = "Ethics approval: the board and its reference, or who decided that none is needed"
         ethics = typer.prompt(board, default="").strip() or None
         corpora_labelled = labelled(params)
-        known = list(dict.fromkeys(name for corpus in corpora_labelled for name in params.votes.labellers[corpus]))
-        labellers = typer.prompt(f"Labellers of {', '.join(corpora_labelled)}", default=",".join(known))
+        voting = dict.fromkeys(name for corpus in corpora_labelled for name in params.votes.labellers[corpus])
+        labellers = typer.prompt(f"Labellers of {', '.join(corpora_labelled)}", default=",".join(voting))
         budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
         fields = [field for field in ASKED if field != "repo"]
         others = {field: typer.prompt(ASKED[field], default=getattr(settings, field)) for field in fields}
