@@ -138,7 +138,7 @@ def main() -> None:
         sys.path.insert(0, str(ROOT / "plugins"))
         from pipelines.core.config.settings import Settings
         from pipelines.operate import status
-        from pipelines.operate.summary import written
+        from pipelines.operate import summary as written
 
         corpus(home)
         written.write(Settings.from_env())

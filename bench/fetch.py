@@ -73,13 +73,13 @@ def sequential(addresses: list[str]) -> list[str]:
 
 
 def concurrent(addresses: list[str]) -> list[str]:
-    params = load(Path(__file__).resolve().parents[1], profile="sandbox").fetch
+    params = load(Path(__file__).resolve().parents[1], profile="sandbox").images.fetch
     found = asyncio.run(fetch_images([(address,) for address in addresses], params=params))
     return [hashlib.sha256(item).hexdigest() if isinstance(item, bytes) else item for item in found]
 
 
 def decoded(body: bytes) -> dict[str, float]:
-    params = load(Path(__file__).resolve().parents[1]).decode
+    params = load(Path(__file__).resolve().parents[1]).images.decode
     began = time.perf_counter()
     with Decoder(params) as decoder:
         decoder.decode(body)

@@ -1,8 +1,8 @@
 """Train models of base size, with random weights, on an accelerator: ours against the plain Trainer, and a kill.
 
-``gpu.py FOLDER`` runs the functions behind the stages ``train`` and ``finetune``, which are on queue ``gpu``: a text,
-an image and a fusion model (BERT-base, ViT-base, CLIP-base; 16 examples a step) and a LoRA on 1.2 billion parameters
-(32 conversations a step).
+``gpu.py FOLDER`` runs the functions behind the stage ``train``, which is on queue ``gpu``: a text, an image
+and a fusion model (BERT-base, ViT-base, CLIP-base; 16 examples a step) and a LoRA on 1.2 billion parameters (32
+conversations a step).
 
 ``speed``: a model's sides take turns in one process, from the same base, with the same examples and preparation; the
 first steps are not counted. ``exact``: the losses and gradients of a packed row against those of its conversations.
@@ -55,7 +55,7 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.fitting import instruct, loop
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
-from pipelines.models.fitting.recipe import TrainingSettings
+from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Job, Serving
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind
@@ -230,7 +230,7 @@ class WithLoss(torch.nn.Module):
 
 def plain(kind: str, *, folder: Path, place: Path, steps: int) -> None:
     """Train a classifier with the Trainer's default settings."""
-    built, (_, task), batch = classifier(kind, folder=folder, place=place), chosen(kind), load(ROOT).train.batch
+    built, (_, task), batch = classifier(kind, folder=folder, place=place), chosen(kind), Recipe().batch
 
     def collate(rows: Sequence[Example]) -> dict[str, Any]:
         labels = torch.tensor([task.labels.index(min(e.labels or ())) for e in rows])
@@ -275,7 +275,7 @@ def say(**line: Any) -> None:
 
 def speed(kind: str, *, folder: Path) -> None:
     """Measure our training and the Trainer's in turns."""
-    each, unit, trainer = load(ROOT).train.batch, "samples/s", "Hugging Face Trainer"
+    each, unit, trainer = Recipe().batch, "samples/s", "Hugging Face Trainer"
     # a side's function, its steps, and how many of them are not counted
     sides: dict[str, tuple[Callable[..., Any], int, int]] = {
         "ours": (partial(ours, kind), STEPS, STEPS // 5),

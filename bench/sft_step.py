@@ -89,9 +89,7 @@ def ours(samples: Sequence[TokenizedSample], *, folder: str, watch: Watch) -> No
     plans = recipe.plans(SPEC, rows=samples, judged=samples[:1], beginning=beginning, seed=1)
     steps, judge = (Steps(RowCollator(part, shared=beginning, pad=0), plan=plan)
                     for part, plan in zip((samples, samples[:1]), plans, strict=True))  # fmt: skip
-    arguments = recipe.arguments(
-        SPEC, model=network, plan=plans[0], folder=Path(folder), seed=1, beginning=beginning
-    )  # fmt: skip
+    arguments = recipe.arguments(SPEC, model=network, plan=plans[0], folder=Path(folder), seed=1)
     tuner = Tuner(
         network, arguments, train=steps, validation=judge,
         keeper=Keeper(key="", every=STEPS + 1, task="bench", say=lambda line: None),

@@ -190,7 +190,7 @@ def main(wanted: Sequence[str]) -> int:
     client = Airflow(airflow, login=Login(user=logins.ADMIN, password=known[logins.ADMIN]))
     version = candidate(settings) if not wanted or {"version", "approve_promotion"} & set(wanted) else 0
     pages: dict[str, tuple[str, tuple[int, int], Sequence[str]]] = {
-        "airflow": (f"{airflow}/dags/posts_finetune", (1400, 800), ()),
+        "airflow": (f"{airflow}/dags/posts_benchmark", (1400, 800), ()),
         "corpus_page": (f"{airflow}/plugin/corpus", (1440, 900), ()),
         "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger Dag"]),
         "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger Dag"]),

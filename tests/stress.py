@@ -565,11 +565,11 @@ def smaller(profile: dict[str, Any]) -> None:
     profile["collect"]["shard_size"] = 40
     profile["sample"] = {"memes": {"size": 40}, "posts": {"size": 110}}
     profile["split"]["posts"] = {name: {"train": 30, "dev": 50, "test": 30} for name in ("ratios", "sizes")}
-    profile["votes"]["labellers"] = list(LABELLERS)
+    profile["votes"]["labellers"] = {"posts": list(LABELLERS)}
     profile["votes"]["min_positives"] = 3
     profile["ensembles"] = {
         name: {"members": list(LABELLERS), "aggregate": aggregate, "fallback": None}
         for name, aggregate in zip(ENSEMBLES, AGGREGATES, strict=True)
     }
-    profile["silver"] |= {"ensembles": list(ENSEMBLES), "min_probability": 0.0}
+    profile["silver"] |= {"ensembles": {"posts": list(ENSEMBLES)}, "min_probability": 0.0}
     profile["injection_test"]["size"] = 10

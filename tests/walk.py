@@ -60,10 +60,9 @@ release: {max_alone: 1}
 models:
   small: {kind: encoder, base: "tiny:modernbert", batch: 8, max_tokens: 256, learning_rate: 0.005, warmup: 0.1,
           weight_decay: 0.01, epochs: 12}
-finetune:
-  models: [small]
-  subsets: [consensus]
-  recall_floors: {suicideideation_active_ongoing: 0, selfharm_ongoing: 0}
+train:
+  rows:
+    posts: {models: [small], subsets: [consensus], seeds: [20251001]}
 evaluate: {resamples: 1000}
 registry:
   crisis-posts: {candidates: [{model: small, subset: consensus}]}
@@ -310,7 +309,7 @@ class Walk(Person):
 
     def train(self) -> None:
         """Train, evaluate and register."""
-        self.trigger("posts_finetune")
+        self.trigger("posts_benchmark")
         assert "registered" in self.run("corpus registry crisis-posts")
 
     def promote(self) -> None:

@@ -121,7 +121,7 @@ class Beginning:
 
     def ask(self, params: Params) -> Beginning:
         """Ask the person at the terminal for each value, and return the values; an empty answer keeps the default."""
-        from pipelines.core.config.new_profile import Choices
+        from pipelines.core.config.new_profile import Choices, labelled
         from pipelines.workspace.address import branches
 
         update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
@@ -147,7 +147,9 @@ class Beginning:
             }
         board = "Ethics approval: the board and its reference, or who decided that none is needed"
         ethics = typer.prompt(board, default="").strip() or None
-        labellers = typer.prompt("Labellers of posts", default=",".join(params.votes.labellers))
+        corpora_labelled = labelled(params)
+        known = list(dict.fromkeys(name for corpus in corpora_labelled for name in params.votes.labellers[corpus]))
+        labellers = typer.prompt(f"Labellers of {', '.join(corpora_labelled)}", default=",".join(known))
         budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
         fields = [field for field in ASKED if field != "repo"]
         others = {field: typer.prompt(ASKED[field], default=getattr(settings, field)) for field in fields}

@@ -29,8 +29,8 @@ TestItems = Mapping[str, Mapping[Item, frozenset[str]]]
 SHOWN = ("macro_f1", "weighted_f1", "exact", "micro_f1", "jaccard", "kappa")
 # Sections of params.yaml that data, models or scores depend on; others hold approvals, addresses and schedules.
 SECTIONS = (
-    "baselines", "dedupe", "ensembles", "evaluate", "few_shot", "gold", "labellers", "models",
-    "predict", "sample", "silver", "split", "texts", "train", "votes",
+    "dedupe", "ensembles", "evaluate", "few_shot", "gold", "labellers", "models", "predict", "sample", "silver",
+    "split", "texts", "train", "votes",
 )  # fmt: skip
 LONGEST = 60
 
@@ -200,11 +200,12 @@ def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterato
         {".".join(map(str, key)): value for key, value in leaves({k: v.params[k] for k in SECTIONS if k in v.params})}
         for v in (a, b)
     )
+    # a section is by corpus, or one of its values is
     others = b.params["corpora"].keys() - {corpus}
     rows = [
         (name, _value(before, name), _value(after, name))
         for name in sorted({*before, *after})
-        if before.get(name, ...) != after.get(name, ...) and f"{name}.".split(".")[1] not in others
+        if before.get(name, ...) != after.get(name, ...) and others.isdisjoint(name.split(".")[1:3])
     ]
     if rows:
         yield Sheet("Parameters of data, models and scores", ("Parameter", "A", "B"), tuple(rows))

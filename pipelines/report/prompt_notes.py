@@ -34,7 +34,8 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
             own = [*of(f"predict-{row.name}"), *(of(f"train-{row.name}") if row.subset else ())]
             members = params.ensembles[entry.silver].members if entry.silver else ()
             labellers = (*members, *((entry.votes,) if entry.votes and not row.subset else ()))
-            by_model[row.shown] = own or [origin for name in labellers for origin in of(f"votes-{name}")]
+            found = own or [origin for name in labellers for origin in of(f"votes-{name}")]
+            by_model.setdefault(row.shown, []).extend(found)
     return {name: each for name, each in by_model.items() if each}
 
 

@@ -22,8 +22,7 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.progress import silent
-from pipelines.models.fitting import card as finetuned
-from pipelines.models.fitting import training_records
+from pipelines.models.fitting import card, training_records
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
@@ -45,7 +44,7 @@ class Expiry:
 
     Args:
         context: registry and journal; ``None`` if none is configured.
-        objects: the DVC objects with weights of fine-tuned models that no other model uses.
+        objects: the DVC objects with weights of fitted models that no other model uses.
         stages: the stages that name such models in the newest commit of the corpus branch.
         versions: the registered model versions.
     """
@@ -146,9 +145,10 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
         for digest in (digest for digest in objects.digests() if digest.endswith(TREE)):
             entries = objects.tree(digest)
             if _lists(entries, objects=objects) & lists:
-                own = {file for name, file in entries.items() if name not in finetuned.OWN}
-                doomed |= {file for file in own if objects.exists(file)}
-                folders.add(digest)
+                # a fit that has predictions only needs no second fit
+                if own := {file for name, file in entries.items() if name not in card.OWN}:
+                    doomed |= {file for file in own if objects.exists(file)}
+                    folders.add(digest)
             else:
                 kept |= set(entries.values())
         stages = Pointers(clone.path, objects=objects).naming(folders)
@@ -156,9 +156,9 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
 
 
 def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
-    card = entries.get(finetuned.CARD)
-    if card is None or training_records.FILE not in entries or not objects.exists(card):
+    listed = entries.get(card.CARD)
+    if listed is None or training_records.FILE not in entries or not objects.exists(listed):
         return set()
-    with objects.file(card) as path:
+    with objects.file(listed) as path:
         card_values = json.loads(path.read_bytes())
     return {part["digest"] for name in ("train", "selected") if (part := card_values.get(name))}

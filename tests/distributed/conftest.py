@@ -40,7 +40,7 @@ Decision = tuple[str, int | None, int | None, Any]
 # What two runs with equal data may have otherwise: measured times, commits, and ids and digests that come of them.
 OWN = {"seconds", "seconds_per_record", "data_commit", "run", "calibration.json", "pair"}
 # Outs with such values, whose files are compared one by one, and files that print them.
-WITH_OWN = ("metrics/posts/", "snapshot/posts/finetuned/", "snapshot/posts/predictions/", "snapshot/posts/report")
+WITH_OWN = ("metrics/posts/", "snapshot/posts/fits/", "snapshot/posts/predictions/", "snapshot/posts/report")
 PRINTED = {"report.html", "report.md", "28-cost-of-prediction.csv", "28-cost-of-prediction.tex"}
 # A machine that does much else besides needs long for a task; each fault costs up to two minutes.
 PATIENCE = 1200.0
@@ -124,10 +124,11 @@ def smaller(profile: dict[str, Any]) -> None:
     profile["split"]["posts"] = {name: {"train": 90, "dev": 50, "test": 30} for name in ("ratios", "sizes")}
     ensemble, models = stress.ENSEMBLES[0], profile["models"]
     models["tiny-encoder-weak"] = {**models["tiny-encoder"], "epochs": 4}
-    models["words"] = {"kind": "votes", "labeller": "words"}
-    models["ensemble"] = {"kind": "ensemble", "ensemble": ensemble}
-    profile["finetune"] |= {"ensemble": ensemble, "models": ["tiny-encoder-weak", "tiny-encoder", "knn"]}
-    profile["baselines"] = {"models": ["words", "ensemble"]}
+    models["words"] = {"kind": "votes", "votes": "words"}
+    models["ensemble"] = {"kind": "ensemble", "silver": ensemble}
+    fitted = {"ensemble": ensemble, "models": ["tiny-encoder-weak", "tiny-encoder", "knn"]}
+    profile["train"]["rows"]["posts"] |= fitted
+    profile["predict"]["rows"]["posts"] = ["words", "ensemble"]
     profile["registry"] = {
         MODEL: {
             "candidates": [{"model": name, "subset": "consensus"} for name in ("tiny-encoder-weak", "tiny-encoder")]
@@ -228,12 +229,12 @@ def alone(site: Site) -> Iterator[Result]:
 
 
 def _benchmark(world: stress.World) -> list[stress.Task]:
-    """Return the tasks of the Dag ``posts_finetune``."""
+    """Return the tasks of the Dag ``posts_benchmark``."""
     stages = graph(world.checkout, profile="sandbox")
     below = [f"silver@posts-{ensemble}" for ensemble in stress.ENSEMBLES]
     given = {stage.name for stage in closure(stages, targets=below)}
     rest = [stage.name for stage in closure(stages, targets=["report@posts"]) if stage.name not in given]
-    return world.snapshot("posts", "finetune", rest, after=["posts label publish"], below=below)
+    return world.snapshot("posts", "benchmark", rest, after=["posts label publish"], below=below)
 
 
 def _decided(world: stress.World) -> Result:

@@ -30,7 +30,7 @@ from tests.distributed.conftest import (
 
 pytestmark = pytest.mark.faults
 MONTHS = ("2022-11", "2022-12")
-COLLECT, DATASET, LABEL, BENCHMARK = "posts_collect", "posts_dataset", "posts_label", "posts_finetune"
+COLLECT, DATASET, LABEL, BENCHMARK = "posts_collect", "posts_dataset", "posts_label", "posts_benchmark"
 
 
 def differing(found: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
@@ -91,10 +91,10 @@ def labelled(made: World) -> World:
 
 @pytest.fixture(scope="module")
 def benchmarked(labelled: World) -> World:
-    """The report about models that were fine-tuned on the labels; the worker was killed in its training."""
+    """The report about models that were fitted on the labels; the worker was killed in its training."""
     labelled.airflow.unpause(BENCHMARK)
     labelled.airflow.trigger(BENCHMARK, partition_key="snapshot")
-    training = "finetune__consensus-tiny-encoder"
+    training = "train__labels-tiny-encoder-consensus-20251001"
     labelled.wait(lambda: labelled.running(BENCHMARK, training), what="a training on the worker gpu")
     labelled.cluster.kill("gpu")
     labelled.cluster.start("gpu")
@@ -116,7 +116,7 @@ def test_both_workers_had_tasks(made: World) -> None:
 
 
 def test_the_data_is_that_of_one_host(benchmarked: World, alone: Result) -> None:
-    assert {"silver", "finetuned", "report"} <= {part for path in alone.benchmark for part in path.split("/")}
+    assert {"silver", "fits", "predictions", "report"} <= {part for path in alone.benchmark for part in path.split("/")}
     assert differing(benchmarked.digests(), alone.benchmark) == {}
 
 

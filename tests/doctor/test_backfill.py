@@ -32,7 +32,7 @@ def test_five_years_from_arctic_shift_without_history(place: Place) -> None:
     for one in made["labelling"].values():  # type: ignore[attr-defined]
         assert one["records"] == 1000 and one["usd_expected"] > 0
     assert made["usd_expected"] == pytest.approx(sum(o["usd_expected"] for o in made["labelling"].values()), abs=0.01)  # type: ignore[attr-defined]
-    assert made["wakes"] == ["posts_dataset", "posts_label", "posts_finetune", "posts_scoring"]
+    assert made["wakes"] == ["posts_dataset", "posts_label", "posts_benchmark", "posts_scoring"]
     assert any("a guess" in text for text in made["assumptions"])  # type: ignore[attr-defined]
 
 

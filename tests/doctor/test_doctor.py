@@ -122,7 +122,7 @@ housekeeping_that_fails: housekeeping | failure | last succeeded 200 h ago | cle
 too_little_memory: memory | warning | less than doctor.memory_gb | Lower the slots
 !a_clock_that_runs_fast: clock | failure |  s from the clock of source reddit | timedatectl
 !a_missing_ocr_engine: ocr | failure | OCR engine 'tesseract' cannot start | set images.ocr.engine
-!a_large_model_without_a_gpu: gpu | warning | no GPU on this host; needed by qwen3-14b | finetune.models
+!a_large_model_without_a_gpu: gpu | warning | no GPU on this host; needed by qwen3-14b | train.rows
 a_base_model_that_can_change: bases | warning |
     without a revision, which are refused: mentalbert | corpus params set models
 another_version: versions | failure | not 9.9.9 | requirements.lock
@@ -334,7 +334,7 @@ def a_missing_ocr_engine(place: Place) -> None:
 
 def a_large_model_without_a_gpu(place: Place) -> None:
     only_git(place)
-    place.params("finetune", "models", to=["qwen3-14b"])
+    place.params("train", "rows", "posts", "models", to=["qwen3-14b"])
 
 
 def another_version(place: Place) -> None:

@@ -149,9 +149,9 @@ def test_the_methods_name_models_by_what_was_fitted_and_moderation_by_what_was_a
         return {"kind": kind, "base": base, "source": source, "seeds": list(seeds)}
 
     models = {
-        "bert": model("text", "google-bert/bert-base-uncased", "train", 1, 2),
-        "gpt": model("prompted", None, "prompted", 1, 2, 3),
-        "votes": model("votes", None, "untuned", 0),
+        "bert": model("text", "google-bert/bert-base-uncased", "fitted", 1, 2),
+        "gpt": model("prompted", None, "asked", 1, 2, 3),
+        "votes": model("votes", None, "asked", 0),
     }
     evaluated = {
         "scheme": "figsim", "split": "test", "items": {"train": 90, "validation": 20, "test": 60},

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy.loader import OWN, path_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
@@ -88,7 +90,7 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     assert rows_of(found, "**Table 5")["All three agree"] == ["paper", "3,058/4,287 (71.3%)", "411/600 (68.5%)"]
     assert "| All three agree | ours | 11/20 (55.0%) | – |" in found
     assert rows_of(found, "**Fine-tuning (appendix F)**")["Epochs"][:4] == ["paper", "3", "3", "3"]
-    assert rows_of(found, "**Settings in params.yaml")["models"] == ["tiny-causal, tiny-encoder, knn"]
+    assert rows_of(found, "**Settings in params.yaml")["epochs"] == ["12"]
 
 
 def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
@@ -195,9 +197,12 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
 
 
 def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path: Path) -> None:
-    values = params.model_dump()
-    floors = {"recall_floors": {PASSIVE: 0.9, "rape_ongoing": 0.5}}
-    metrics = made(tmp_path, Params.model_validate({**values, "finetune": {**values["finetune"], **floors}}))
+    scheme = yaml.safe_load(path_of("cradle").read_text())
+    scheme["categories"]["labels"]["recall_floors"] = {PASSIVE: 0.9, "rape_ongoing": 0.5}
+    (tmp_path / OWN).mkdir()
+    (tmp_path / OWN / "floors.yaml").write_text(yaml.safe_dump(scheme))
+    posts = params.corpora["posts"].model_copy(update={"scheme": "floors"})
+    metrics = made(tmp_path, params.model_copy(update={"corpora": {**params.corpora, "posts": posts}}))
     [sheet] = printed.results("cradle", metrics).sheets("floors")
     rows = {row[0]: row[1:] for row in sheet.rows}
     tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]

@@ -15,6 +15,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES
+from pipelines.models.kind import spec
 from pipelines.report import claims, recomputed
 from pipelines.report.tables import Table, declared, general
 from tests.evaluate import cradle_runs, printed
@@ -187,7 +188,7 @@ def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None
 def test_our_recipes_are_the_papers() -> None:
     table = CRADLE.tables["table_f"]
     for i, key in enumerate(table.each["model"][:3]):
-        ours = PARAMS.models[key].model_dump()
+        ours = spec(PARAMS, key).model_dump()
         assert ours["tuning"] == str(table.rows["tuning"][i]).lower()
         for setting in ("rank", "alpha", "dropout", "accumulation", "max_length", "learning_rate", "epochs"):
             stated = table.rows[setting][i]

@@ -86,8 +86,11 @@ def test_rows_of_other_splits_count_nowhere(tmp_path: Path, truth: Sets) -> None
     write_run(tmp_path, "severity", "bert", 1, truth)
     before = measured(tmp_path)
     validation = {(f"validation-{i:04d}", 0): WISH for i in range(208)}
-    write_run(tmp_path, "severity", "bert", 1, validation, source="train/validation", split="validation")
-    assert measured(tmp_path) == before
+    write_run(tmp_path, "severity", "bert", 1, validation, split="validation")
+    after = measured(tmp_path)
+    assert after["tasks"]["severity"]["models"]["bert"].pop("dev")["n"] == len(validation)
+    assert before["tasks"]["severity"]["models"]["bert"].pop("dev") is None
+    assert after == before
 
 
 def test_what_no_run_knows_is_left_out_and_what_one_lacks_is_missing(tmp_path: Path, truth: Sets) -> None:

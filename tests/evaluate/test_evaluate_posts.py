@@ -9,7 +9,6 @@ import pytest
 from pipelines.core import rows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
-from pipelines.core.errors import BadParams
 from pipelines.evaluate import evaluate, inputs
 from pipelines.evaluate.model_scores import Sampling
 from tests.evaluate.posts_runs import Sets, gold_of, write_gold, write_run
@@ -59,7 +58,8 @@ def test_tuned_and_untuned_models_stand_beside_one_another(tmp_path: Path, gold:
     write_run(tmp_path, "untuned/tiny-zero", none_of(gold), lost={"test002": "malformed"})
     metrics = scored(tmp_path)
     assert (metrics["scheme"], metrics["decoding"]) == ("cradle", {})
-    assert {name: entry["kind"] for name, entry in metrics["settings"].items()} == {"tiny": "sft"}
+    own = metrics["settings"]
+    assert (own["mode"], own["epochs"], own["accumulation"]) == (["improved"], [3], [128])
     task = metrics["tasks"]["labels"]
     assert (task["n"], task["left_out"], task["best"]) == (30, 0, "tiny-consensus")
     tuned, gone, zero = (task["models"][name] for name in ("tiny-consensus", "gone-unanimous", "tiny-zero"))
@@ -78,7 +78,11 @@ def test_tuned_and_untuned_models_stand_beside_one_another(tmp_path: Path, gold:
     assert zero["crises"]["refusals"][ACTIVE]["outcomes"] == {"malformed": 1}
     assert zero["crises"]["severity"]["missed"]["rate"] == 1
     assert [pair["a"] for pair in task["pairs"]] == ["gone-unanimous", "gone-unanimous", "tiny-consensus"]
-    assert (zero["spent"], zero["calibration"], zero["floors"]) == (None, None, {})
+    assert (zero["spent"], zero["calibration"]) == (None, None)
+    assert {label: floor["alert"] for label, floor in zero["floors"].items()} == {
+        ACTIVE: None,
+        "selfharm_ongoing": None,
+    }
     assert tuned["spent"] == {**SPENT, "cost_per_1000": 12.5, "seconds_per_record": 0.25}
 
 
@@ -107,13 +111,6 @@ def test_baselines_know_dev_where_train_has_no_gold(tmp_path: Path, gold: dict[s
     task = scored(tmp_path)["tasks"]["labels"]
     assert task["baselines_from"] == "train"
     assert task["baselines"]["majority_set"]["labels"]["selfharm_ongoing"]["recall"] == 1
-
-
-def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
-    with pytest.raises(BadParams, match="suicide"):
-        scored(tmp_path, recall_floors={"suicide": 0.9})
-    assert scored(tmp_path, recall_floors={"suicide": 0.0})["tasks"]["labels"]["n"] == 30
-    assert scored(tmp_path, recall_floors={"suicide": 0.9}, category="other")["tasks"]["labels"]["n"] == 30
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.refusals import refused
 from tests.small_corpus import ROOT, SHELL, begin, code_of, gold_rows, write_examples, write_table
 
 CODE = SHELL | {
-    "dvc.yaml": (ROOT / "dvc.yaml").read_text(),
+    **{name: (ROOT / name).read_text() for name in ("dvc.yaml", "rows.yaml")},
     **texts_below(ROOT),
     "pipelines/libraries.yaml": (ROOT / "pipelines" / "libraries.yaml").read_text(),
     "snapshot/.gitignore": "*\n!.gitignore\n",
@@ -171,12 +171,14 @@ def test_parameters_of_other_corpora_and_of_people_are_not_compared(settings: Se
     with workspace(settings) as clone:
         version = published._version("memes", clone)
     other = json.loads(json.dumps(version.params))
-    other["train"]["epochs"] += 1
+    other["train"]["checkpoint_steps"] += 1
     other["split"]["posts"]["version"] += 1
+    other["train"]["rows"]["posts"]["seeds"] = [1]
+    other["predict"]["rows"]["posts"] = []
     other["consents"] = {"openai": {"approved_by": "a person"}}
     changed = commit_comparison.ReportedCommit(**{**vars(version), "params": other})
     [found] = commit_comparison._parameters(version, changed, corpus="memes")
-    assert [row[0] for row in found.rows] == ["train.epochs"]  # type: ignore[union-attr]
+    assert [row[0] for row in found.rows] == ["train.checkpoint_steps"]  # type: ignore[union-attr]
 
 
 def test_a_commit_without_metrics_names_those_that_have_some(settings: Settings, commits: dict[str, str]) -> None:

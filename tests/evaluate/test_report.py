@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from scipy.stats import fisher_exact
 
+from pipelines.core import rows
 from pipelines.core.config import params as params_module
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import load
@@ -26,7 +27,7 @@ from pipelines.report import page as report_page
 from pipelines.report import recomputed, report
 from pipelines.report.page import Page, PageSection, Points
 from tests.evaluate import printed
-from tests.evaluate.figsim_runs import write_gold, write_run
+from tests.evaluate.figsim_runs import add_row, write_gold, write_run
 from tests.evaluate.printed import paper
 from tests.refusals import refused
 
@@ -84,6 +85,7 @@ def write(metrics: Mapping[str, Any], root: Path) -> None:
     path = root / "metrics" / "memes" / "evaluate.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(metrics))
+    (root / rows.FILE).write_text((ROOT / rows.FILE).read_text())
 
 
 class Reader(HTMLParser):
@@ -138,8 +140,10 @@ def test_a_row_says_whose_prompt_it_used_and_if_it_knows_of_test_errors(settings
     ours = {"digest": "a" * 64, "own": None, "learnt": []}
     told = dict(zip(names, (ours | {"own": "b" * 64}, ours, ours | {"learnt": ["FigSIM Table 12"]}), strict=True))
     for name, origin in told.items():
-        path = tmp_path / "metrics" / "memes" / f"prompted-{name}.json"
-        path.write_text(json.dumps({"prompts": {"severity": origin, "related": ours}}))
+        for task, one in (("severity", origin), ("related", ours)):
+            add_row(tmp_path, "memes", task, name, subset=None, seed=None)
+            path = tmp_path / "metrics" / "memes" / f"predict-{task}-{name}.json"
+            path.write_text(json.dumps({"prompt": one}))
     report.run("memes", params=settings, root=tmp_path)
     text = (tmp_path / "snapshot" / "memes" / "report" / "report.md").read_text()
     marks = [line.split(" | ")[1] for line in text.splitlines() if " | ours: " in line]

@@ -26,7 +26,6 @@ from pipelines.operate.services import postgres
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.takedown import expiry
 from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests import mlflow_database, mlflow_server
@@ -164,14 +163,6 @@ def test_a_run_goes_unless_something_on_record_names_it(home: Path) -> None:
     assert registry().alias(NAME, "champion") == 1
     registry().client.restore_run(kept["champion"])
     assert registry().client.download_artifacts(kept["champion"], "model/weights.safetensors")
-
-
-def test_files_of_runs_in_the_trash_are_found_by_a_takedown(home: Path) -> None:
-    run_id = run_of(EXPERIMENT.format(corpus="memes"))
-    registry().client.delete_run(run_id)
-    assert [run.info.run_id for run in registry().runs(EXPERIMENT.format(corpus="memes"))] == [run_id]
-    registry().run_files(run_id).delete_artifacts(expiry.WEIGHTS)
-    assert not list(registry().client.list_artifacts(run_id, expiry.WEIGHTS))
 
 
 @pytest.mark.faults

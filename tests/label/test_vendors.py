@@ -139,7 +139,7 @@ def label(params: Params, folder: Path, *, count: int = 1) -> list[Outcome]:
     with opened(folder) as (vault, answers):
         prompt = build(scheme, keys=["labels"], system="open")
         given: dict[str, Any] = {"prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
-        given |= {"labeller": params.labellers["mine"], "params": params, "settings": Settings.from_env()}
+        given |= {"params": params, "settings": Settings.from_env()}
         asked = Remote.of("mine", **given)
         return [answer.outcome for answer in asked.label(posts(count, vault=vault))]
 

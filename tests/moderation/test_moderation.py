@@ -159,9 +159,9 @@ def test_nothing_leaves_without_consent_and_the_estimate_says_so(lab: Audit, mon
 
 def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: VendorHost) -> None:
     told = cost.run("memes", params=lab.given(), **lab.places)
-    assert told["steps"] == ["rationales", "prompted", "moderation"]
+    assert told["steps"] == ["votes", "injection_test", "rationales", "predict", "moderation"]
     assert set(told["estimates"]["moderation"]) == set(SYSTEMS)
-    [prompted] = told["estimates"]["prompted"].values()
+    [prompted] = told["estimates"]["predict"].values()
     assert prompted["to_ask"] == 3 * SIZES["test"]
     parts = [one["usd_expected"] for step in told["estimates"].values() for one in step.values()]
     assert told["usd_expected"] == pytest.approx(sum(parts), abs=1e-4)
@@ -169,8 +169,8 @@ def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: Ven
     lab.change("votes", budget_usd=told["usd_expected"] / 2)
     with refused("BudgetTooSmall", match="requests would cost"):
         cost.run("memes", params=lab.given(), **lab.places)
-    with refused("UnknownName", match="rationales, prompted, moderation"):
-        cost.run("memes", params=lab.given(), steps=["votes"], **lab.places)
+    with refused("UnknownName", match="rationales, predict, moderation"):
+        cost.run("memes", params=lab.given(), steps=["silver"], **lab.places)
 
 
 def test_a_record_that_was_taken_down_is_not_asked_about(lab: Audit, vendors: VendorHost) -> None:

@@ -42,23 +42,22 @@ def main(stage, corpus, labeller=None):
         ]
         write(f"{out}/splits.parquet", made, "splits")
     elif stage == "votes":
-        made = [{"record_id": i, "labeller": labeller, "category": "labels", "labels": ["x"]} for i in ids]
+        made = [{"record_id": i, "image": 0, "labeller": labeller, "category": "labels", "labels": ["x"]} for i in ids]
         write(f"{out}/{labeller}/votes.parquet", made, "votes")
     elif stage == "silver":
         voted = sorted({row["record_id"] for row in rows(f"snapshot/{corpus}/votes/*/votes.parquet", "record_id")})
-        write(
-            f"{out}/silver.parquet", [{"record_id": i, "category": "labels", "labels": ["x"]} for i in voted], "silver"
-        )
+        made = [{"record_id": i, "image": 0, "category": "labels", "labels": ["x"]} for i in voted]
+        write(f"{out}/silver.parquet", made, "silver")
         Path(f"{out}/named.json").write_text(json.dumps({"asked": voted, "names": len(voted)}))
     elif stage == "agreement":
         found = rows(f"annotations/{corpus}/*/assignments.parquet", "record_id")
         Path(out).mkdir(parents=True, exist_ok=True)
         Path(f"{out}/count.txt").write_text(str(len(found)))
-    elif stage == "finetune":
+    elif stage == "train":
         # a model of all records, or of those of test
         placed = rows(f"snapshot/{corpus}/split/splits.parquet", "record_id", "image", "group", "split")
         learnt = [row for row in placed if labeller == "all" or row["split"] == "test"]
-        out = Path(f"snapshot/{corpus}/finetuned/gold/{labeller}")
+        out = Path(f"snapshot/{corpus}/fits/{labeller}")
         out.mkdir(parents=True, exist_ok=True)
         write(out / "records.parquet", learnt, "splits")
         lines = "".join(f"{row['record_id']}\n" for row in sorted(learnt, key=lambda row: row["record_id"]))
@@ -68,7 +67,7 @@ def main(stage, corpus, labeller=None):
         told = json.dumps({"train": selected, "selected": selected})
         (out / "model.json").write_text(told)
         Path(f"metrics/{corpus}").mkdir(parents=True, exist_ok=True)
-        Path(f"metrics/{corpus}/finetune-gold-{labeller}.json").write_text(told)
+        Path(f"metrics/{corpus}/train-{labeller}.json").write_text(told)
     Path("ran").mkdir(exist_ok=True)
     with Path("ran/stages").open("a") as file:
         file.write(f"{stage}@{corpus}\n")

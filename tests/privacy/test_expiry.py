@@ -17,8 +17,7 @@ from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.models.fitting import card as finetuned
-from pipelines.models.fitting import training_records
+from pipelines.models.fitting import card, training_records
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.pack import refuse_deleted
 from pipelines.registry.promotion import promote
@@ -48,13 +47,13 @@ def house(tmp_path: Path) -> Iterator[House]:
     with workspace(settings) as clone:
         path = clone.path / "dvc.yaml"
         shape = yaml.safe_load(path.read_text())
-        shape["stages"]["finetune"] = {
+        shape["stages"]["train"] = {
             "foreach": ["all", "some"],
             "do": {
-                "cmd": "python -m pipelines 'python -P stage.py finetune posts ${item}'",
+                "cmd": "python -m pipelines 'python -P stage.py train posts ${item}'",
                 "deps": ["snapshot/posts/split"],
-                "outs": ["snapshot/posts/finetuned/gold/${item}"],
-                "metrics": [{"metrics/posts/finetune-gold-${item}.json": {"cache": False}}],
+                "outs": ["snapshot/posts/fits/${item}"],
+                "metrics": [{"metrics/posts/train-${item}.json": {"cache": False}}],
             },
         }
         path.write_text(yaml.safe_dump(shape))
@@ -62,7 +61,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     sign(settings)
     with workspace(settings) as clone:
         clone.checkout("snapshot/posts/split")
-        reproduce(clone, "finetune@all", "finetune@some")
+        reproduce(clone, "train@all", "train@some")
         clone.commit("models", paths=["dvc.lock", "metrics"])
     with used.opened(settings) as house:
         yield house
@@ -76,8 +75,8 @@ def weights(house: House, name: str) -> list[Path]:
 def a_deletion(house: House) -> Selection:
     """The first record of posts that is in the list of one model only."""
     with workspace(house.settings) as clone:
-        clone.checkout("snapshot/posts/finetuned")
-        told = {n: training_records.read(clone.path / f"snapshot/posts/finetuned/gold/{n}") for n in ("all", "some")}
+        clone.checkout("snapshot/posts/fits")
+        told = {n: training_records.read(clone.path / f"snapshot/posts/fits/{n}") for n in ("all", "some")}
     learnt = told["all"].keys() - told["some"].keys()
     names = [fullname("posts", n) for n in range(2 * EACH)]
     return house.select(records=[next(name for name in names if house.vault.record_id(name) in learnt)])
@@ -88,16 +87,16 @@ def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other
     assert receipt.steps["repository"]["models"] == 1
     assert receipt.weights_due == (NOW + timedelta(days=30)).isoformat(timespec="seconds")
     with workspace(house.settings) as clone:
-        assert rerun(clone) == ["finetune@all"], "nothing else runs again"
+        assert rerun(clone) == ["train@all"], "nothing else runs again"
 
 
 def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House) -> None:
     with workspace(house.settings) as clone:
-        clone.checkout("snapshot/posts/finetuned")
-        folders = [clone.path / "snapshot/posts/finetuned/gold" / name for name in ("all", "some")]
-        lists = [json.loads((folder / finetuned.CARD).read_bytes())["train"]["digest"] for folder in folders]
+        clone.checkout("snapshot/posts/fits")
+        folders = [clone.path / "snapshot/posts/fits" / name for name in ("all", "some")]
+        lists = [json.loads((folder / card.CARD).read_bytes())["train"]["digest"] for folder in folders]
     one, other, both = (expiry._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
-    assert (one[1], other[1]) == ({"finetune@all"}, {"finetune@some"})
+    assert (one[1], other[1]) == ({"train@all"}, {"train@some"})
     assert both[1] == one[1] | other[1]
     assert both[0] > one[0] | other[0], "of a record in both lists: all of both models, also what they share"
     house.take_down(a_deletion(house), terms=TERMS)
@@ -110,11 +109,11 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
     }  # fmt: skip
     assert weights(house, "all") == [] and len(weights(house, "some")) == 2
     lock = yaml.safe_load(git("--git-dir", house.settings.repo, "show", "corpus:dvc.lock"))["stages"]
-    assert "finetune@all" not in lock and "finetune@some" in lock
+    assert "train@all" not in lock and "train@some" in lock
     assert revisit(now=NOW + timedelta(days=31)) == []
     with workspace(house.settings) as clone:
-        clone.checkout("snapshot/posts/finetuned/gold/some")
-        reproduce(clone, "finetune@all")
+        clone.checkout("snapshot/posts/fits/some")
+        reproduce(clone, "train@all")
         clone.commit("trained again", paths=["dvc.lock", "metrics"])
     assert revisit(now=NOW + timedelta(days=60)) == [], "the new model never saw the record"
     assert len(weights(house, "all")) == 2 and len(receipts.receipts(house.settings)) == 2
@@ -123,9 +122,9 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
 def test_a_list_that_a_takedown_shortened_hides_nothing(house: House) -> None:
     def judged() -> None:
         with workspace(house.settings) as clone:
-            clone.checkout("snapshot/posts/finetuned")
-            metrics = json.loads((clone.path / "metrics/posts/finetune-gold-all.json").read_text())
-            records = training_records.read(clone.path / "snapshot/posts/finetuned/gold/all") or {}
+            clone.checkout("snapshot/posts/fits")
+            metrics = json.loads((clone.path / "metrics/posts/train-all.json").read_text())
+            records = training_records.read(clone.path / "snapshot/posts/fits/all") or {}
         given = {"name": "crisis-posts", "model": "all", "where": "metrics", "vault": house.vault}
         refuse_deleted(records, metrics=metrics, **given)
 

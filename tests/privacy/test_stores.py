@@ -61,7 +61,7 @@ def test_every_out_goes_to_a_store_that_is_rewritten() -> None:
             # the most specific pattern tells what a deletion does there
             found = {pattern: store for store in stores() for pattern in store.outs if fnmatch(path, pattern)}
             store = found[max(found, key=len)]
-            of_weights = path.startswith("snapshot/${item.corpus}/finetuned")
+            of_weights = path.startswith("snapshot/${item.corpus}/fits")
             kind = "weights" if of_weights else "objects"
             assert store.name == ("repository" if options.get("cache") is False else kind), path
 

@@ -11,15 +11,15 @@ import pytest
 
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
-from pipelines.core.config.models import SftModel
 from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
 from pipelines.core.config.params_text import leaves
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.costs import usd
 from pipelines.llm.model_facts import price
+from pipelines.models import kind as kinds
 from pipelines.models.kind import KINDS
-from pipelines.models.kinds.sft import preflight
+from pipelines.models.kinds.sft import Sft, preflight
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
 from pipelines.operate.plan.profile import Planning, RowPlan, paper_rows
@@ -210,9 +210,9 @@ def test_memory_and_time_follow_from_the_numbers_of_parameters(cradle: Params) -
         assert need.memory_gb == pytest.approx(4 * sum(found.gpu.values()) / 1e9, abs=0.1)
         assert need.disk_gb == pytest.approx(sum(found.disk.values()) / 1e9, abs=0.1)
     # SPEC 2.4: three epochs of the consensus set on three H200 take about 14 minutes
-    spec = load(ROOT, profile="cradle").models["qwen3-14b"]
-    assert isinstance(spec, SftModel)
-    alone = needs.tuned("qwen3-14b", spec=spec, params=params, posts=4181, runs=1, of_gb=80.0)
+    entry = kinds.spec(params, "qwen3-14b")
+    assert isinstance(entry, Sft)
+    alone = needs.tuned("qwen3-14b", entry=entry, params=params, posts=4181, runs=1, of_gb=80.0)
     assert alone.gpus == 4 and alone.hours is not None
     assert (alone.hours - needs.START_HOURS) * 60 * 4 == pytest.approx(3 * 14, abs=3)
 
@@ -271,25 +271,30 @@ def profile_values(paper: str) -> Iterator[tuple[str, Any]]:
 
 def test_figsims_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("figsim"))
-    trained = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["train.models"]]
-    prompted = [row.key for row in paper_rows(paper_of("figsim")) if row.key in found["prompted.models"]]
+    trained, prompted = (
+        [row.key for row in paper_rows(paper_of("figsim")) if row.key in found[listed]]
+        for listed in ("train.rows.memes.models", "predict.rows.memes")
+    )
     assert (len(trained), len(prompted)) == (10, 12)
     assert sorted(trained + prompted) == sorted(row.key for row in paper_rows(paper_of("figsim")))
     params = load(ROOT, profile="figsim")
     assert found.keys() == {
         "corpora.memes.last_month", "images.ocr.engine", "gold.memes.published", "split.memes.published",
-        "moderation.systems.memes", "train.models", "train.mode", "prompted.models", "votes.budget_usd",
+        "moderation.systems.memes", "train.rows.memes.models", "train.mode", "predict.rows.memes", "votes.mode",
+        "votes.budget_usd",
     }  # fmt: skip
-    assert (params.images.ocr.engine, params.train.mode) == ("google_vision", "paper")
+    assert (params.images.ocr.engine, params.train.mode, params.votes.mode) == ("google_vision", "paper", "paper")
     assert params.corpora["memes"].last_month == "2022-12"
-    few = {name: params.models[name] for name in found["prompted.models"]}
+    few = {name: params.models[name] for name in found["predict.rows.memes"]}
     assert {getattr(spec, "examples", None) for name, spec in few.items() if name.endswith("-few")} == {6}
     assert {getattr(spec, "examples", None) for name, spec in few.items() if name.endswith("-zero")} == {0}
 
 
 def test_cradles_profile_is_what_the_paper_states() -> None:
     found = dict(profile_values("cradle"))
-    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows(paper_of("cradle"))), "cradle"])
+    assert sorted(found["predict.rows.posts"]) == sorted(
+        [*(row.key for row in paper_rows(paper_of("cradle"))), "cradle"]
+    )
     params = load(ROOT, profile="cradle")
-    bases = {params.weights(name) for name in found["finetune.models"]}
-    assert bases == {params.weights(base) for base in paper_of("cradle").tables["table_8"].given.values()}
+    bases = {kinds.weights(params, name) for name in found["train.rows.posts.models"]}
+    assert bases == {kinds.weights(params, base) for base in paper_of("cradle").tables["table_8"].given.values()}

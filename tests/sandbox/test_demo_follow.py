@@ -54,7 +54,7 @@ def started(small: SmallAirflow) -> Counter[str]:
 
 EVERY = Counter(
     memes_collect=2, posts_collect=2, memes_dataset=1, posts_dataset=1, posts_label=1, memes_benchmark=1,
-    posts_finetune=1,
+    posts_benchmark=1,
 )  # fmt: skip
 
 

@@ -215,13 +215,15 @@ class TestCommand:
         assert (memes.source, memes.subreddits) == ("reddit", ("A", "B"))
         assert (memes.first_month, memes.last_month) == ("2021-03", None)
         assert (posts.source, posts.first_month, posts.last_month) == ("dump", "2021-03", "2022-12")
-        assert (params.votes.labellers, params.votes.budget_usd) == (("gpt", "claude", "gemini"), 40)
+        said = {"memes": (), "posts": ("gpt", "claude", "gemini")}
+        assert (params.votes.labellers, params.votes.budget_usd) == (said, 40)
         assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
         git("add", "-A", cwd=checkout)
         git("commit", "--quiet", "-m", "a profile", cwd=checkout)
         upgraded = output("upgrade")
         assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
-        assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
+        assert (params.silver.ensembles["posts"], params.predict.rows["posts"]) == (("cradle",), ("cradle",))
+        assert params.train.rows["posts"].ensemble == "cradle"
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
         assert f"CORPUS_REFRESH_URL={refreshed}" in env.read_text()

@@ -117,6 +117,7 @@ def _wind(**changes):
         (lambda s: s["categories"]["wind"]["labels"][0].update(name="calm"), "more than one label|the same name"),
         (lambda s: s["categories"]["wind"]["rules"][0].update(tier="base"), "tier"),
         (lambda s: s["categories"]["wind"]["rules"][0].update(drop="storm"), "keep and drop must differ"),
+        (lambda s: s["categories"]["wind"].update(recall_floors={"suicide": 0.9}), "there is no label suicide"),
         (lambda s: [x.update(task=False) for x in s["categories"]["wind"]["labels"]], "every label has task: false"),
     ],
 )

@@ -16,7 +16,7 @@ MODELS: Mapping[str, list[str]] = {"images": ["bert", "vit", "clip"], "texts": [
 # Sections with an entry for each corpus.
 KEYED = (
     "sample", "split", "gold", "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles",
-    "train.rows", "predict.rows", "batch_predict", "release.corpora", "report.titles",
+    "train.rows", "predict.rows", "few_shot.examples", "batch_predict", "release.corpora", "report.titles",
 )  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def _defaults(content: str | None) -> dict[str, Any]:
             "seeds": [1, 2, 3],
         },
         "predict.rows": ["offline"] if labelled else [],
+        "few_shot.examples": 5 if labelled else 0,
         "batch_predict": [],
     }
 

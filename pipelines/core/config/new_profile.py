@@ -28,8 +28,8 @@ COMMENTS = {
     "labellers": "who labels the posts; remote ones need a key (CORPUS_<PROVIDER>_KEY) and a budget",
     "budget_usd": "US dollars that all remote labellers together may cost; `corpus plan cost posts` computes the need",
     "ensembles": "ensembles whose votes are aggregated to silver labels; all members must be labellers above",
-    "ensemble": "the ensemble on whose silver labels models are fine-tuned",
-    "models": "models that are evaluated without fine-tuning",
+    "ensemble": "the ensemble on whose silver labels models are fitted",
+    "rows": "models that are evaluated without a fit on the corpus",
 }
 
 
@@ -39,7 +39,7 @@ class Choices:
 
     Args:
         corpora: fields of the section ``corpora``, by corpus.
-        labellers: names of the section ``labellers``.
+        labellers: names of the section ``labellers``, for the corpora that are :func:`labelled`.
         budget_usd: the budget of all remote labellers in US dollars.
         ethics: the ethics approval of every source that is read.
     """
@@ -52,6 +52,11 @@ class Choices:
     def any(self) -> bool:
         """Return whether the person made any choice."""
         return bool(self.corpora or self.labellers or self.budget_usd is not None or self.ethics)
+
+
+def labelled(params: Params) -> list[str]:
+    """Return the corpora that labellers label by default."""
+    return [corpus for corpus, names in params.votes.labellers.items() if names]
 
 
 def sources(choices: Choices) -> set[str]:
@@ -111,18 +116,21 @@ def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: 
     if not fitting:
         listed = "; ".join(f"{name}: {', '.join(ensemble.members)}" for name, ensemble in params.ensembles.items())
         raise ConfigError("EnsembleMissing", labellers=", ".join(labellers), ensembles=listed)
-    put(values, ("votes", "labellers"), list(labellers))
-    put(values, ("silver", "ensembles"), fitting)
-    put(values, ("finetune", "ensemble"), fitting[0])
     models = [name for name, model in params.models.items() if model.silver in fitting]
-    put(values, ("baselines", "models"), models)
+    for corpus in labelled(params):
+        put(values, ("votes", "labellers", corpus), list(labellers))
+        put(values, ("silver", "ensembles", corpus), fitting)
+        if corpus in params.train.rows:
+            put(values, ("train", "rows", corpus, "ensemble"), fitting[0])
+        put(values, ("predict", "rows", corpus), models)
 
 
-def _block(values: Mapping[str, Any], *, indent: str = "") -> str:
+def _block(values: Mapping[str, Any], *, indent: str = "", about: str = "") -> str:
+    """Return values as YAML; a value by corpus has the comment of the section ``about`` that has it."""
     text = ""
     for name, value in values.items():
         if isinstance(value, dict):
-            text += f"{indent}{name}:\n{_block(value, indent=indent + '  ')}"
+            text += f"{indent}{name}:\n{_block(value, indent=indent + '  ', about=name)}"
         else:
-            text += f"{indent}# {COMMENTS[name]}\n{indent}{name}: {json.dumps(value)}\n"
+            text += f"{indent}# {COMMENTS[name if name in COMMENTS else about]}\n{indent}{name}: {json.dumps(value)}\n"
     return text

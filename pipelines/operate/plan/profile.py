@@ -164,7 +164,7 @@ class Planning:
 
     def _voted(self, row: PaperRow, labeller: str) -> RowPlan:
         items = self.params.sample[self.corpus].size
-        asked = self._typical(labeller, row.tasks[:1], items, examples=self.params.few_shot.examples)
+        asked = self._typical(labeller, row.tasks[:1], items, examples=self.params.few_shot.examples[self.corpus])
         runs = f"votes: {items:,} {self.scheme.items}, train for the ensemble; predict"
         listed = {f"votes.labellers.{self.corpus}": labeller, self.compared: row.key}
         return self._row(row, runs, listed, asked, labeller=labeller)

@@ -32,12 +32,12 @@ KEPT = (
         "content",
         erased=(
             "models that were trained on the records are marked stale at once, trained again, and refused by "
-            "the registry; at the deadline their weights are removed from cache, remote, every version, MLflow "
+            "the registry; at the deadline their weights are removed from cache, remote, every version "
             "and verified copies"
         ),
         keeps=("weights that may remember training records, for `takedown.weights_days`; copies that consumers have"),
         by="deletion_sweep",
-        outs=("snapshot/${item.corpus}/finetuned/*",),
+        outs=("snapshot/${item.corpus}/fits/*",),
     ),
     Kept(
         "index",
