@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
+from pipelines.core.config.models import Subset
 from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
+from pipelines.core.rows import FILE as ROWS
+from pipelines.core.rows import Fit, Rows
 from pipelines.operate import status
 from pipelines.operate.status import table
 from pipelines.registry import mlflow_pages
@@ -84,6 +88,12 @@ def test_truth_is_beside_the_removed_duplicates(settings: Settings, tmp_path: Pa
     assert found["dedupe"] == {"pairs": 3, "dropped": 2, "precision": 1.0, "recall": 0.5}
 
 
+def fit(model: str, *, subset: Subset, seed: int) -> Fit:
+    row = {"corpus": "memes", "name": f"severity-{model}-{seed}", "task": "severity", "model": model}
+    row |= dict.fromkeys(("labels", "reads", "code"), "-")
+    return Fit.model_validate(row | {"subset": subset, "seed": seed, "keep": True})
+
+
 def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +103,7 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     scores = {"figures": {"macro_f1": cell, "exact": cell}, "labels": {"none": {"f1": cell}}}
     figures = {"macro_f1": 0.62, "exact": 0.5, "weighted_f1": None}
     bert = {"kind": "text", "runs": 3, "valid": scores, "by_seed": {"1": {"all": {"figures": figures}}}}
-    task = {
+    task: dict[str, Any] = {
         "n": 60, "labels": ["none"], "support": {"none": 12}, "models": {"bert": bert},
         "baselines": {"majority": {"figures": {"macro_f1": 0.1}}},
     }  # fmt: skip
@@ -102,12 +112,17 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     monkeypatch.chdir(tmp_path)
     client = MlflowClient(address)
     trained = client.create_run("0", run_name="bert on severity, seed 1").info.run_id
-    tuned = client.create_run("0", run_name="lora on gold labels, seed 7").info.run_id
-    task["models"]["lora-gold"] = bert | {
+    tuned = client.create_run("0", run_name="lora on unanimous labels, seed 7").info.run_id
+    task["models"]["lora-unanimous"] = bert | {
         "by_seed": {"7": {"all": {"figures": {"exact": 0.4}}}, "8": {"all": {"figures": {"exact": 0.1}}}}
     }
     runs = {f"train-severity-bert-{seed}": {"weights": {"run": run}} for seed, run in ((1, trained), (2, "0" * 32))}
-    runs |= {"finetune-gold-lora": {"weights": {"run": tuned}}, "repeats-gold-lora-8": {}}
+    runs |= {"train-severity-lora-7": {"weights": {"run": tuned}}, "train-severity-lora-8": {}}
+    fits = [fit("bert", subset="gold", seed=seed) for seed in (1, 2)]
+    fits += [fit("lora", subset="unanimous", seed=seed) for seed in (7, 8)]
+    rows = Rows(votes={}, silver={}, fits={f"memes-{row.name}": row for row in fits}, answers={})
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / ROWS).write_text(yaml.safe_dump({"rows": rows.model_dump(mode="json")}))
     published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}}, **runs)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     run = status.track(Settings.from_env(), corpus="memes")["run"]
@@ -129,9 +144,9 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     assert mlflow_pages.of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
     path = client.download_artifacts(run, "evaluation", str(tmp_path))
     found = {file.stem: json.loads(file.read_text()) for file in Path(path).iterdir()}
-    rows = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]
-    assert [(row["task"], row["model"], row["macro_f1"]) for row in rows] == [
-        ("related", "gpt", None), ("severity", "bert", 0.61), ("severity", "lora-gold", 0.61),
+    listed = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]
+    assert [(row["task"], row["model"], row["macro_f1"]) for row in listed] == [
+        ("related", "gpt", None), ("severity", "bert", 0.61), ("severity", "lora-unanimous", 0.61),
     ]  # fmt: skip
     [label] = [row for row in found["labels"]["data"] if row[1] == "bert"]
     assert label[:7] == ["severity", "bert", "none", 12, 0.61, 0.5, 0.7]
