@@ -135,6 +135,12 @@ def read(root: Path = Path()) -> Rows:
     return read_section(_File, root / FILE, refuse=lambda detail: BadParams(where=FILE, detail=detail)).rows
 
 
+def check(root: Path) -> None:
+    """Refuse a ``rows.yaml`` whose values could be more than a name in a command or lead out of the clone."""
+    if (root / FILE).is_file():
+        read(root)
+
+
 def text(params: Params, *, root: Path) -> str:
     """Return the content of ``rows.yaml``; ``root`` has a team's own label schemes."""
     values = _File(rows=resolve(params, root=root)).model_dump(mode="json", exclude_none=True)

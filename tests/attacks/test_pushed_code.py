@@ -228,6 +228,10 @@ def test_a_value_of_params_or_of_a_row_starts_no_shell(
     for stage in ("train@posts-labels-knn-consensus-20251001", f"train@posts-x; touch {victim} #"):
         done = corpus("task", "stage", stage, "--base", base, "--run", "r")
         assert done.returncode == 78 and name in done.stderr, done.stderr
+    if name == "rows.yaml":
+        with refused("BadParams", match=r"rows\.yaml"):
+            repository.clone(settings, folder=tmp_path / "lab")
+        assert not (tmp_path / "lab").exists()
     with workspace(settings) as clone:
         # as if the parameters had been valid
         with pytest.raises(StepFailed):
