@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.cli.options import CorpusName, Month, argument, group, option
 from pipelines.cli.shared import emit, open_vault
+from pipelines.core import rows
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -247,8 +248,9 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
     from pipelines.workspace.stages import StageRun
 
     with workspace(Settings.from_env(), revision=base) as clone:
-        # before DVC fills values of params.yaml into command lines
+        # before DVC fills values of both files into command lines and paths
         load(clone.path)
+        rows.check(clone.path)
         context = StageRun(clone, run, base)
         clone.take(context.receive(_json(results)))
         yield clone, context

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import yaml
+from pydantic import Field
 
 from pipelines.core.config.base import Section, read_section
 from pipelines.core.config.models import Subset
@@ -28,20 +29,23 @@ HEAD = """\
 """
 GOLD = "gold"
 R = TypeVar("R")
+# whoever may push can change the file, and DVC makes commands and paths of it: no space, option or way out of the clone
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
+Place = Annotated[str, Field(pattern=r"^(snapshot|pipelines)(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)+$")]
 
 
 class Ask(Section):
     """One labeller that votes on the items of a corpus."""
 
-    corpus: str
-    labeller: str
+    corpus: Name
+    labeller: Name
 
 
 class Aggregate(Section):
     """One ensemble whose votes on a corpus are aggregated."""
 
-    corpus: str
-    ensemble: str
+    corpus: Name
+    ensemble: Name
 
 
 class Fit(Section):
@@ -55,16 +59,16 @@ class Fit(Section):
         code: the package of the model's kind.
     """
 
-    corpus: str
-    name: str
-    task: str
-    model: str
+    corpus: Name
+    name: Name
+    task: Name
+    model: Name
     subset: Subset
     seed: int
     keep: bool
-    labels: str
-    reads: str
-    code: str
+    labels: Place
+    reads: Place
+    code: Place
 
     @property
     def shown(self) -> str:
@@ -82,15 +86,15 @@ class Answer(Section):
         reads: as for :class:`Fit`.
     """
 
-    corpus: str
-    name: str
-    task: str
-    model: str
+    corpus: Name
+    name: Name
+    task: Name
+    model: Name
     subset: Subset | None = None
     seed: int | None = None
-    source: str
-    reads: str
-    code: str
+    source: Place
+    reads: Place
+    code: Place
 
     @property
     def shown(self) -> str:
@@ -101,10 +105,10 @@ class Answer(Section):
 class Rows(Section):
     """All rows by key; see :mod:`pipelines.core.rows`."""
 
-    votes: dict[str, Ask]
-    silver: dict[str, Aggregate]
-    fits: dict[str, Fit]
-    answers: dict[str, Answer]
+    votes: dict[Name, Ask]
+    silver: dict[Name, Aggregate]
+    fits: dict[Name, Fit]
+    answers: dict[Name, Answer]
 
     def fit(self, corpus: str, name: str) -> Fit:
         """Return a row of ``fits``."""
@@ -129,6 +133,12 @@ class _File(Section):
 def read(root: Path = Path()) -> Rows:
     """Read the rows of a checkout or clone."""
     return read_section(_File, root / FILE, refuse=lambda detail: BadParams(where=FILE, detail=detail)).rows
+
+
+def check(root: Path) -> None:
+    """Refuse a ``rows.yaml`` whose values could be more than a name in a command or lead out of the clone."""
+    if (root / FILE).is_file():
+        read(root)
 
 
 def text(params: Params, *, root: Path) -> str:

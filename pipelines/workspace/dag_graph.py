@@ -127,9 +127,9 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
         params = load(here, parts=False)
-        known = parse(texts[rows.FILE], where=rows.FILE)["rows"]
-        if "profile" in texts:
-            known = rows.resolve(params, root=Path()).model_dump(mode="json", exclude_none=True)
+        (here / rows.FILE).write_text(texts[rows.FILE])
+        found = rows.resolve(params, root=Path()) if "profile" in texts else rows.read(here)
+        known = found.model_dump(mode="json", exclude_none=True)
         (here / rows.FILE).write_text(yaml.safe_dump({"rows": known}))
         keyed = {key: row for section in known.values() for key, row in section.items()}
         (here / ".dvc").mkdir()

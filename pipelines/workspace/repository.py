@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import FILES, load, read_params, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
-from pipelines.core.errors import ConfigError, GitFailed, NoSecret
+from pipelines.core.errors import BadParams, ConfigError, GitFailed, NoSecret
 from pipelines.core.process import private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
@@ -163,7 +164,8 @@ def clone(settings: Settings, *, folder: Path) -> Path:
             trust.require_signed(settings, "HEAD", cwd=folder)
         git("checkout", "--quiet", BRANCH, cwd=folder)
         trust.require_pointers(folder)
-    except (CodeNotSigned, StageInPointer):
+        rows.check(folder)
+    except (CodeNotSigned, StageInPointer, BadParams):
         _remove(folder)
         raise
     configure(folder.resolve(), settings=settings, scratch=False)

@@ -29,7 +29,7 @@ from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
+NAMES = ("params.yaml", "catalogue.yaml", "rows.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
 CODE = SHELL | {name: (ROOT / name).read_text() for name in NAMES}
 POINTER = pointer_text("records.parquet", md5="0" * 32, size=1)
 
@@ -179,7 +179,7 @@ def test_a_clone_for_a_person_has_signed_code(settings: Settings, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "text", ["cmd: touch victim\n" + POINTER, '{"cmd": "touch victim"}\n', POINTER.replace("path: p", "path: ../p"), ""]
+    "text", ["cmd: touch victim\n" + POINTER, '{"cmd": "touch victim"}\n', POINTER.replace("path: r", "path: ../r"), ""]
 )
 def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tmp_path: Path, text: str) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", text), tmp_path / "attacker")
@@ -188,17 +188,50 @@ def test_a_clone_for_a_person_has_no_command_in_a_pointer(settings: Settings, tm
     assert not (tmp_path / "lab").exists()
 
 
-def test_a_value_of_params_starts_no_shell(settings: Settings, tmp_path: Path) -> None:
+def _params(values: dict[str, Any], given: str) -> None:
+    values["train"]["rows"]["posts"]["models"] = [given]
+
+
+def _row(**changed: str) -> Callable[[dict[str, Any], str], None]:
+    def change(values: dict[str, Any], given: str) -> None:
+        row = values["rows"]["fits"]["posts-labels-knn-consensus-20251001"]
+        row.update({key: value.format(given) for key, value in changed.items()})
+
+    return change
+
+
+ROWS = {
+    "command": _row(name="{}"),
+    "option": _row(name="--help"),
+    "out above": _row(name="../../../../x"),
+    "dependency above": _row(reads="snapshot/../../x"),
+    "dependency elsewhere": _row(code="/etc"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "break_it"),
+    [("params.yaml", _params), *(("rows.yaml", each) for each in ROWS.values())],
+    ids=["params", *ROWS],
+)
+def test_a_value_of_params_or_of_a_row_starts_no_shell(
+    settings: Settings, tmp_path: Path, name: str, break_it: Callable[[dict[str, Any], str], None]
+) -> None:
     victim = tmp_path / "victim"
 
     def change(folder: Path) -> None:
-        values = yaml.safe_load((folder / "params.yaml").read_text())
-        values["baselines"]["models"] = [f"x; touch {victim} #"]
-        (folder / "params.yaml").write_text(yaml.safe_dump(values))
+        values = yaml.safe_load((folder / name).read_text())
+        break_it(values, f"x; touch {victim} #")
+        (folder / name).write_text(yaml.safe_dump(values))
 
     base = push(settings, change, tmp_path / "attacker")
-    done = corpus("task", "stage", f"baselines@posts-x; touch {victim} #", "--base", base, "--run", "r")
-    assert done.returncode == 78 and "params.yaml" in done.stderr, done.stderr
+    for stage in ("train@posts-labels-knn-consensus-20251001", f"train@posts-x; touch {victim} #"):
+        done = corpus("task", "stage", stage, "--base", base, "--run", "r")
+        assert done.returncode == 78 and name in done.stderr, done.stderr
+    if name == "rows.yaml":
+        with refused("BadParams", match=r"rows\.yaml"):
+            repository.clone(settings, folder=tmp_path / "lab")
+        assert not (tmp_path / "lab").exists()
     with workspace(settings) as clone:
         # as if the parameters had been valid
         with pytest.raises(StepFailed):

@@ -74,7 +74,7 @@ def test_a_third_scheme_is_checked_without_code(weather):
 
 def test_a_third_scheme_is_rendered_to_a_prompt_and_a_schema(weather):
     gold = {"a": frozenset({"calm"}), "b": frozenset({"storm_morning", "breeze_evening"}), "c": frozenset({"calm"})}
-    chosen = choose(gold, count=2, seed=1, category=weather.category("wind"))
+    chosen = choose({r: {"wind": labels} for r, labels in gold.items()}, count=2, seed=1)
     assert chosen[0] == "b"
     shown = [PromptExample(r, Post(r, "Monday", "Windy."), {"wind": tuple(gold[r]), "sky": ("dull",)}) for r in chosen]
     prompt = build(weather, keys=["wind", "sky"], system="open", examples=shown, secret=b"s")
