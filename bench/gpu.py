@@ -48,7 +48,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.core.config.base_sizes import base_sizes
-from pipelines.core.config.params import load
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
