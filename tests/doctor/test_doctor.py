@@ -186,7 +186,9 @@ PLANTS: dict[str, Callable[[Place], object]] = {
     "a_full_disk": lambda place: place.params("doctor", "free_gb", to=10**9),
     "too_little_memory": lambda place: place.params("doctor", "memory_gb", to=10**9),
     "a_clock_that_runs_fast": lambda place: setattr(place, "now", place.now + timedelta(minutes=10)),
-    "a_base_model_that_can_change": lambda place: place.params("train", "models", to=["bert", "mentalbert"]),
+    "a_base_model_that_can_change": lambda place: place.params(
+        "train", "rows", "memes", "models", to=["bert", "mentalbert"]
+    ),
 }
 
 
