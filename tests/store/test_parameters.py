@@ -81,7 +81,7 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
 def test_a_value_of_the_catalogue_is_set_in_its_file(settings: Settings) -> None:
     before = {name: text(settings, name) for name in FILES}
     found, _ = run("params", "set", "models.knn.labeller", "gpt", "--reason", "blended")
-    assert "finetune@posts-consensus-knn" in found["to_run"]
+    assert "train@posts-labels-knn-consensus-20251001" in found["to_run"]
     assert "train@memes-figurative-tiny-text-1" not in found["to_run"]
     assert text(settings) == before["params.yaml"]
     [line] = set(text(settings, "catalogue.yaml").splitlines()) - set(before["catalogue.yaml"].splitlines())
@@ -94,7 +94,7 @@ def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> No
     for key, value, words in (
         ("sample.memes.size", "many", r"sample\.memes\.size"),
         ("sample.memes.sise", "3", r"sample\.memes\.sise"),
-        ("votes.labellers", "[oracle]", "section labellers has no entry oracle"),
+        ("votes.labellers.posts", "[oracle]", "section labellers has no entry oracle"),
         ("profile", "cradle", "corpus init"),
         ("dedupe.radius", "{", "not YAML"),
         ("providers.openai.api", "oracle", r"providers\.openai\.api: is none of anthropic, azure, google, openai"),
