@@ -75,8 +75,10 @@ def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", ["infused", "m3h", "prompted"])
 def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
     m3h: dict[str, object] = {"text": "tiny:bart", "embedder": "tiny:bert", "open_layers": 1, "examples": 1}
-    m3h |= {"words": 75, "max_tokens": 128}
-    more = {"infused": {"base": "tiny:clip"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[kind]
+    m3h |= {"words": 75, "max_tokens": 128, "rationales": "gpt"}
+    more = {"infused": {"base": "tiny:clip", "rationales": "gpt"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[
+        kind
+    ]
     model = {"kind": kind, "labeller": "nobody", **more}
     with pytest.raises(BadParams, match=r"models\.asks names 'nobody', which section labellers does not have"):
         load(overlaid(tmp_path, {"models": {"asks": model}}))

@@ -103,7 +103,7 @@ def add_row(root: Path, corpus: str, task: str, model: str, *, subset: str | Non
     parts = (task, model) if subset is None else (task, model, subset, str(seed))
     name = "-".join(parts)
     row = Answer(
-        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, source="", reads="", code=""
+        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, source="snapshot/a", reads="snapshot/b", code="pipelines/c"
     )  # fmt: skip
     there = rows.read(root).answers if (root / rows.FILE).is_file() else {}
     known = rows.Rows(votes={}, silver={}, fits={}, answers={**there, f"{corpus}-{name}": row})

@@ -118,7 +118,7 @@ def comparison() -> Page:
         **given,
     )
     changed = json.loads(json.dumps(a.params))
-    changed["train"]["epochs"] += 1
+    changed["train"]["checkpoint_steps"] += 1
     metrics = test_report.made(params, models={"bert": (0.9, 2), "siglip": (0.6, 1)}, refused=2)
     other = {"severity": {("r001", 0): frozenset({"None"})}}
     return commit_comparison.build(

@@ -10,14 +10,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
-from pydantic import ValidationError
 
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.versions import CHAMPION, DIGEST, RegistryUnavailable, UnknownVersion, Version
 from crisis_corpus.versions import NAME as NAME_PATTERN
-from pipelines.core.config.models import ModelSections
 from pipelines.core.config.params import load as load_params
+from pipelines.core.config.params import validate
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import BadParams
 from pipelines.registry.versions import CHALLENGER, Registry, entry
 from tests.refusals import refused
 from tests.registry.small_registry import NAME, REPO
@@ -124,7 +124,6 @@ def test_each_name_stands_for_a_corpus_and_a_task_of_the_parameters() -> None:
 def test_a_name_that_is_no_part_of_an_address_is_refused(name: str) -> None:
     assert not NAME_PATTERN.fullmatch(name)
     params = load_params(REPO).model_dump()
-    registry = params["registry"]
-    registry[name] = registry.pop("crisis-posts")
-    with pytest.raises(ValidationError):
-        ModelSections.model_validate({key: params[key] for key in ModelSections.model_fields})
+    params["registry"][name] = params["registry"]["crisis-posts"]
+    with pytest.raises(BadParams, match="cannot be a model's name"):
+        validate(params, where="params.yaml")

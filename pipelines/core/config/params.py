@@ -29,7 +29,7 @@ from pipelines.core.errors import BadParams, ConfigError
 FILES = ("params.yaml", "catalogue.yaml")
 CATALOGUE = ("providers", "labellers", "ensembles", "moderators", "models")
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
-MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Other names that dvc.yaml fills into command lines: one argument, and no option.
 ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # The folder of metrics that DVC shows for all corpora, so no corpus can have this name.
@@ -133,7 +133,7 @@ class Params(
         if wrong := ", ".join(repr(name) for name in named if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
                 f"models, registry: {wrong} cannot be a model's name, which must begin with a lower-case letter or "
-                "digit and go on with these, - and _ (DVC reads a dot as a separator of keys)"
+                "digit and go on with these, - and _, at most 64 in all (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
             asked = (model.labeller, model.rationales, model.votes)
