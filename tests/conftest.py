@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
+from pipelines.core.config import params_text
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.scratch import compiled_kernels
 from tests import built_once
@@ -72,8 +73,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def parsed_once() -> Iterator[None]:
-    """Let ruamel.yaml, which DVC uses, parse each long text once: tests read ``params.yaml`` thousands of times."""
-    load, plain = YAML.load, vars(YAML(typ="safe"))
+    """Let ruamel.yaml, which DVC uses, parse each long text once: tests read ``params.yaml`` thousands of times.
+
+    They also begin a hundred corpora with the same values.
+    """
+    load, plain, rewrite = YAML.load, vars(YAML(typ="safe")), params_text._rewritten
+
+    @lru_cache(maxsize=128)
+    def rewritten(text: str, values: bytes) -> str:
+        return rewrite(text, pickle.loads(values))
 
     @lru_cache(maxsize=128)
     def parsed(text: str) -> bytes:
@@ -86,6 +94,7 @@ def parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(YAML, "load", loaded)
+        patch.setattr(params_text, "_rewritten", lambda text, values: rewritten(text, pickle.dumps(values)))
         yield
 
 

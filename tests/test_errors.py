@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -16,19 +18,23 @@ FAMILY = {code: family for family, entries in CATALOGUE.items() for code in entr
 TEXTS = {code: texts for entries in CATALOGUE.values() for code, texts in entries.items()}
 
 
-CALLS = [
-    (path, call, call.func.id if isinstance(call.func, ast.Name) else call.func.attr)
-    for folder in ("pipelines", "plugins", "sandbox")
-    for path in (ROOT / folder).rglob("*.py")
-    for call in ast.walk(ast.parse(path.read_text()))
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute)
-]
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    """Return every node of the code, with its file."""
+    paths = (path for folder in ("pipelines", "plugins", "sandbox") for path in (ROOT / folder).rglob("*.py"))
+    return [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+
+
+def calls() -> Iterator[tuple[Path, ast.Call, str]]:
+    for path, node in nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield path, node, node.func.id if isinstance(node.func, ast.Name) else node.func.attr
 
 
 def raised() -> dict[str, list[set[str] | None]]:
     """Return the fields of each place that raises a code; ``None`` if a mapping is unpacked there."""
     places: defaultdict[str, list[set[str] | None]] = defaultdict(list)
-    for _, call, name in CALLS:
+    for _, call, name in calls():
         half = name == "partial"  # the rest of the fields is given where it is called
         first = call.args[half] if len(call.args) > half else None
         code = first.value if isinstance(first, ast.Constant) else name
@@ -39,9 +45,7 @@ def raised() -> dict[str, list[set[str] | None]]:
 
 
 def classes() -> set[str]:
-    paths = [path for folder in ("pipelines", "sandbox") for path in (ROOT / folder).rglob("*.py")]
-    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
-    return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    return {node.name for _, node in nodes() if isinstance(node, ast.ClassDef)}
 
 
 def test_every_code_is_raised_with_the_fields_of_its_texts() -> None:
@@ -59,7 +63,7 @@ def test_a_code_that_is_raised_is_in_the_catalogue() -> None:
     families = {name for name, error in kinds.items() if issubclass(error, errors.CorpusError)}
     unknown = [
         (path.name, call.lineno, call.args[0].value)
-        for path, call, name in CALLS
+        for path, call, name in calls()
         if isinstance(call.func, ast.Name) and name in families and call.args and isinstance(call.args[0], ast.Constant)
         if call.args[0].value not in FAMILY
     ]
