@@ -35,7 +35,7 @@ class Distribution(Section):
 
     Args:
         version: as ``pip`` shows it.
-        sha256: of its files' names and hashes, as ``corpus parts`` prints it.
+        sha256: of its files' names and hashes, as the refusal of another one (``OtherDistribution``) shows it.
     """
 
     version: str
