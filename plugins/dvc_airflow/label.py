@@ -63,7 +63,7 @@ def before(corpus: str, *steps: str, base: Any) -> dict[str, Callable[[Mapping[s
 
     def first(stages: Mapping[str, Any]) -> Sequence[Any]:
         if not made:
-            read = [stages[name] for name in (f"gold@{corpus}", f"split@{corpus}") if name in stages]
+            read = [stages[name] for step in ("gold", "split", "few_shot") if (name := f"{step}@{corpus}") in stages]
             made.append(estimate(corpus, *(step for step in steps if step in spending), base=base, results=read))
         return made
 

@@ -222,7 +222,7 @@ def test_a_takedown_runs_after_a_sweep_that_failed_and_the_run_fails(dags: dict[
 def test_the_cost_is_estimated_before_every_step_that_spends(dags: dict[str, Any]) -> None:
     """With the sandbox's parameters, whose memes are prompted and moderated, and whose posts are labelled."""
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_benchmark"]["tasks"].items()}
-    assert upstream["estimate"] == ["gold", "pin", "split"]
+    assert upstream["estimate"] == ["few_shot", "gold", "pin", "split"]
     spending = {task_id for task_id, names in upstream.items() if "estimate" in names}
     assert {task.partition("__")[0] for task in spending} == {"moderation", "predict"}
     assert "predict__severity-gpt-5-mini-zero" in spending
