@@ -29,7 +29,7 @@ HEAD = """\
 """
 GOLD = "gold"
 R = TypeVar("R")
-# whoever may push can change the file, and DVC makes commands and paths of it: no space, option or way out of the clone
+# a pushed commit can change the file, and DVC makes commands and paths of it: no space, no option, no path out of it
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
 Place = Annotated[str, Field(pattern=r"^(snapshot|pipelines)(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)+$")]
 

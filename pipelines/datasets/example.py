@@ -76,10 +76,6 @@ class Material:
     posts: Mapping[Item, Post] = field(repr=False)
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
 
-    def split_of(self, example: Example) -> str:
-        """Return the name that the corpus gives to an example's split."""
-        return self.named(example.split)
-
     def named(self, split: str) -> str:
         """Return the name that the corpus gives to a split."""
         return self.validation_name if split == VALIDATION else split

@@ -41,7 +41,7 @@ class Kind(Entry):
     """An entry of section ``models``; a subclass has the parameters of its kind as fields.
 
     Class attributes:
-        fitted: whether the stage ``train`` fits it; else it only answers in the stage ``predict``.
+        fitted: whether it has a method ``fit``, for the stage ``train``; else it only answers in the stage ``predict``.
         inputs: what it reads of an item: ``text``, ``image``.
         large: whether it needs a large accelerator, unless its base is tiny.
         compares: whether it needs the examples of train where it predicts.
@@ -56,6 +56,11 @@ class Kind(Entry):
     large: ClassVar[bool] = False
     packable: ClassVar[str | None] = "it is not fitted here"
     note: ClassVar[str | None] = None
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        cls.fitted = cls.fit is not Kind.fit
 
     @property
     def roots(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def test_every_example_has_its_own_words_and_labels(posts: SmallPosts) -> None:
         assert example.text.startswith("Title: ") and truth.body.strip()[:20] in example.text
         assert example.item[1] == 0 and example.image is None
         assert example.labels == (None if example.split == "test" else truth.labels)
-        assert material.split_of(example) == truth.split
+        assert material.named(example.split) == truth.split
         assert material.posts[example.item].body == truth.body
     assert material.without == {"train": 24 - len(material.train), "validation": 0, "test": 0}
     assert material.asked == (*material.validation, *material.test)
@@ -108,7 +108,9 @@ def test_a_corpus_may_call_its_dev_validation(posts: SmallPosts) -> None:
     section = posts.params.split["posts"].model_copy(update={"ratios": ratios, "sizes": None})
     params = posts.params.model_copy(update={"split": {"posts": section}})
     material = posts.load(params=params)
-    assert ids(material.validation) == posts.of("dev")[1:] and material.split_of(material.validation[0]) == "validation"
+    assert (
+        ids(material.validation) == posts.of("dev")[1:] and material.named(material.validation[0].split) == "validation"
+    )
     with pytest.raises(BadParams, match=r"split\.posts\.ratios"):
         posts.load()
 

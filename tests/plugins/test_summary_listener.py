@@ -25,6 +25,7 @@ OTHERS = {
 def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
     """What the listener runs, in place of a command."""
     commands: list[tuple[str, ...]] = []
+    command.started.clear()  # of other tests of this process; a task has a process of its own
     monkeypatch.setattr(command, "run", lambda *argv: commands.append(argv))
     yield commands
     command.started.clear()

@@ -145,7 +145,7 @@ class Params(
 
 
 # Return what is wrong with entries that name parts (:mod:`pipelines.core.parts`), by key and without values. Here only
-# the shape of the parameters is known: whoever knows the parts, such as the commands, adds a check.
+# the shape of the parameters is known: the layer that imports the parts, such as the commands, adds a check.
 checks: set[Callable[[Params], Sequence[str]]] = set()
 
 

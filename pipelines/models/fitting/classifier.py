@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class Classifier(Recipe, Kind):
     """A classifier that learns labels of validation's best epoch; it gives probabilities, and no alerts."""
 
-    fitted: ClassVar[bool] = True
-
     def build(self, serving: Serving) -> Built:
         """Build the classifier, not yet trained, its new weights drawn from ``serving.seed``."""
         raise NotImplementedError

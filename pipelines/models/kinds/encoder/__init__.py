@@ -16,7 +16,6 @@ from pipelines.models.prediction import Predictor
 class Encoder(Based):
     """A text encoder with one output per label, for machines without a large accelerator."""
 
-    fitted: ClassVar[bool] = True
     packable: ClassVar[str | None] = None
     batch: Positive
     max_tokens: Positive

@@ -17,7 +17,6 @@ class Knn(Kind):
     on validation.
     """
 
-    fitted: ClassVar[bool] = True
     packable: ClassVar[str | None] = "its neighbours are items, sealed under keys that consumers do not have"
     neighbours: tuple[Positive, ...]
     blend: tuple[Fraction, ...]

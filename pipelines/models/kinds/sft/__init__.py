@@ -32,7 +32,6 @@ class Sft(Based):
         optimizer: ``adamw8bit`` holds AdamW's two moments in 8 bits (Dettmers et al. 2022).
     """
 
-    fitted: ClassVar[bool] = True
     large: ClassVar[bool] = True
     packable: ClassVar[str | None] = None
     max_new_tokens: Positive = 128  # ours: an answer has at most four labels (CRADLE T2), about 45 tokens
