@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.parts import Parts
+from pipelines.core.parts import Parts, verify
 
 
 def registries() -> Mapping[str, Parts[Any]]:
@@ -56,6 +56,7 @@ def _named(params: Params) -> Iterator[str]:
 
 def check_parts(params: Params) -> list[str]:
     """Return what is wrong with the entries that name parts, by key and without values."""
+    verify(params.distributions)
     faults, found = [*_named(params)], dict[str, dict[str, Any]]()
     for section, parts in registries().items():
         found[section] = {}
@@ -64,7 +65,19 @@ def check_parts(params: Params) -> list[str]:
                 found[section][name] = parts.of(entry, params.distributions, where=f"{section}.{name}")
             except BadParams as error:
                 faults.append(error.fields["detail"])
-    return faults or [*_providers(params, found["providers"], moderators=found["moderators"])]
+    return faults or [*_sources(params), *_providers(params, found["providers"], moderators=found["moderators"])]
+
+
+def _sources(params: Params) -> Iterator[str]:
+    """Yield the sources of a corpus that have no past months, beside the one whose listings it reads."""
+    from pipelines.collect.sources import Monthly, source_of
+
+    for corpus, described in params.corpora.items():
+        listed = params.listing(corpus)
+        for name in described.sources:
+            monthly = not params.sources[name].listing and issubclass(source_of(name, params), Monthly)
+            if name != listed and not monthly:
+                yield f"corpora.{corpus}.source: {name} cannot be read beside {listed}; choose a source of past months"
 
 
 def _providers(params: Params, vendors: Mapping[str, Any], *, moderators: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 The module has the part's name: a name is known without an import, and one part is imported without the others. Another
 distribution offers parts through entry points of the group ``crisis_corpus.<package>``; a deployment allows it by name,
-version and digest in section ``distributions`` of ``params.yaml``, which the stages that use such parts depend on.
+version and digest in section ``distributions`` of ``params.yaml``, which the stages that use such parts depend on. It
+cannot replace a part of the package, and such parts work without it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -48,21 +50,23 @@ class Parts(Generic[Part]):
 
     def names(self, allowed: Allowed) -> tuple[str, ...]:
         """Return the names of all parts, sorted."""
-        modules = pkgutil.iter_modules(importlib.import_module(self.package).__path__)
-        own = {module.name for module in modules if not module.name.startswith("_")}
-        return tuple(sorted(own | self._foreign(allowed).keys()))
+        verify(allowed)
+        return tuple(sorted(self._own().union(*(self._points(other) for other in allowed))))
 
     def get(self, name: str, allowed: Allowed) -> type[Part]:
         """Return the class of a part; ``ConfigError`` (``UnknownName``) lists the known ones."""
-        if point := self._foreign(allowed).get(name):
-            part = point.load()
+        for other in self._offering(name, allowed):
+            verify({other: allowed[other]})
+            try:
+                part = self._points(other)[name].load()
+            except Exception:
+                part = None
             if isinstance(part, type) and issubclass(part, self.base):
                 return part
             raise ConfigError("BadPart", name=name, group=self.group, base=self.base.__name__)
-        if name not in self.names(allowed):
-            raise ConfigError(
-                "UnknownName", kind=self.base.__name__.lower(), name=name, known=", ".join(self.names(allowed))
-            )
+        if name not in self._own():
+            known = ", ".join(self.names(allowed))
+            raise ConfigError("UnknownName", kind=self.base.__name__.lower(), name=name, known=known)
         module = importlib.import_module(f"{self.package}.{name}")
         [part] = [
             value for value in vars(module).values()
@@ -72,8 +76,7 @@ class Parts(Generic[Part]):
 
     def origin(self, name: str, allowed: Allowed) -> str:
         """Return the SHA-256 of the distribution that a part comes from, ``""`` for one of the package."""
-        found = (entry.sha256 for other, entry in allowed.items() if name in self._foreign({other: entry}))
-        return next(found, "")
+        return next((allowed[other].sha256 for other in self._offering(name, allowed)), "")
 
     def of(self, entry: Entry, allowed: Allowed, *, where: str) -> Part:
         """Return the part that an entry of the parameters names: a pydantic model of the whole entry.
@@ -81,9 +84,9 @@ class Parts(Generic[Part]):
         Raises:
             BadParams: there is no such part, or it refuses the entry, whose key is ``where``.
         """
-        name, names = getattr(entry, self.key), self.names(allowed)
-        if name not in names:
-            detail = f"{where}.{self.key}: is none of {', '.join(names)}"
+        name = getattr(entry, self.key)
+        if name not in self._own() and not self._offering(name, allowed):
+            detail = f"{where}.{self.key}: is none of {', '.join(self.names(allowed))}"
             raise BadParams(where="params.yaml", detail=detail)
         model: Any = self.get(name, allowed)
         try:
@@ -92,19 +95,37 @@ class Parts(Generic[Part]):
             raise BadParams(where="params.yaml", detail=faults(error, where)) from None
         return part
 
-    def _foreign(self, allowed: Allowed) -> dict[str, metadata.EntryPoint]:
-        points: dict[str, metadata.EntryPoint] = {}
-        for name, wanted in allowed.items():
-            version, sha256 = installed(name)
-            if (version, sha256) != (wanted.version, wanted.sha256):
-                raise ConfigError("OtherDistribution", name=name, version=version, sha256=sha256)
-            points |= {point.name: point for point in metadata.distribution(name).entry_points.select(group=self.group)}
-        return points
+    def _own(self) -> set[str]:
+        modules = pkgutil.iter_modules(importlib.import_module(self.package).__path__)
+        return {module.name for module in modules if not module.name.startswith("_")}
+
+    def _offering(self, name: str, allowed: Allowed) -> list[str]:
+        """Return the distributions with a part of this name; none for a name of the package."""
+        return [] if name in self._own() else [other for other in allowed if name in self._points(other)]
+
+    def _points(self, distribution: str) -> dict[str, metadata.EntryPoint]:
+        """Return a distribution's parts, not yet verified; none if it is not installed."""
+        try:
+            points = metadata.distribution(distribution).entry_points
+        except metadata.PackageNotFoundError:
+            return {}
+        return {point.name: point for point in points.select(group=self.group)}
+
+
+def verify(allowed: Allowed) -> None:
+    """Check that distributions are installed as they are allowed."""
+    for name, wanted in allowed.items():
+        version, sha256 = installed(name)
+        if (version, sha256) != (wanted.version, wanted.sha256):
+            raise ConfigError("OtherDistribution", name=name, version=version, sha256=sha256)
 
 
 @cache
 def installed(name: str) -> tuple[str, str]:
-    """Return the version of an installed distribution, and the digest of its files' names and hashes."""
+    """Return the version of an installed distribution, and the digest of its files' names and hashes.
+
+    What differs between two installations of it is left out: scripts, and how it was installed.
+    """
     try:
         distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -112,7 +133,9 @@ def installed(name: str) -> tuple[str, str]:
     files = [
         file
         for file in distribution.files or ()
-        if file.hash and not {"__pycache__", "direct_url.json"} & {*file.parts}
+        if file.hash and not {"__pycache__", "..", "INSTALLER", "REQUESTED", "direct_url.json"} & {*file.parts}
     ]
+    if all(file.parts[0].endswith(".dist-info") or re.match(r"__editable__|.*\.pth$", file.name) for file in files):
+        raise ConfigError("EditableDistribution", name=name)
     hashes = [f"{file} {hashlib.sha256(file.read_binary()).hexdigest()}" for file in files]
     return distribution.version, hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()

@@ -44,7 +44,7 @@ NO_KEY = "none"
 # Statuses other than 5xx after which a request may be sent again.
 AGAIN = frozenset({408, 409, 425})
 NO_QUOTA = "insufficient_quota"
-WORD = re.compile(r"(?=[_.-]*[A-Za-z0-9])[A-Za-z0-9_.-]{1,40}")
+WORD = re.compile(r"(?=[_.-]*[a-z0-9])[a-z0-9_.-]{1,40}")
 Job = tuple[str, str, Sequence[str | bytes]]
 """The key, the system message and the user message of a request in a batch."""
 
@@ -209,9 +209,9 @@ def _words(error: object) -> list[str]:
     """Return the machine words of an error; a word with other characters may be content."""
     words: list[str] = []
     while isinstance(error, dict):
-        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and WORD.fullmatch(w)]
+        words[:0] = [w.lower() for w in (error.get("code"), error.get("type")) if isinstance(w, str)]
         error = error.get("innererror")
-    return [word.lower() for word in words]
+    return [word for word in words if WORD.fullmatch(word)]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.collect.sources import source_of
+from pipelines.collect.sources import sources_of
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.store.vault.vault import Vault
@@ -97,7 +97,8 @@ def select(
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    selected = {"records": {_record(post, params=params, vault=vault) for post in asked.records}}
+    schemes = {source.scheme for source in sources_of(params).values()} if asked.records else set()
+    selected = {"records": {_record(post, schemes=schemes, vault=vault) for post in asked.records}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),
         "subreddits": ("subreddit", subreddits),
@@ -132,11 +133,11 @@ def _refused(detail: str, *, where: str = "takedown") -> BadParams:
     return BadParams("BadArgument", where=where, detail=detail)
 
 
-def _record(post: str, *, params: Params, vault: Vault) -> str:
+def _record(post: str, *, schemes: Collection[str], vault: Vault) -> str:
     text = post.strip()
     if TOKEN.fullmatch(text):
         return text
-    if SCHEMED.match(text) and text.partition(":")[0] in {source_of(name, params).scheme for name in params.sources}:
+    if SCHEMED.match(text) and text.partition(":")[0] in schemes:
         return vault.record_id(text)
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:

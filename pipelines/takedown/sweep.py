@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from pipelines.collect.sources import Lookup, open_source, source_of
+from pipelines.collect.sources import Lookup, open_source, sources_of
 from pipelines.core.config.operate import Sweep
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -34,8 +34,8 @@ Homes = Callable[[], Mapping[str, str]]
 
 def lookups(params: Params, *, corpus: str | None = None) -> dict[str, type[Lookup]]:
     """Return the sources that know which of their records still exist, of all or of a corpus, whose ids they share."""
-    classes = {name: source_of(name, params) for name in params.sources}
-    schemes = {classes[name].scheme for name in (params.corpora[corpus].sources if corpus else classes)}
+    classes = sources_of(params)
+    schemes = {classes[n].scheme for n in (params.corpora[corpus].sources if corpus else classes) if n in classes}
     return {n: kind for n, kind in classes.items() if issubclass(kind, Lookup) and kind.scheme in schemes}
 
 
@@ -230,9 +230,11 @@ class _Sweeper:
 
 
 def _askable(vault: Vault, *, corpus: str, sources: Iterable[type[Lookup]]) -> tuple[list[Known], list[dict[str, str]]]:
-    """Return all records, and for each source the ids of those that it can be asked about."""
+    """Return all records, and for each source the ids of those that it is asked about: each record at one source."""
     with vault.database.reading() as connection:
         records = checks.known(connection, corpus=corpus)
-    names = vault.fullnames([known.record_id for known in records])
-    own = [{record_id: source.own(name) for record_id, name in names.items()} for source in sources]
-    return records, [{record_id: name for record_id, name in ids.items() if name is not None} for ids in own]
+    names, owned = vault.fullnames([known.record_id for known in records]), list[dict[str, str]]()
+    for source in sources:
+        owned.append({i: own for i, name in names.items() if (own := source.own(name)) is not None})
+        names = {record_id: name for record_id, name in names.items() if record_id not in owned[-1]}
+    return records, owned

@@ -225,12 +225,13 @@ def test_the_providers_own_faults_pass(vendor: Vendor, api: Api, status: int, re
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
-def test_rejections_end_the_run_without_a_word_of_the_post(vendor: Vendor, api: Api, status: int) -> None:
+@pytest.mark.parametrize("code", [SECRET_WORDS, "Jane-Doe"])
+def test_rejections_end_the_run_without_a_word_of_the_post(vendor: Vendor, api: Api, status: int, code: str) -> None:
     with pytest.raises(LabellerRefused) as caught:
-        ask(vendor, api, (status, {}, {"error": {"message": f"no: {SECRET_WORDS}", "code": SECRET_WORDS}}))
+        ask(vendor, api, (status, {}, {"error": {"message": f"no: {SECRET_WORDS}", "code": code}}))
     assert str(status) in str(caught.value)
     assert "CORPUS_MY_VENDOR_KEY" in str(caught.value)
-    assert SECRET_WORDS not in str(caught.value)
+    assert SECRET_WORDS not in str(caught.value) and code not in str(caught.value)
     assert caught.value.__cause__ is None
     assert len(vendor.asked) == 1
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.cli.parts import check_parts
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.label import ProviderNotConsented
-from pipelines.core.config.params import Params, load, overlay, read_params, validate
+from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, LabellerRefused
 from pipelines.core.taxonomy import load as scheme_of
@@ -19,9 +23,13 @@ from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
 from pipelines.moderation.channels import AuditedItem, System
+from pipelines.takedown import sweep
+from pipelines.workspace.clone import workspace
 from tests import small_distribution
 from tests.json_server import Request, json_server
 from tests.label.small_vendor import SECRET, opened, posts
+from tests.privacy import used_corpus as used
+from tests.refusals import refused
 from tests.small_corpus import ROOT
 
 VENDOR = """
@@ -159,7 +167,7 @@ def test_its_refusal_is_no_vote_and_its_throttling_is_waited_out(params: Params,
 
 
 def test_a_rejection_ends_the_run(params: Params, plain: Plain, tmp_path: Path) -> None:
-    plain.replies = [(401, {"error": {"code": "bad_key"}}, {})]
+    plain.replies = [(401, {"error": {"code": "Bad_Key"}}, {})]
     with pytest.raises(LabellerRefused, match=r"HTTP 401 bad_key[\s\S]*CORPUS_PLAIN_KEY"):
         label(params, tmp_path)
 
@@ -181,11 +189,52 @@ def test_its_moderation_system_judges(params: Params, plain: Plain, tmp_path: Pa
     assert [verdict.overall for verdict in judged.verdicts] == [False, True]
 
 
-def test_a_part_that_is_gone_stops_no_deletion(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(overlay(read_params(ROOT), described())))
-    with pytest.raises(BadParams, match=r"providers\.plain\.api"):
-        load(tmp_path)
-    assert load(tmp_path, parts=False).takedown == load(ROOT).takedown
+@pytest.mark.parametrize(
+    ("name", "code"), [(None, "BadParams"), ("nowhere", "NoDistribution"), ("foreign", "OtherDistribution")]
+)
+def test_a_part_that_is_gone_stops_no_deletion(
+    name: str | None, code: str, tmp_path: Path, params: Params, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = described(**({name: {"version": "1", "sha256": "0" * 64}} if name else {}))
+    values = overlay(read_params(ROOT), parse((ROOT / "profiles/sandbox.yaml").read_text(), where="sandbox"))
+    forum = {name: values["sources"]["dump"][name] for name in SourceEntry.model_fields if name != "listing"}
+    overlay(values, given | {"sources": {"forum": forum}})
+    house_settings = used.copy(tmp_path / "home")
+    with workspace(house_settings) as clone:
+        (clone.path / "params.yaml").write_text(yaml.safe_dump(values))
+        clone.commit("params", paths=["params.yaml"])
+        with refused(code):
+            load(clone.path)
+        broken = load(clone.path, parts=False)
+    with used.opened(house_settings) as house:
+        house.params = broken
+        receipt = house.take_down(house.posts())
+        assert receipt.ended and receipt.steps["annotation"]["items"] and house.left() == []
+        assert "source forum is skipped" in caplog.text
+        left = range(1, used.EACH, 2)
+        subreddits = broken.corpora["memes"].subreddits
+        write_reddit(tmp_path / "reddit", [used.fullname("memes", n) for n in left], subreddit=subreddits[0])
+        with SandboxServer(tmp_path / "reddit") as server:
+            reached = {"reddit_url": server.address, "reddit_oauth_url": server.address, "contact": "a@example.org"}
+            keys = {"reddit_client_id": CLIENT_ID, "reddit_client_secret": CLIENT_SECRET}
+            settings = house.settings.model_copy(update=reached | keys)
+            clients = sweep.clients("memes", params=broken, settings=settings, today=date(2023, 2, 1))
+            terms: dict[str, Any] = {"params": broken, "terms": broken.sweep, "vault": house.vault, "believe": True}
+            done = sweep.run("memes", sources=clients, now=datetime(2023, 2, 1, tzinfo=UTC), **terms)
+    assert done["seen"] and done["missing"] and not done["left"]
+
+
+def test_a_distribution_that_is_gone_is_refused_though_no_part_needs_it() -> None:
+    with refused("NoDistribution", match="nowhere"):
+        checked({"distributions": {"nowhere": {"version": "1", "sha256": "0" * 64}}})
+
+
+def write_reddit(folder: Path, names: list[str], *, subreddit: str) -> None:
+    folder.mkdir()
+    shown = {"subreddit": subreddit, "title": "t", "selftext": "words", "is_self": True, "over_18": False}
+    shown |= {"author": "somebody", "spoiler": False, "removed_by_category": None, "created_utc": 1672531200.0}
+    rows = [json.dumps(shown | {"id": name[3:], "name": name}) + "\n" for name in names]
+    (folder / "submissions.jsonl").write_text("".join(rows))
 
 
 @pytest.mark.parametrize(
@@ -202,6 +251,6 @@ def test_a_part_that_is_gone_stops_no_deletion(tmp_path: Path) -> None:
 def test_a_wrong_entry_is_refused_by_its_key(params: Params, over: dict[str, Any], told: str) -> None:
     allowed = {"foreign": small_distribution.entry()}
     given = described(**allowed) if "distributions" not in over else described()
-    with pytest.raises(BadParams) as refused:
+    with pytest.raises(BadParams) as caught:
         checked(given, {key: value for key, value in over.items() if value})
-    assert refused.value.fields["detail"].startswith(told)
+    assert caught.value.fields["detail"].startswith(told)

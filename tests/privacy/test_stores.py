@@ -20,11 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundDecision
 from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown import stores as package
 from pipelines.takedown.stores import Store, stores
 from pipelines.takedown.stores.corpus import StoredObjects
+from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
@@ -190,6 +193,27 @@ def test_a_fault_in_one_store_leaves_the_takedown_to_be_resumed(
         receipt = house.take_down(house.posts())
         assert receipt.ended and receipt.pending == {} and house.left() == []
         assert len(receipts.receipts(house.settings)) == 1
+
+
+@pytest.mark.parametrize("status", ["open", "closed"])
+def test_a_round_of_a_backend_that_is_gone_stops_a_takedown_only_while_it_is_open(status: str, tmp_path: Path) -> None:
+    settings = used.copy(tmp_path / "home")
+    with workspace(settings) as clone:
+        path = manifests.folder(clone.path, "memes", "calibration") / manifests.FILE
+        changed: dict[str, object] = {"status": status, "backend": "gone"}
+        if status == "closed":
+            changed |= {"closed": used.NOW, "decision": RoundDecision(go_on=True, reason="done", at=used.NOW)}
+        manifests.write(manifests.read(path).model_copy(update=changed), path)
+        clone.commit("round", paths=["annotations"])
+    with used.opened(settings) as house:
+        if status == "open":
+            with pytest.raises(takedown.TakedownUnfinished):
+                house.take_down(house.posts())
+            [waiting] = receipts.opened(settings)
+            assert "annotation" not in waiting.done
+        else:
+            takedown.dry_run(house.posts(), settings=settings, vault=house.vault, now=used.NOW)
+            assert house.take_down(house.posts()).ended
 
 
 @pytest.mark.parametrize("kind", ["text", "table", "gz", "sqlite", "git"])

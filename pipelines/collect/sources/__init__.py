@@ -6,6 +6,7 @@ newest records, which a refresh reads, and :class:`Lookup` ones tell which of th
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -157,6 +158,7 @@ class Lookup(Source):
         return None
 
 
+log = logging.getLogger(__name__)
 Kind = TypeVar("Kind", bound=Source)
 SOURCES: Parts[Source] = Parts("pipelines.collect.sources", Source)
 
@@ -167,6 +169,17 @@ def source_of(name: str, params: Params) -> type[Source]:
     if getattr(source, "name", None) != name or not SCHEME.fullmatch(source.scheme):
         raise ConfigError("BadPart", name=name, group=SOURCES.group, base="Source of that name and a valid scheme")
     return source
+
+
+def sources_of(params: Params) -> dict[str, type[Source]]:
+    """Return the classes of all sources; one whose part cannot be loaded is logged and left out."""
+    classes = {}
+    for name in params.sources:
+        try:
+            classes[name] = source_of(name, params)
+        except ConfigError as error:
+            log.warning("source %s is skipped: %s", name, error)
+    return classes
 
 
 def entry_of(name: str, params: Params) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pipelines.annotate.backend import Queue
@@ -11,6 +12,7 @@ from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
 from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 from pipelines.takedown.redaction import is_table
 from pipelines.takedown.stores import Case, Store
 from pipelines.workspace.clone import Workspace
@@ -67,8 +69,11 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
         total, params = 0, load(clone.path, parts=False) if (clone.path / FILES[0]).is_file() else None
         allowed = params.distributions if params else {}
         for kind in sorted({manifest.backend for manifest in every}):
-            keeps = BACKENDS.get(kind, allowed).keeps
-            going = [m for m in every if m.backend == kind and (keeps or m.status != "closed")]
+            of_kind = [m for m in every if m.backend == kind]
+            going = [m for m in of_kind if m.status != "closed"]
+            # a backend that is gone is refused only if one of its rounds is open
+            with suppress(ConfigError):
+                going = of_kind if BACKENDS.get(kind, allowed).keeps else going
             people = queues.people(going)
             if going:
                 backend = queues.open_backend(going[0], params=params, settings=settings, pseudonyms=people)

@@ -139,14 +139,14 @@ def test_its_records_have_names_of_their_own(
 def test_a_taken_down_record_does_not_come_back(
     folder: Path, tmp_path: Path, with_forum: Params, settings: Settings, vault: Vault
 ) -> None:
-    record_id = selection._record("forum:17", params=with_forum, vault=vault)
+    record_id = selection._record("forum:17", schemes={"", "forum"}, vault=vault)
     vault.destroy([record_id], reason="request", now=NOW)
     _, posts = collected(tmp_path, with_forum, settings, vault)
     assert record_id not in posts["record_id"].to_pylist()
     drops = tables.read(collect.work(tmp_path, corpus="posts", month=MONTH.key) / "drops.parquet", name="drops")
     assert by_reason(drops["reason"].to_pylist()) == {"deleted": 1, "tombstoned": 1}
     with pytest.raises(BadParams, match="SCHEME:ID"):
-        selection._record("elsewhere:17", params=with_forum, vault=vault)
+        selection._record("elsewhere:17", schemes={"", "forum"}, vault=vault)
 
 
 def test_the_sweep_asks_the_source_that_knows_the_ids(
@@ -161,6 +161,22 @@ def test_the_sweep_asks_the_source_that_knows_the_ids(
     done = sweep.run("posts", sources=sources, now=datetime(2023, 3, 1, tzinfo=UTC), **terms)
     assert (done["asked"], done["seen"], done["deleted"], done["imported"]) == (2, 1, 1, 1)
     assert sweep.due(vault, "posts") == {vault.record_id("forum:17"): "deleted"}
+
+
+def test_two_sources_of_one_scheme_share_its_records_without_repetition(
+    folder: Path, tmp_path: Path, with_forum: Params, settings: Settings, vault: Vault
+) -> None:
+    collected(tmp_path, with_forum, settings, vault)
+    [source] = sweep.clients("posts", params=with_forum, settings=settings, today=NOW.date())
+    terms: dict[str, Any] = {"params": with_forum, "terms": with_forum.sweep, "vault": vault, "believe": False}
+    done = sweep.run("posts", sources=[source, source], now=datetime(2023, 3, 1, tzinfo=UTC), **terms)
+    assert (done["records"], done["due"], done["asked"], done["seen"]) == (2, 2, 2, 2)
+
+
+def test_a_source_that_is_gone_is_named_and_left_out(with_forum: Params, caplog: pytest.LogCaptureFixture) -> None:
+    gone = with_forum.model_copy(update={"distributions": {}})
+    assert sweep.lookups(gone).keys() == {"reddit"} and sweep.lookups(gone, corpus="posts") == {}
+    assert "source forum is skipped" in caplog.text
 
 
 def test_it_is_refused_without_ethics_permission_or_a_fitting_entry(
@@ -189,3 +205,37 @@ def test_it_is_refused_without_ethics_permission_or_a_fitting_entry(
         collected(tmp_path, with_forum.model_copy(update={"distributions": {}}), settings, vault)
     [fault] = check_parts(with_forum.model_copy(update={"distributions": {}}))
     assert fault.startswith("sources.forum: ")
+
+
+WALL = """
+from pipelines.collect.sources import Monthly
+from pipelines.collect.sources.reddit import Reddit
+
+
+class Wall(Reddit):
+    name = "wall"
+
+
+class Archive(Reddit, Monthly):
+    name = "archive"
+    months = None
+"""
+
+
+def test_beside_a_source_with_listings_a_corpus_reads_past_months_only(
+    params: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faults(*names: str) -> list[str]:
+        corpus = params.corpora["posts"].model_copy(update={"source": names})
+        sources = params.sources | dict.fromkeys(("wall", "archive"), params.sources["reddit"])
+        changes = {"corpora": {"posts": corpus}, "sources": sources}
+        return check_parts(params.model_copy(update=changes | {"distributions": distributions}))
+
+    points = "[crisis_corpus.sources]\nwall = wall_source:Wall\narchive = wall_source:Archive\n"
+    (tmp_path / "site").mkdir()
+    with small_distribution.installed(tmp_path / "site", monkeypatch, files={"wall_source.py": WALL}, points=points):
+        distributions = {"foreign": Distribution(**small_distribution.entry())}
+        assert faults("wall") == faults("reddit", "dump") == faults("dump", "archive") == []
+        for second in ("wall", "archive"):
+            [fault] = faults("dump", "reddit", second)
+            assert fault.startswith(f"corpora.posts.source: {second} cannot be read beside reddit")
