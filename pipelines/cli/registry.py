@@ -21,6 +21,7 @@ from pipelines.cli.options import (
     RunOfApproval,
     argument,
     checked,
+    completed,
     option,
 )
 from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
@@ -36,8 +37,11 @@ app = typer.Typer()
 
 MODELS = "the registered model: a name in section registry of params.yaml, such as crisis-posts"
 REGISTERED = checked("registered model", section="registry")
+# a version outlives its entry in section registry: the journal decides
+RECORDED = completed("registry")
 
 Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
+Recorded = Annotated[str, argument(MODELS, "NAME", **RECORDED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
 Base = Annotated[str | None, option("the corpus commit from which data and models are read; default: the newest")]
 
@@ -115,7 +119,7 @@ def promote(
 
 @app.command(rich_help_panel="Registry")
 def reject(
-    name: Name,
+    name: Recorded,
     version: Version,
     *,
     who: PersonIfAny = None,
@@ -135,7 +139,7 @@ def reject(
 
 @app.command(rich_help_panel="Registry")
 def rollback(
-    name: Name,
+    name: Recorded,
     who: Person,
     why: Reason,
     leaving: Annotated[
@@ -151,7 +155,7 @@ def rollback(
 
 
 @app.command(rich_help_panel="Registry")
-def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
+def withdraw(name: Recorded, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
     from pipelines.registry.promotion import promote as moves
 
@@ -161,7 +165,7 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 
 @app.command(rich_help_panel="Registry")
 def registry(
-    name: Annotated[str | None, argument("the registered model to show; default: all", "[NAME]", **REGISTERED)] = None,
+    name: Annotated[str | None, argument("the registered model to show; default: all", "[NAME]", **RECORDED)] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
@@ -208,7 +212,7 @@ def subscribe(
         str | None, argument("the URL to which webhooks are sent; default: list the subscriptions", "[URL]")
     ] = None,
     name: Annotated[
-        str | None, option("send webhooks about this registered model only; default: all", **REGISTERED)
+        str | None, option("send webhooks about this registered model only; default: all", **RECORDED)
     ] = None,
     remove: Annotated[str | None, option("remove the webhook subscription with this id")] = None,
 ) -> None:

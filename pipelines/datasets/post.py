@@ -45,6 +45,12 @@ class Post:
         title, body = (BOILERPLATE.sub("", part).strip() for part in (self.title, self.body))
         return f"Title: {title} Text: {body}"
 
+    @property
+    def cells(self) -> dict[str, str | bytes | None]:
+        """What it has for each input column of registered models: a consumer would send the same."""
+        picture = self.images[0] if self.images else None
+        return {"title": self.title, "body": self.body, "image": picture, "text": self.body}
+
     @cached_property
     def strips(self) -> int:
         """The number of boilerplate passages that :attr:`text` leaves out."""

@@ -30,6 +30,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, 
 
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
+from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.config.label import on_this_machine
 from pipelines.core.config.settings import Settings
@@ -174,9 +175,12 @@ class Watch:
 
         Raises:
             BadParams: the address has another form, or contains a user name or password.
+            UnknownModel: the journal has no model of this name.
             SubscribedAlready: the address is subscribed to the same model already.
         """
         check(url)
+        if name is not None and name not in (models := self._journal.models()):
+            raise UnknownModel(name=name, known=", ".join(models) or "the models that `corpus registry` lists")
         since = json.dumps({row.name: row.number for row in self._journal.rows()})
         for known in self.subscribers():
             if (known.url, known.name) == (url, name):

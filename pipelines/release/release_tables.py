@@ -154,12 +154,12 @@ def _silver(
     path = folder / "silver" / str(ensemble) / "silver.parquet"
     if not path.is_file():
         return {}
-    columns = ["record_id", "category", "labels", "agreement"]
+    columns = ["record_id", "image", "category", "labels", "agreement"]
     agreed: dict[Item, dict[str, tuple[str, tuple[str, ...]]]] = {}
     for row in tables.read(path, name="silver", columns=columns).to_pylist():
         if (category := categories.get(row["category"])) and row["labels"] is not None and row["agreement"] in RELEASED:
             labels = _ordered(row["labels"], category=category)
-            agreed.setdefault((row["record_id"], 0), {})[category.key] = row["agreement"], labels
+            agreed.setdefault((row["record_id"], row["image"]), {})[category.key] = row["agreement"], labels
     return {
         item: (
             max((how for how, _ in found.values()), key=RELEASED.index),

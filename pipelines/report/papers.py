@@ -102,10 +102,10 @@ class Paper(Section):
                 if (value := number(cell)) is not None and fixed.items() <= binding.items():
                     yield key, binding, value / table.form.scale
 
-    def scores(self, task: str, *, likes: tuple[str, ...] = ("scores", "changes")) -> dict[str, dict[str, float]]:
+    def scores(self, task: str) -> dict[str, dict[str, float]]:
         """Return the scores (0 to 1) of a task by row and figure."""
         found: dict[str, dict[str, float]] = {}
-        for key, binding, value in self.cells(*likes, task=task):
+        for key, binding, value in self.cells("scores", "changes", task=task):
             found.setdefault(key, {})[binding["figure"]] = value
         return found
 

@@ -68,7 +68,6 @@ def measured(corpus: str, *, root: Path) -> Json:
 def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
     """Return the report page of a corpus from the metrics below ``root``; ``metrics`` is its ``evaluate.json``."""
     folder, sources = root / "metrics" / corpus, params.corpora[corpus]
-    silver = read_metrics(folder / f"silver-{params.ensemble(corpus)}.json") or None
     source = {
         "subreddits": ", ".join(f"r/{name}" for name in sources.subreddits),
         "first_month": sources.first_month,
@@ -80,9 +79,9 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         root=root,
         synthetic=params.sandbox is not None,
         title=title_of(corpus, params=params, root=root),
-        silver=silver and silver | next(iter(silver["categories"].values())),
+        silver=read_metrics(folder / f"silver-{params.ensemble(corpus)}.json") or None,
         moderation=read_metrics(folder / "moderation.json") or None,
-        models={name: params.models[name].model_dump(mode="json") for name in params.train.rows[corpus].models},
+        models={name: params.models[name].model_dump(mode="json") for name in params.fitted(corpus)},
         analysis=read_metrics(folder / "analysis.json") or None,
         agreement=read_metrics(folder / "agreement.json") or None,
         source=source,

@@ -63,6 +63,7 @@ def arranged(metrics: Json, *, scheme: Scheme, silver: Json | None = None, entri
     items = {split: metrics["items"][split] for split in order if split in metrics["items"]}
     tasks = scheme.in_order(metrics["tasks"])
     tasks = {key: _task(task, title=scheme.title_of(key)) for key, task in tasks.items()}
+    silvers = scheme.in_order((silver or {}).get("categories", {}))
     ran = {name for task in tasks.values() for name in task["models"]}
     return {
         **metrics,
@@ -70,8 +71,11 @@ def arranged(metrics: Json, *, scheme: Scheme, silver: Json | None = None, entri
         "items": items,
         "all_items": {**items, "total": sum(items.values())},
         "tasks": tasks,
-        "composition": _composition(metrics["composition"], scheme=scheme, silver=silver or {}),
-        "votes": {split: _shares(counts) for split, counts in (silver or {}).get("agreement_paper", {}).items()},
+        "composition": _composition(metrics["composition"], scheme=scheme, silvers=silvers),
+        "votes": {
+            key: {split: _shares(counts) for split, counts in each["agreement_paper"].items()}
+            for key, each in silvers.items()
+        },
         "settings": plain(metrics["settings"]),
         "decoding": {name: plain(sent) for name, sent in metrics["decoding"].items() if name in ran},
         "entries": {name: plain(entry) for name, entry in entries.items()},
@@ -89,7 +93,7 @@ def plain(settings: Json) -> dict[str, str]:
     return {key: shown(value) for key, value in sorted(settings.items())}
 
 
-def _composition(composition: Json, *, scheme: Scheme, silver: Json) -> Json:
+def _composition(composition: Json, *, scheme: Scheme, silvers: Json) -> Json:
     """Return the numbers of items with each label in the scheme's order by split, in all, and in training subsets."""
     found: Json = {}
     for split in dict.fromkeys((*(split for split in SPLITS if split in composition), *sorted(composition))):
@@ -101,10 +105,12 @@ def _composition(composition: Json, *, scheme: Scheme, silver: Json) -> Json:
     for by_category in found.values():
         for key, counts in by_category.items():
             total.setdefault(key, Counter()).update(counts)
-    for split, distribution in silver.get("distributions", {}).items():
-        if split not in found and len(scheme.categories) == 1:
-            found[split] = dict.fromkeys(scheme.categories, distribution["labels"])
-    return {**found, "total": total}
+    subsets: Json = {}
+    for key, silver in silvers.items():
+        for split, distribution in silver["distributions"].items():
+            if split not in found:
+                subsets.setdefault(split, {})[key] = distribution["labels"]
+    return {**found, **subsets, "total": total}
 
 
 def _shares(counts: Mapping[str, int]) -> Json:

@@ -93,6 +93,13 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     assert rows_of(found, "**Settings in params.yaml")["epochs"] == ["12"]
 
 
+def test_a_corpus_that_fits_no_model_has_a_report(params: Params, tmp_path: Path) -> None:
+    made(tmp_path, params)
+    shutil.copytree(REPO / "papers", tmp_path / "papers")
+    nothing = params.model_copy(update={"train": params.train.model_copy(update={"rows": {}})})
+    assert report.run("posts", params=nothing, root=tmp_path)["models"] == {"labels": 4}
+
+
 def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
     page = report.build(metrics, corpus="posts", synthetic=True)
     html = report_page.html(page)

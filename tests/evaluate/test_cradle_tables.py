@@ -173,7 +173,7 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
 def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None:
     agreement = {"train": {"unanimous": 3, "consensus": 1, "none": 1}}
     train = label_tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
-    silver = {"agreement_paper": agreement, "distributions": {"train_consensus": train}}
+    silver = {"categories": {"labels": {"agreement_paper": agreement, "distributions": {"train_consensus": train}}}}
     made = sheet("cradle", "table_5", scored, silver=silver)
     assert made.columns == ("Agreement", "", "train", "test")
     assert rows(made, whose="paper")["All three agree"] == ("3,058/4,287 (71.3%)", "411/600 (68.5%)")

@@ -26,6 +26,7 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report import page as report_page
 from pipelines.report import recomputed, report
 from pipelines.report.page import Page, PageSection, Points
+from pipelines.report.results import Results, arranged
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import add_row, write_gold, write_run
 from tests.evaluate.printed import paper
@@ -268,6 +269,22 @@ def test_refusals_are_counted_and_scored_both_ways(text: str) -> None:
     assert over_all[-1] == "8 refused"
     answered = next(line.split(" | ")[4] for line in text.splitlines() if " | ours: bert; " in line)
     assert float(answered.split("±")[0]) > float(over_all[2].split("±")[0])
+
+
+def test_silver_of_several_categories_has_a_table_and_counts_for_each(metrics: dict[str, Any]) -> None:
+    silver = {
+        key: {
+            "agreement_paper": {"train": {"unanimous": n, "none": 1}},
+            "distributions": {"subset": {"labels": {"x": n}}},
+        }
+        for key, n in (("severity", 1), ("figurative", 3))
+    }
+    results = Results(arranged(metrics, scheme=SCHEME, silver={"categories": silver}), SCHEME)
+    assert {sheet.title.partition(":")[0]: sheet.rows[0][1] for sheet in results.sheets("votes")} == {
+        SCHEME.title_of("figurative"): "3/4 (75.0%)",
+        SCHEME.title_of("severity"): "1/2 (50.0%)",
+    }
+    assert results.data["composition"]["subset"] == {"figurative": {"x": 3}, "severity": {"x": 1}}
 
 
 def test_without_any_model_there_is_still_a_page(settings: Params) -> None:

@@ -231,7 +231,7 @@ def test_the_weakest_labels_are_named_with_what_carries_them(described: Describe
     for k, name in enumerate(numbers["labels"]):
         model["all"]["labels"][name]["f1"] = {"mean": 0.5 + k / 100, "low": 0.4, "high": 0.7}
     model["all"]["labels"][label]["f1"] = {"mean": 0.125, "low": 0.05, "high": 0.25}
-    said = list(failures(model, measured=numbers, thing="post"))
+    said = list(failures(model, measured=numbers, thing="post", things="posts"))
     assert said[0].startswith(f"`{label}` is among its weakest labels: F1 0.12 [0.05, 0.25]")
     assert "on 9 items" in said[0]
     assert any("Fewer than 5 items" in line and "selfharm_past" in line and label not in line for line in said)
@@ -242,12 +242,12 @@ def test_confusions_and_refusals_are_said_where_they_happened(numbers: dict[str,
     for confusion in model["crises"]["confusions"].values():
         for swap in confusion["swaps"]:
             swap |= {"count": 0, "of": 10, "rate": 0.0}
-    quiet = list(failures(model, measured=numbers, thing="post"))
+    quiet = list(failures(model, measured=numbers, thing="post", things="posts"))
     assert not any("was predicted as" in line or "without an answer" in line for line in quiet)
     [passive] = [swap for swap in model["crises"]["confusions"]["level"]["swaps"] if swap["gold"] == "passive"]
     passive |= {"count": 3, "rate": 0.3}
     model["outcomes"] = {"vote": 20, "malformed": 4}
-    loud = list(failures(model, measured=numbers, thing="post"))
+    loud = list(failures(model, measured=numbers, thing="post", things="posts"))
     assert "`passive` was predicted as `active` in 3 of 10 (0.30) cases." in loud
     assert "It left a post without an answer 4 times: 4 malformed." in loud
     assert set(quiet) < set(loud)
@@ -260,6 +260,12 @@ def test_a_figure_that_is_undefined_is_no_number(described: Described, numbers: 
     assert "| exact | – | " in page
     assert "None" not in page
     assert "nan" not in page
+
+
+def test_the_card_has_the_scheme_s_own_plural(described: Described, numbers: dict[str, Any]) -> None:
+    found = card.card(described.model_copy(update={"item": "person's posts", "items": "histories"}), measured=numbers)
+    page = card.page(found)
+    assert "Research on how histories describe crises" in page and "reads a single person's posts and" in page
 
 
 def test_alerts_are_on_the_card_with_guarantee_and_rate(described: Described, numbers: dict[str, Any]) -> None:

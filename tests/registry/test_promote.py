@@ -15,6 +15,7 @@ from crisis_corpus.journal import JournalBroken
 from crisis_corpus.state import standing
 from crisis_corpus.versions import CHAMPION
 from pipelines.cli.shared import login
+from pipelines.core.config.params import texts_below
 from pipelines.core.errors import BadParams, CorpusError, RegistryError
 from pipelines.registry import transitions
 from pipelines.registry.approved import SamePerson
@@ -23,8 +24,22 @@ from pipelines.registry.promotion import gate
 from pipelines.registry.promotion.promote import NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry.transitions import RECORDED
 from pipelines.registry.versions import CHALLENGER
+from tests.commands import answered
 from tests.refusals import refused
-from tests.registry.small_registry import NAME, WHO, add, altered, events, opened, promoted, take_down, trained
+from tests.registry.small_registry import (
+    NAME,
+    REPO,
+    SECRET,
+    WHO,
+    add,
+    altered,
+    events,
+    opened,
+    promoted,
+    take_down,
+    trained,
+)
+from tests.small_corpus import begin, code_of
 
 
 def consistent(context: Context) -> int | None:
@@ -303,3 +318,19 @@ def test_four_eyes_need_a_gate_that_somebody_ran(careful: Context) -> None:
     with pytest.raises(SamePerson):
         promote(NAME, 1, who="ada (os:ada)", why="a test", context=careful)
     assert login().startswith("os:")
+
+
+def test_a_champion_without_an_entry_in_params_is_withdrawn(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
+    with opened(small) as context:
+        promoted(context, knows=4)
+    texts = texts_below(REPO)
+    entry = next(line for line in texts["params.yaml"].splitlines(keepends=True) if line.startswith(f"  {NAME}:"))
+    texts["params.yaml"] = texts["params.yaml"].replace(entry, "").replace(f"{NAME}, ", "")
+    begin(context.settings, code=code_of(small / "code", texts))
+    monkeypatch.chdir(small / "code")
+    person = ("--who", "ada", "--why", "its entry was removed")
+    assert answered("withdraw", NAME, "1", *person)["champion"] is None
+    assert answered("registry", NAME, "--json")["models"][0]["versions"][0]["is"] == ["withdrawn"]
+    with refused("UnknownName"):
+        answered("promote", NAME, "1", *person)

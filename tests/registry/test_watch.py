@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from crisis_corpus import BadWebhook, verify
 from crisis_corpus.client import changed, token
 from crisis_corpus.journal import JournalBroken, JournalUnavailable
+from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import signature
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal
@@ -237,6 +238,13 @@ def test_what_is_no_safe_address_is_refused(watch: Watch, wrong: str) -> None:
     assert watch.subscribers() == []
 
 
+def test_an_unknown_model_is_refused(watch: Watch, journal: Journal) -> None:
+    moved(journal, "promoted", 1)
+    with pytest.raises(UnknownModel, match=NAME):
+        watch.subscribe("https://a.example/", name="other")
+    assert watch.subscribers() == []
+
+
 def test_secrets_and_addresses_are_in_no_repr(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     made = watch.subscribe(receiver.url)
     moved(journal, "promoted", 1)
@@ -272,6 +280,8 @@ def test_a_notice_of_drift_is_sent_once_and_holds_back_no_change_of_champion(
     watch: Watch, journal: Journal, receiver: Receiver, clock: Clock
 ) -> None:
     receiver.answers[:] = [500, 204]
+    for name in (NAME, OTHER):
+        moved(journal, "registered", 3, name=name)
     watch.subscribe(receiver.url, name=NAME)
     watch.subscribe(f"{receiver.url}/other", name=OTHER)
     months = {"2023-01": ["words"]}

@@ -291,7 +291,7 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
         agreed = AGREED[number % len(AGREED)]
         labels = _labels("posts", number)["labels"]  # of none, too: as a fallback leaves them
         voted = {"category": "labels", "ensemble": "cradle", "labels": labels, "agreement": agreed, "how": "majority"}
-        silver.append({"record_id": record_id} | voted)
+        silver.append({"record_id": record_id, "image": image} | voted)
     write_table(root / "snapshot" / corpus / "split" / "splits.parquet", out, name="splits")
     write_table(root / "snapshot" / corpus / "gold" / "gold.parquet", gold, name="gold")
     if corpus == "posts":

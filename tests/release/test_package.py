@@ -14,10 +14,12 @@ import yaml
 from pydantic import ValidationError
 
 from crisis_corpus import hydrate
+from pipelines.core.config.params import load as load_params
 from pipelines.core.config.release import Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.release import anonymity, package
+from pipelines.core.taxonomy import load
+from pipelines.release import anonymity, package, release_tables
 from pipelines.release.rekey import Content, own_key
 from pipelines.release.release_store import locked, manifest_of
 from pipelines.release.release_tables import ReleasedPost
@@ -101,6 +103,30 @@ def test_a_release_with_a_file_for_each_split_states_the_agreement(world: World)
         "selfharm_past|domesticviolence_ongoing",
         "domesticviolence_ongoing|selfharm_past",
         "selfharm_ongoing",
+    }
+
+
+def test_each_image_of_a_gallery_has_its_own_labels_of_models(tmp_path: Path) -> None:
+    params = load_params(small_corpus.ROOT)
+    votes = {"category": "labels", "ensemble": "cradle", "agreement": "unanimous", "how": "majority"}
+    images = [{"record_id": "r", "image": image} for image in (0, 1)]
+    for name, rows in {
+        "split/splits": [row | {"group": "g", "split": "train"} for row in images],
+        "gold/gold": [],
+        f"silver/{params.ensemble('posts')}/silver": [
+            images[0] | votes | {"labels": ["no_crisis"]},
+            images[1] | votes | {"labels": ["rape_past"]},
+        ],
+    }.items():
+        path = tmp_path / "snapshot" / "posts" / f"{name}.parquet"
+        small_corpus.write_table(path, rows, name=path.stem)
+    shape = Shape(form="splits", title="t", columns=("labels", "agreement"))
+    options: dict[str, Any] = {"shape": shape, "params": params, "root": tmp_path}
+    items, omitted = release_tables.labelled("posts", categories=load("cradle").categories, **options)
+    assert omitted == 0
+    assert {image: item.labels["labels"] for (_, image), item in items.items()} == {
+        0: ("no_crisis",),
+        1: ("rape_past",),
     }
 
 

@@ -181,3 +181,16 @@ def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Setti
     given = {"task": replace(TASK, labels=TASK.labels[1:]), "posts": material.posts, "settings": at(registry, settings)}
     with refused("AnswerUnfit", match="other labels"):
         RegisteredPredictor(f"models:/{NAME}/1", **given).predict(material.test[:1])
+
+
+def test_a_model_gets_its_own_columns_of_posts_with_pictures(
+    posts: SmallPosts, settings: Settings, registry: Registered
+) -> None:
+    material = posts.load(None)
+    given: dict[str, Any] = {"task": TASK, "settings": at(registry, settings)}
+    pictured = {item: replace(post, images=(b"picture",)) for item, post in material.posts.items()}
+    plain, shown = (
+        RegisteredPredictor(f"models:/{NAME}/1", posts=each, **given).predict(material.test[:3])
+        for each in (material.posts, pictured)
+    )
+    assert plain == shown

@@ -76,14 +76,13 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
 def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | None = None) -> dict[str, Any]:
     """Return the content of ``card.json``; ``alerts`` has the ``metrics.alerts.Alert`` by label of a calibrated one."""
     model = measured["models"][described.shown]
-    thing = described.item.removesuffix("s")
-    words = {"things": f"{thing}s", "thing": thing}
+    words = {"thing": described.item, "things": described.items}
     # a calibrated model decides on whole sets, another one by thresholds
     decoded = measured["kind"] if alerts is None else "set"
     return {
         "name": described.name,
         "model": {
-            **described.model_dump(include={"kind", "model", "subset", "base", "seed", "task", "item"}),
+            **described.model_dump(include={"kind", "model", "subset", "base", "seed", "task", "item", "items"}),
             "labels": described.definitions,
         },
         "data": {
@@ -118,7 +117,7 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
             label: dict(alert) | {"test": _on_test(model["floors"].get(label))}
             for label, alert in sorted((alerts or {}).items())
         },
-        "failures": list(failures(model, measured=measured, thing=thing)),
+        "failures": list(failures(model, measured=measured, **words)),
         "help": list(HELP),
     }
 
@@ -126,7 +125,7 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
 def page(made: Json) -> str:
     """Format the content of ``card.json`` (``made``) as Markdown for ``card.md``."""
     formats = {"interval": interval, "share": share, "rate": rate, "verdicts": VERDICTS}
-    return render(TEMPLATE, card=made, thing=made["model"]["item"].removesuffix("s"), **formats)
+    return render(TEMPLATE, card=made, thing=made["model"]["item"], things=made["model"]["items"], **formats)
 
 
 def description(page: str) -> str:
@@ -155,10 +154,11 @@ def _cell(cell: Json) -> Json:
     return {name: cell[name] for name in ("mean", "low", "high")}
 
 
-def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
+def failures(model: Json, *, measured: Json, thing: str, things: str) -> Iterator[str]:
     """Yield one sentence for each kind of error of a model that ``evaluate.json`` reports.
 
-    ``model`` is a ``Model`` of ``evaluate.json``, ``measured`` its ``Task``, and ``thing`` the noun for one input.
+    ``model`` is a ``Model`` of ``evaluate.json``, ``measured`` its ``Task``, ``thing`` the noun for one input, and
+    ``things`` its plural.
     """
     yield from _weakest(model, measured=measured)
     if rare := [f"`{label}`" for label in measured["labels"] if measured["support"][label] < FEW]:
@@ -167,23 +167,23 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in lost.items())
         yield f"It left a {thing} without an answer {sum(lost.values())} times: {counts}."
     if model["crises"]:
-        yield from _crises(model["crises"], thing=thing)
-    yield from _mistakes(model["errors"], ordinal=measured["ordinal"], thing=thing)
+        yield from _crises(model["crises"], things=things)
+    yield from _mistakes(model["errors"], ordinal=measured["ordinal"], things=things)
     for label, floor in model["floors"].items():
-        yield from _alert(label, floor["alert"], floor=floor["floor"], thing=thing)
+        yield from _alert(label, floor["alert"], floor=floor["floor"], things=things)
 
 
-def _alert(label: str, alert: Json | None, *, floor: float, thing: str) -> Iterator[str]:
+def _alert(label: str, alert: Json | None, *, floor: float, things: str) -> Iterator[str]:
     if alert is None:
         return
     if not alert["dev"]["guarantee"]:
         yield (
-            f"The alert of `{label}` is without guarantee: dev has {alert['dev']['positives']} independent {thing}s "
+            f"The alert of `{label}` is without guarantee: dev has {alert['dev']['positives']} independent {things} "
             f"with it, too few for a recall of {floor}."
         )
     if alert["verdict"] == "below":
         yield (
-            f"The alert of `{label}` finds fewer {thing}s of test than guaranteed: {rate(alert['recall'])}, guaranteed "
+            f"The alert of `{label}` finds fewer {things} of test than guaranteed: {rate(alert['recall'])}, guaranteed "
             f"{share(alert['dev']['guaranteed_recall'])}."
         )
 
@@ -217,25 +217,25 @@ def _weakest(model: Json, *, measured: Json) -> Iterator[str]:
         )
 
 
-def _crises(crises: Json, *, thing: str) -> Iterator[str]:
+def _crises(crises: Json, *, things: str) -> Iterator[str]:
     severity = crises["severity"]
     if severity["missed"]["count"]:
-        yield f"A crisis was missed in {rate(severity['missed'])} {thing}s that describe one."
+        yield f"A crisis was missed in {rate(severity['missed'])} {things} that describe one."
     if severity["alarms"]["count"]:
-        yield f"A crisis was found in {rate(severity['alarms'])} {thing}s that describe none."
+        yield f"A crisis was found in {rate(severity['alarms'])} {things} that describe none."
     swaps = (swap for confusion in crises["confusions"].values() for swap in confusion["swaps"])
     for (gold, said), swap in _commonest((((swap["gold"], swap["said"]), swap) for swap in swaps), COMMONEST):
         yield f"`{gold}` was predicted as `{said}` in {rate(swap)} cases."
     for kind, over in _commonest(((kind, row["over"]) for kind, row in crises["over_extension"].items()), 1):
-        yield f"{kind.replace('_', ' ').capitalize()} is most often added wrongly: to {rate(over)} {thing}s without it."
+        yield f"{kind.replace('_', ' ').capitalize()} is most often added wrongly: to {rate(over)} {things} without it."
 
 
-def _mistakes(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
+def _mistakes(errors: Json, *, ordinal: bool, things: str) -> Iterator[str]:
     if errors["wrong"]["count"]:
         yield f"Its answer differed from the annotators' for {rate(errors['wrong'])} answers."
     for way, word in {"under": "too mild", "over": "too grave"}.items() if ordinal else ():
         for label, row in _commonest(((label, row[way]) for label, row in errors["by_label"].items()), 1):
-            yield f"It is {word} most often for {thing}s of `{label}`: {rate(row)}."
+            yield f"It is {word} most often for {things} of `{label}`: {rate(row)}."
 
 
 def _commonest(rates: Iterable[tuple[Any, Json]], n: int) -> list[tuple[Any, Json]]:

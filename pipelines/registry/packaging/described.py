@@ -15,6 +15,8 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.kind import KINDS, Kind
 
 SCHEME = "scheme.yaml"
+# imported by name, and only for a model of pictures
+PICTURES = "pipelines.registry.packaging.pictures"
 
 
 class Described(Section):
@@ -26,13 +28,11 @@ class Described(Section):
         shown: its name in tables of predictions and in ``evaluate.json``.
         base: the base model; for a folder only the last part of the path.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
-        item: the scheme's noun for what it labels, such as ``post``.
+        item: the scheme's noun for what it labels, such as ``post``; ``items`` is the plural.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
         weights: the training run and the digests of its weights, as committed by the training stage.
         spec: the parameters of its kind: the entry in ``params.models``.
         inputs: the columns of its input (:mod:`pipelines.registry.packaging.inputs`).
-        words: whether it reads words: a title and body, or the text of a picture.
-        pictures: whether it reads pictures.
         scrub: the kinds of personal data that are removed from words, as in the corpus.
         batch: how many texts a causal model reads together.
         decode: how pictures are decoded; ``None`` if there is none among the inputs.
@@ -51,6 +51,7 @@ class Described(Section):
     labels: tuple[str, ...]
     definitions: dict[str, str]
     item: str
+    items: str
     scheme: str
     scheme_digest: str
     data_commit: str
@@ -60,8 +61,6 @@ class Described(Section):
     weights: TrainedWeights
     spec: dict[str, Any]
     inputs: tuple[str, ...]
-    words: bool
-    pictures: bool
     scrub: tuple[str, ...]
     batch: int
     decode: Decode | None = None

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pipelines.datasets.post import Post
 
 TYPES = {"title": "string", "body": "string", "image": "binary", "text": "string"}
 # The others may be missing, and any cell may be null; the words of a picture are then read from it.
@@ -27,9 +23,3 @@ FILES = {"records": "*/records.parquet", "images": "*/images/*.parquet"}
 def columns(content: str, *, reads: Collection[str]) -> tuple[str, ...]:
     """Return the columns for a model of a corpus that reads ``text``, ``image`` or both; words can be in a picture."""
     return tuple(column for column in OF_CONTENT[content] if "text" in reads or column in reads)
-
-
-def cells(post: Post) -> dict[str, Any]:
-    """Return what an item has for each column: a consumer of its model would send the same."""
-    picture = post.images[0] if post.images else None
-    return {"title": post.title, "body": post.body, "image": picture, "text": post.body}

@@ -31,10 +31,8 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.registry.packaging.described import Described
+from pipelines.registry.packaging.described import PICTURES, Described
 from pipelines.registry.packaging.inputs import REQUIRED, TYPES
-
-PICTURES = "pipelines.registry.packaging.pictures"
 
 if TYPE_CHECKING:
     import pandas as pd

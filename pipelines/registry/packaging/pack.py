@@ -158,8 +158,8 @@ class _Source:
 
     def _described(self, fit: Card, *, task: Task, scheme: Scheme, weights: TrainedWeights) -> Described:
         shared = {"corpus", "kind", "task", "model", "subset", "shown", "seed", "labels", "scheme", "data_commit"}
-        reads, params = fit.spec.inputs, self.params
-        inputs = columns(params.corpora[fit.corpus].content, reads=reads)
+        params = self.params
+        inputs = columns(params.corpora[fit.corpus].content, reads=fit.spec.inputs)
         images = params.images if "image" in inputs else None
         return Described(
             **{name: getattr(fit, name) for name in shared},
@@ -167,6 +167,7 @@ class _Source:
             base=public(fit.base),
             definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
             item=scheme.item,
+            items=scheme.items,
             scheme_digest=scheme.digest,
             split_digest=split_digest(fit.corpus, root=self.root),
             votes_digest=self._silver(),
@@ -177,8 +178,6 @@ class _Source:
                 for key, value in fit.spec.model_dump(exclude_unset=True).items()
             },
             inputs=inputs,
-            words="text" in reads,
-            pictures="image" in reads,
             scrub=params.collect.scrub,
             batch=params.predict.batch,
             decode=images.decode if images else None,

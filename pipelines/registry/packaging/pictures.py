@@ -32,7 +32,7 @@ class PictureReader(TextReader):
         loose = {"sandbox": "accepted_without"}
         self._decode = described.decode.model_copy(update=loose)
         self._ocr = described.ocr and described.ocr.model_copy(update=loose)
-        self._looks, self._reads = described.pictures, described.words
+        self._looks, self._reads = (part in described.entry.inputs for part in ("image", "text"))
         self._engine: Engine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:

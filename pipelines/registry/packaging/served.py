@@ -23,9 +23,8 @@ from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
 from pipelines.models.kind import Serving
 from pipelines.models.prediction import VOTE, Prediction, Predictor
-from pipelines.registry.packaging.described import Described, asked
+from pipelines.registry.packaging.described import PICTURES, Described, asked
 
-PICTURES = "pipelines.registry.packaging.pictures"
 # An abstention: neither labels nor probabilities.
 SILENT = Prediction("malformed", frozenset())
 # The placeholders that scrubbing leaves.

@@ -36,7 +36,6 @@ from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, Sampli
 from pipelines.models.kinds.registered.version import BadAnswer, read_answers
 from pipelines.registry import drift
 from pipelines.registry.candidate import Pack
-from pipelines.registry.packaging.inputs import cells
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 
@@ -127,7 +126,7 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         digest=digest_of([corpus, task.key, *lines]),
         split=split_digest(corpus, root=root),
         taken_down=material.taken_down[TEST],
-        inputs=tuple(cells(material.posts[item]) for item in items),
+        inputs=tuple(material.posts[item].cells for item in items),
         groups_of=_groups(root / "snapshot" / corpus),
         traits=drift.inputs_of(drift.tables_of(root / "data" / corpus)),
     )

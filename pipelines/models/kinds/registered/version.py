@@ -47,12 +47,12 @@ class RegistryModel:
         return model
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> list[Prediction]:
-        """Return one prediction for each row of the model's input columns."""
+        """Return one prediction for each row, of which the model gets its input columns."""
         import pandas as pd
 
         model = self._model
         try:
-            answer = model.predict(pd.DataFrame(rows))
+            answer = model.predict(pd.DataFrame(rows)[[*model.inputs]])
         except CorpusError:
             raise
         except Exception as error:
@@ -86,19 +86,13 @@ class RegisteredPredictor:
         said: list[Prediction] = []
         for start in range(0, len(examples), TOGETHER):
             posts = [self._posts[example.item] for example in examples[start : start + TOGETHER]]
-            said += self._model.predict([_cells(post) for post in posts])
+            said += self._model.predict([post.cells for post in posts])
             if progress is not None:
                 progress(len(said))
         return said
 
     def forget(self) -> None:
         """Do nothing: no example is kept."""
-
-
-def _cells(post: Post) -> Mapping[str, Any]:
-    if post.images:
-        return {"image": post.images[0], "text": post.body}
-    return {"title": post.title, "body": post.body}
 
 
 class BadAnswer(ValueError):
