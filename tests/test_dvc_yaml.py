@@ -28,8 +28,6 @@ CORE = [f"pipelines/core/{name}.py" for name in MODULES]
 APART = [
     *("crisis_corpus/errors.py", "__init__.py", "pipelines/workspace/git.py", "pipelines/core/config/", *CORE),
     *("pipelines/store/vault/", "pipelines/operate/services/"),
-    # they refuse a machine that is too small, and compute nothing
-    *("pipelines/train/architecture.py", "pipelines/train/preflight.py"),
 ]
 # Libraries that compute no result: they check, store, encrypt, draw or send.
 LIBRARIES_APART = {

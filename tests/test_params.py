@@ -17,6 +17,7 @@ from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import FILES, load, overlay, read_params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, NoSecret, SourceError, SourceNotApproved
+from pipelines.models.kind import spec
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = date(2026, 1, 1)
@@ -75,14 +76,15 @@ def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("kind", ["infused", "m3h", "prompted"])
 def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
     m3h: dict[str, object] = {"text": "tiny:bart", "embedder": "tiny:bert", "open_layers": 1, "examples": 1}
-    m3h |= {"words": 75, "max_tokens": 128, "rationales": "gpt"}
-    more = {"infused": {"base": "tiny:clip", "rationales": "gpt"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[
-        kind
-    ]
-    model = {"kind": kind, "labeller": "nobody", **more}
-    with pytest.raises(BadParams, match=r"models\.asks names 'nobody', which section labellers does not have"):
+    m3h |= {"words": 75, "max_tokens": 128}
+    more = {"infused": {"base": "tiny:clip"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[kind]
+    read = "labeller" if kind == "prompted" else "rationales"
+    model = {"kind": kind, read: "absent", **more}
+    with pytest.raises(BadParams, match=r"models\.asks names 'absent', which section labellers does not have"):
         load(overlaid(tmp_path, {"models": {"asks": model}}))
-    assert load(overlaid(tmp_path, {"models": {"asks": model | {"labeller": "gpt"}}})).models["asks"].kind == kind
+    assert spec(load(overlaid(tmp_path, {"models": {"asks": model | {read: "gpt"}}})), "asks").kind == kind
+    with pytest.raises(BadParams, match=rf"models\.asks.*votes: models of kind {kind} read none"):
+        spec(load(overlaid(tmp_path, {"models": {"asks": model | {read: "gpt", "votes": "gpt"}}})), "asks")
 
 
 def test_a_live_source_needs_its_approval() -> None:

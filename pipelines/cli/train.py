@@ -50,7 +50,7 @@ def label(
 
 @app.command("few_shot", rich_help_panel=STAGES)
 def few_shot(corpus: CorpusName) -> None:
-    """Choose posts of the dev split that the labelling prompts show, with their gold labels, as examples."""
+    """Choose the items of validation that the labelling prompts show, with their gold labels, as examples."""
     from pipelines.label import few_shot as stage
 
     emit(stage.run(corpus, params=load()))

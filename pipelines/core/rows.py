@@ -48,12 +48,16 @@ class Aggregate(Section):
     ensemble: Name
 
 
-class Fit(Section):
-    """One model that is fitted for one task, on one subset of the labels, with one seed.
+def shown(model: str, subset: str | None) -> str:
+    """Return a model's name in tables of predictions: with the subset, unless people gave the labels."""
+    return model if subset in (None, GOLD) else f"{model}-{subset}"
+
+
+class _Row(Section):
+    """One model for one task.
 
     Args:
         name: the row's key without the corpus: names its outs and metrics, and is the argument ``--row``.
-        keep: whether the weights are kept; else the row's predictions are.
         labels: where the labels of train come from: the silver of an ensemble, or gold.
         reads: what else the model reads: rationales, or votes; else the table of splits, which every row reads.
         code: the package of the model's kind.
@@ -63,43 +67,40 @@ class Fit(Section):
     name: Name
     task: Name
     model: Name
-    subset: Subset
-    seed: int
-    keep: bool
+    subset: Subset | None = None
+    seed: int | None = None
     labels: Place
     reads: Place
     code: Place
 
     @property
     def shown(self) -> str:
-        """The model's name in tables of predictions: with the subset, unless people gave the labels."""
-        return self.model if self.subset == GOLD else f"{self.model}-{self.subset}"
+        """The model's name in tables of predictions."""
+        return shown(self.model, self.subset)
 
 
-class Answer(Section):
-    """One model whose answers for one task are compared: a fitted one, or one that is asked or read.
+class Fit(_Row):
+    """One model that is fitted for one task, on one subset of the labels, with one seed.
 
     Args:
-        subset: as for :class:`Fit`; ``None`` for a model that is not fitted here.
-        seed: as for :class:`Fit`; ``None`` for a model that is not fitted here.
-        source: what is predicted with or copied: the folder of a fit, votes, or silver.
-        reads: as for :class:`Fit`.
+        keep: whether the weights are kept; else the row's predictions are.
     """
 
-    corpus: Name
-    name: Name
-    task: Name
-    model: Name
-    subset: Subset | None = None
-    seed: int | None = None
-    source: Place
-    reads: Place
-    code: Place
+    subset: Subset
+    seed: int
+    keep: bool
 
-    @property
-    def shown(self) -> str:
-        """The model's name in tables of predictions; see :attr:`Fit.shown`."""
-        return self.model if self.subset in (None, GOLD) else f"{self.model}-{self.subset}"
+
+class Answer(_Row):
+    """One model whose answers for one task are compared: a fitted one, or one that is asked or read.
+
+    Subset and seed are ``None`` for a model that is not fitted here.
+
+    Args:
+        source: what is predicted with or copied: the folder of a fit, votes, or silver.
+    """
+
+    source: Place
 
 
 class Rows(Section):
@@ -152,7 +153,10 @@ def resolve(params: Params, *, root: Path) -> Rows:
     votes = [Ask(corpus=c, labeller=name) for c, names in params.votes.labellers.items() for name in names]
     silver = [Aggregate(corpus=c, ensemble=name) for c, names in params.silver.ensembles.items() for name in names]
     fits = [row for corpus in params.train.rows for row in _fits(corpus, params=params, root=root)]
-    answers = [_fitted(row, params=params) for row in fits]
+    keys = {f"{row.corpus}-{row.name}" for row in fits}
+    if unknown := ", ".join(key for key in params.train.keep if key not in keys):
+        raise BadParams(where="train.keep", detail=f"there is no row {unknown}")
+    answers = [_fitted(row) for row in fits]
     answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
     return Rows(
         votes={f"{row.corpus}-{row.labeller}": row for row in votes},
@@ -169,8 +173,9 @@ def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
             if (only := params.models[model].tasks) is not None and task not in only:
                 continue
             for subset in wanted.subsets:
-                if subset != GOLD and wanted.ensemble is None:
-                    raise BadParams(where=f"train.rows.{corpus}.ensemble", detail=f"subset {subset} needs an ensemble")
+                if subset != GOLD and wanted.ensemble not in params.silver.ensembles.get(corpus, ()):
+                    detail = f"subset {subset} needs an ensemble of silver.ensembles.{corpus}"
+                    raise BadParams(where=f"train.rows.{corpus}.ensemble", detail=detail)
                 labels = "gold/gold.parquet" if subset == GOLD else f"silver/{wanted.ensemble}"
                 for seed in wanted.seeds:
                     name = f"{task}-{model}-{subset}-{seed}"
@@ -183,9 +188,9 @@ def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
                     )  # fmt: skip
 
 
-def _fitted(row: Fit, *, params: Params) -> Answer:
-    shared = row.model_dump(include={"corpus", "name", "task", "model", "subset", "seed", "code"})
-    return Answer(**shared, source=f"snapshot/{row.corpus}/fits/{row.name}", reads=row.reads)
+def _fitted(row: Fit) -> Answer:
+    shared = row.model_dump(include={*_Row.model_fields})
+    return Answer(**shared, source=f"snapshot/{row.corpus}/fits/{row.name}")
 
 
 def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
@@ -200,7 +205,8 @@ def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
                 source = f"{folder}/silver/{entry.silver}"
             yield Answer(
                 corpus=corpus, name=f"{task}-{model}", task=task, model=model, source=source,
-                reads=_reads(corpus, model, params=params), code=_code(model, params=params),
+                labels=f"{folder}/gold/gold.parquet", reads=_reads(corpus, model, params=params),
+                code=_code(model, params=params),
             )  # fmt: skip
 
 

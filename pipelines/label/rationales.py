@@ -138,7 +138,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
 def readers_of(corpus: str, *, params: Params) -> dict[str, str]:
     """Return the labeller of each model of ``train.rows`` that reads rationales."""
-    models = params.train.rows[corpus].models if corpus in params.train.rows else ()
+    models = params.fitted(corpus)
     return {model: named for model in models if (named := params.models[model].rationales) is not None}
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from pipelines.core.config.models import Entry, Revision
 from pipelines.core.errors import ConfigError
@@ -61,6 +62,15 @@ class Kind(Entry):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         cls.fitted = cls.fit is not Kind.fit
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        """Refuse what the kind does not read; a kind that reads it has the field itself."""
+        own = {field for base in type(self).__mro__ if base not in Kind.__mro__ for field in get_annotations(base)}
+        for name in ("labeller", "rationales", "silver", "votes"):
+            if getattr(self, name) is not None and name not in own:
+                raise ValueError(f"{name}: models of kind {self.kind} read none")
+        return self
 
     @property
     def roots(self) -> tuple[str, ...]:

@@ -77,12 +77,10 @@ WRONG = [
     Wrong("train memes --row humour-bert-gold-1", 64, "no row of memes 'humour-bert-gold-1'; known: figurative-"),
     Wrong("train posts --row labels-bert-gold-1", 64, "no row of posts"),
     Wrong("predict posts --row labels-gpt9", 64, "no row of posts 'labels-gpt9'; known: "),
-    Wrong("registry crisis-post", 64, "known: crisis-posts"),
     Wrong(f"promote crisis-post 1 {WHO}", 64, "known: crisis-posts"),
     Wrong("gate severity 1", 64, "known: crisis-posts"),
     Wrong("register severity", 64, "known: crisis-posts"),
     Wrong("register --corpus tweets", 64, "known: memes, posts"),
-    Wrong("subscribe https://example.org/hook --name severity", 64, "known: crisis-posts"),
     Wrong(
         "classify crisis-posts@champoin", 78, "crisis-posts", MLFLOW_DOWN | {"MLFLOW_TRACKING_URI": "sqlite:///{tmp}/m"}
     ),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.core import rows
 from pipelines.core.config.models import FitRows
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
@@ -25,9 +26,11 @@ from pipelines.datasets.features import HEADS, Cues
 from pipelines.label import rationales
 from pipelines.label.rationales import RationaleQuery
 from pipelines.llm.outcome import Outcome, Raw
+from pipelines.models import train
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.json_server import Request, completion, json_server
+from tests.label.conftest import VendorHost
 from tests.refusals import refused
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
 
@@ -288,3 +291,22 @@ def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer
 def test_answers_are_remarks_or_nothing(text: str | None, refused: str | None, outcome: Outcome) -> None:
     found = rationales.read(Raw(text, "stop", refused, 1, 1, {}))
     assert found == (outcome, ("a", "b c", "") if outcome is Outcome.VOTE else None)
+
+
+@pytest.mark.faults
+def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vendors").mkdir()
+    host = VendorHost(tmp_path / "vendors")
+    host.calm()
+    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
+        spec = load_params(REPO, profile="sandbox").models["tiny-m3h"].model_copy(update={"epochs": 1})
+        fitted = FitRows(models=("tiny-m3h",), subsets=("gold",), seeds=(1,))
+        train_rows = lab.params.train.model_copy(update={"rows": {"memes": fitted}})
+        models = {**lab.params.models, "tiny-m3h": spec}
+        params = lab.params.model_copy(update={"train": train_rows, "models": models})
+        given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
+        rationales.run("memes", params=params, **given)
+        (lab.memes.root / rows.FILE).write_text(rows.text(params, root=lab.memes.root))
+        done = train.run("memes", row="severity-tiny-m3h-gold-1", params=params, **given)
+    assert done["remarks"] == {"vote": 18}
+    assert done["fit"]["epoch"] == 1

@@ -80,12 +80,12 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
 
 def test_a_value_of_the_catalogue_is_set_in_its_file(settings: Settings) -> None:
     before = {name: text(settings, name) for name in FILES}
-    found, _ = run("params", "set", "models.knn.labeller", "gpt", "--reason", "blended")
+    found, _ = run("params", "set", "models.knn.votes", "gpt", "--reason", "blended")
     assert "train@posts-labels-knn-consensus-20251001" in found["to_run"]
-    assert "train@memes-figurative-tiny-text-1" not in found["to_run"]
+    assert "train@memes-figurative-tiny-text-gold-1" not in found["to_run"]
     assert text(settings) == before["params.yaml"]
     [line] = set(text(settings, "catalogue.yaml").splitlines()) - set(before["catalogue.yaml"].splitlines())
-    assert "labeller: gpt}" in line and line.endswith("# ours; dev chooses")
+    assert "votes: gpt}" in line and line.endswith("# ours; dev chooses")
 
 
 def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> None:

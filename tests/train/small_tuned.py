@@ -144,7 +144,9 @@ if __name__ == "__main__":
     import mlflow  # noqa: F401
 
     import pipelines.models.kinds.encoder.training  # noqa: F401
+    from tests import built_once
 
+    built_once._places[:] = [Path(sys.argv[2]).parent]  # this process is outside the session
     for folder_of, moment in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
         pid = os.fork()
         if not pid:

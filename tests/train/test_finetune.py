@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from pipelines.core import rows
 from pipelines.core.config.settings import Settings
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.models.fitting import card, training_records
 from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.store import tables
@@ -199,6 +202,25 @@ def test_a_row_that_is_not_kept_leaves_its_predictions_and_no_weights(posts: Sma
     copied = small_tuned.predicted(posts, settings, model="encoder", seed=2)
     assert rows_of(posts, model="encoder", seed=2) == before
     assert copied["outcomes"] == told["predictions"]["outcomes"] and copied["spent"] == told["predictions"]["spent"]
+
+
+def test_two_seeds_are_two_runs_of_one_model(posts: SmallPosts, settings: Settings) -> None:
+    for seed, keep in ((SEED, True), (2, False)):
+        tuned(posts, settings, model="encoder", seed=seed, keep=keep)
+        small_tuned.predicted(posts, settings, model="encoder", seed=seed)
+    params = small_tuned.params(models=("encoder",))
+    wanted = {"posts": params.train.rows["posts"].model_copy(update={"seeds": (2, SEED)})}
+    update = {
+        "train": params.train.model_copy(update={"rows": wanted}),
+        "predict": params.predict.model_copy(update={"rows": {}}),
+    }
+    params = params.model_copy(update=update)
+    (posts.root / rows.FILE).write_text(rows.text(params, root=posts.root))
+    found = evaluate.run("posts", params=params, root=posts.root, sampling=Sampling(100, 1))
+    [model] = found["tasks"]["labels"]["models"].values()
+    assert (model["runs"], model["seeds"], model["subset"]) == (2, [2, SEED], "consensus")
+    assert model["all"]["figures"]["macro_f1"]["n"] == 2
+    assert found["sampling"]["intervals"]["figures"] == "BCa bootstrap over groups and runs"
 
 
 def test_a_fit_for_gold_is_shown_by_the_models_name_alone(posts: SmallPosts, settings: Settings) -> None:

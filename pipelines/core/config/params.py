@@ -57,8 +57,13 @@ class Params(
 
     def ensemble(self, corpus: str) -> str | None:
         """Return the ensemble whose silver the models of a corpus learn from, if they learn from any."""
-        fitted = self.train.rows.get(corpus)
-        return fitted.ensemble if fitted else None
+        rows = self.train.rows.get(corpus)
+        return rows.ensemble if rows else None
+
+    def fitted(self, corpus: str) -> tuple[str, ...]:
+        """Return the models that are fitted on a corpus."""
+        rows = self.train.rows.get(corpus)
+        return rows.models if rows else ()
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:
@@ -121,7 +126,10 @@ class Params(
 
     @model_validator(mode="after")
     def _stages(self) -> Params:
-        """Refuse a corpus that the stages do not have."""
+        """Refuse a corpus that the stages do not have, and votes that none of them reads."""
+        for corpus, labellers in self.votes.labellers.items():
+            if labellers and not self.silver.ensembles.get(corpus):
+                raise ValueError(f"votes.labellers.{corpus} needs an ensemble in silver.ensembles.{corpus}")
         if set(self.matrix.corpora) != set(self.corpora):
             raise ValueError(f"matrix.corpora must list {', '.join(sorted(self.corpora)) or 'no corpus'}")
         return self

@@ -17,7 +17,7 @@ from pipelines.core.config.base import Section
 from pipelines.core.config.models import Entry
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.parts import Allowed
-from pipelines.core.rows import GOLD
+from pipelines.core.rows import shown
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting import training_records
@@ -68,7 +68,7 @@ class Card(Section):
     @property
     def shown(self) -> str:
         """The model's name in tables of predictions: with the subset, unless people gave the labels."""
-        return self.model if self.subset == GOLD else f"{self.model}-{self.subset}"
+        return shown(self.model, self.subset)
 
 
 def folder_of(corpus: str, name: str, *, root: Path) -> Path:

@@ -17,6 +17,7 @@ class Knn(Kind):
     on validation.
     """
 
+    votes: str | None = None
     packable: ClassVar[str | None] = "its neighbours are items, sealed under keys that consumers do not have"
     neighbours: tuple[Positive, ...]
     blend: tuple[Fraction, ...]
