@@ -80,8 +80,8 @@ class ListingReader:
 
     def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[ListedPost], bool]]:
         """Yield each page, and whether the listing ends with it."""
-        after, seen, terms = "", {""}, self.admission.params.sources[self.source.name].listing
-        size, limit = (terms.page_size, terms.limit) if terms else (0, 0)
+        after, seen = "", {""}
+        size, limit = self.source.params.listing.page_size, self.source.params.listing.limit
         shown, barren = set[str](), 0
         while done.records < limit and barren < BARREN:
             items, following = self._page(subreddit, after=after, limit=min(size, limit - done.records), done=done)
@@ -143,8 +143,8 @@ class ListingReader:
 
 def due(corpus: str, read: ListingRead | None, *, params: Params) -> int:
     """Return when a subreddit must be read again (epoch seconds), so that its listing does not overflow."""
-    listing = params.sources[params.listing(corpus) or params.corpora[corpus].sources[0]].listing
-    if read is None or listing is None:
+    if read is None:
         return 0
+    [listing] = filter(None, (params.sources[name].listing for name in params.corpora[corpus].sources))
     full = params.refresh.share * listing.limit / max(read.rate, 1e-9)
     return read.at + int(min(params.refresh.every_hours, full) * HOUR)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
+from typing import Self
 
 from pipelines.core.errors import ConfigError
 
@@ -45,6 +46,11 @@ class Window:
         return self.start <= moment < self.end
 
     @classmethod
+    def of(cls, interval: Interval) -> Self:
+        """Return an interval as a window."""
+        return cls(*(datetime.fromtimestamp(second, tz=UTC) for second in interval))
+
+    @classmethod
     def from_key(cls, key: str) -> Window:
         """Return the month of a partition key."""
         match = KEY.fullmatch(key)
@@ -59,11 +65,6 @@ Interval = tuple[int, int]
 """A start, which belongs to the interval, and an end, which does not, in seconds since the epoch."""
 Gaps = Mapping[str, Sequence[Interval]]
 """Intervals of creation times by subreddit."""
-
-
-def window_of(interval: Interval) -> Window:
-    """Return an interval as a window."""
-    return Window(*(datetime.fromtimestamp(second, tz=UTC) for second in interval))
 
 
 def seconds_of(window: Window) -> Interval:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -122,9 +122,9 @@ def assemble(
 def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:
     """Write the table ``gaps``, which is empty for a month of which everything was read."""
     rows = [
-        {"subreddit": subreddit, "start": _moment(start), "end": _moment(end)}
+        {"subreddit": subreddit, "start": window.start, "end": window.end}
         for subreddit, intervals in gaps.items()
-        for start, end in intervals
+        for window in map(Window.of, intervals)
     ]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gaps"]), path, name="gaps")
 
@@ -141,10 +141,6 @@ def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
     read = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("records", "drops"))
     return {record_id for table in read for record_id in table["record_id"].to_pylist()}
-
-
-def _moment(second: int) -> datetime:
-    return datetime.fromtimestamp(second, tz=UTC)
 
 
 def close_month(corpus: str, window: Window, *, settings: Settings, revision: str, now: datetime) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class GapFiller:
         return open_source(name, Monthly, settings=self.settings, **terms)
 
     def _read(self, name: str, interval: Interval, subreddits: Sequence[str]) -> None:
-        admission, window = self.admission, _window(interval)
+        admission, window = self.admission, _WatchedWindow.of(interval)
         what = admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
         state = self.settings.home / "resume" / f"{admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
         source = self._open(name, state=state)
@@ -228,8 +228,3 @@ class _WatchedWindow(Window):
     @property
     def newest(self) -> int:
         return int(self.seen[-1].timestamp()) if self.seen else 0
-
-
-def _window(interval: Interval) -> _WatchedWindow:
-    start, end = (datetime.fromtimestamp(second, tz=UTC) for second in interval)
-    return _WatchedWindow(start, end)

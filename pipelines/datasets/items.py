@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.config.label import Prompts
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.core.taxonomy import Scheme
@@ -125,8 +124,6 @@ class SplitItems:
     gold: dict[str, dict[Item, LabelSet]]
     examples: tuple[Item, ...]
     scheme: Scheme
-    mode: Literal["paper", "improved"] = "improved"
-    prompts: Prompts = field(default_factory=Prompts)
     root: Path = Path()
 
     @classmethod
@@ -142,8 +139,6 @@ class SplitItems:
             gold=tables.gold(folder, within=placed),
             examples=tuple(sorted(tables.examples(folder))),
             scheme=scheme_of(params.corpora[corpus].scheme, root=root),
-            mode=params.votes.mode,
-            prompts=params.prompts,
             root=root,
         )
 

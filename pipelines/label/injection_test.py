@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import Category
@@ -45,7 +46,8 @@ def run(
     Returns:
         ``detected`` (copies that the injection patterns caught), and by category (``categories``) the counts of
         :func:`flips` for the ensemble, ``members`` (the same for each member, with no item queued), ``queued`` (copies
-        queued for review) and ``families`` (see :func:`by_family`).
+        queued for review) and ``families`` (see :func:`by_family`). If requests would not hold the attacks, no copy is
+        labelled: ``not_tested`` counts the copies by reason, and there are no categories.
     """
     described = params.ensembles[ensemble]
     folder = root / "snapshot" / corpus / "votes"
@@ -53,6 +55,9 @@ def run(
     with ExitStack() as stack:
         desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
         copies = _copies(desk)
+        if _withheld(desk, copies) and any(isinstance(params.labellers[m], RemoteLabeller) for m in described.members):
+            untested = {"detected": 0, "not_tested": {"words_not_sent": len(copies)}, "categories": {}}
+            return write_metrics(untested, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
         def ask(members: Sequence[str]) -> pa.Table:
             told = [desk.label(desk.open(name), copies, progress=f"{name} (copies)") for name in members]
@@ -106,7 +111,8 @@ def planned(
     members = dict.fromkeys(name for one in ensembles for name in params.ensembles[one].members)
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
     for asked, desk in remote_labellers(corpus, names=members, **places):
-        yield asked.planned("injection_test", desk.sent(_copies(desk)))
+        copies = _copies(desk)
+        yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies))
 
 
 def _copies(desk: Desk) -> dict[Item, Post]:
@@ -114,6 +120,11 @@ def _copies(desk: Desk) -> dict[Item, Post]:
     candidates = [item for item in desk.posts if item not in desk.material.examples]
     drawn = draw(candidates, size=section.size, seed=section.seed)
     return {item: inject(desk.posts[item], which=i) for i, item in enumerate(drawn)}
+
+
+def _withheld(desk: Desk, copies: Mapping[Item, Post]) -> bool:
+    """Return whether remote labellers would receive copies without the attacks, as words read from pictures."""
+    return any(sent.body != copy.body for sent, copy in zip(desk.sent(copies), copies.values(), strict=True))
 
 
 def by_family(

@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,9 @@ def _digest(texts: Mapping[str, str]) -> str:
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
-    The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and its
-    task if it is a row of one), ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
+    The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and of
+    a row of a model its task and ``answers``: ``computed`` here, or ``asked`` of labellers, as stored votes are),
+    ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
     ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
     providers), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
     ``batch_predict`` (the section), ``refresh`` (by corpus the schedule on which listings are read, or ``None``).
@@ -142,7 +143,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
                     "desc": stage.desc or "",
                     "upstream": sorted(s.name for s in repo.index.graph.successors(stage) if hasattr(s, "name")),
                     "package": home.get(name.partition("@")[0], ""),
-                    **_row(name.partition("@")[2], keyed, corpora=params.corpora),
+                    **_row(name.partition("@")[2], keyed, params=params),
                 }
                 for name, stage in sorted(stages.items())
             ]
@@ -179,11 +180,16 @@ def _sentence(package: str) -> str:
     return text.partition("\n")[0]
 
 
-def _row(key: str, keyed: Mapping[str, Mapping[str, Any]], *, corpora: Iterable[str]) -> dict[str, str]:
-    """Return the key of a stage without its corpus, and the task of its row."""
+def _row(key: str, keyed: Mapping[str, Mapping[str, Any]], *, params: Params) -> dict[str, str]:
+    """Return the key of a stage without its corpus, the task of its row, and where its answers come from."""
     row = keyed.get(key, {})
-    corpus = row.get("corpus") or next((name for name in corpora if key == name), "")
-    return {"rest": key.removeprefix(str(corpus)).removeprefix("-"), "task": str(row.get("task", ""))}
+    corpus = row.get("corpus") or next((name for name in params.corpora if key == name), "")
+    told = {"rest": key.removeprefix(str(corpus)).removeprefix("-"), "task": str(row.get("task", ""))}
+    if "model" not in row:
+        return told
+    entry = params.models[row["model"]]
+    asked = "seed" not in row and (entry.labeller or entry.votes or entry.silver)
+    return told | {"answers": "asked" if asked else "computed"}
 
 
 def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ class Stage:
     """One DVC stage as Airflow needs it.
 
     ``package`` is the package of `pipelines` with its module, ``rest`` its key without the corpus, ``task`` what the
-    model of its row predicts.
+    model of its row predicts, ``answers`` whether the model's answers are ``computed`` here or ``asked`` of labellers.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Stage:
     package: str = ""
     rest: str = ""
     task: str = ""
+    answers: str = ""
 
     @property
     def task_id(self) -> str:

@@ -1,7 +1,8 @@
 """Give every task its pool, queue, executor and limits: the project's options, overridden by the deployment's.
 
 The project's options are in ``profiles/tasks.json``, the deployment's in ``CORPUS_AIRFLOW_TASKS``, by Dag and task,
-task or step; ``*`` is for tasks without options.
+task or step; ``*`` is for tasks without options. Of a step with a model's answers, ``<step>__computed`` are the tasks
+that run the model here, and ``<step>__asked`` those that ask labellers or read their stored votes.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def place(tasks: Mapping[str, Any], *, dag: str) -> None:
     deployment = _deployment()
     project: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
     _known(deployment, project=project)
+    stages, corpus = graph(), dag.rpartition("_")[0]
     for task_id, task in tasks.items():
         step = task_id.partition("__")[0]
-        keys = dict.fromkeys((step, task_id, f"{dag}.{step}", f"{dag}.{task_id}"))
+        stage = stages.get(task_id.replace("__", f"@{corpus}-", 1))
+        names = dict.fromkeys((step, f"{step}__{stage.answers}" if stage and stage.answers else step, task_id))
+        keys = [*names, *(f"{dag}.{name}" for name in names)]
         arguments: dict[str, Any] = {}
         for key in keys:
             arguments |= checked(project.get(key, {}), where=f"profiles/tasks.json, {key}")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.params import load, overlay, read_params, validate
 from pipelines.core.errors import BadParams
@@ -95,11 +96,33 @@ def test_its_dags_are_those_of_its_content(root: Path, tmp_path: Path) -> None:
         "forum_collect", "forum_refresh", "forum_dataset", "forum_label", "forum_benchmark",
         "pictures_collect", "pictures_refresh", "pictures_dataset", "pictures_benchmark",
     }  # fmt: skip
+    params = load(root, profile="team")
+    made = rows.resolve(params, root=root)
+    sections: dict[str, dict[str, Any]] = {
+        "votes": made.votes,
+        "silver": made.silver,
+        "injection_test": made.silver,
+        "train": made.fits,
+        "predict": made.answers,
+    }
     for name in ours:
         corpus, _, kind = name.partition("_")
         like = f"{'posts' if corpus == 'forum' else 'memes'}_{kind}"
-        ids = ({task.partition("__")[0] for task in dags[dag]["tasks"]} for dag in (name, like))
-        assert next(ids) | {"estimate"} == next(ids) | {"estimate"}
+        own, others = ({*dags[dag]["tasks"]} for dag in (name, like))
+        steps = {task.partition("__")[0] for task in own} & sections.keys()
+        assert steps == {task.partition("__")[0] for task in others} & sections.keys()
+        of_rows = {
+            f"{step}__{key.removeprefix(f'{corpus}-')}"
+            for step in steps
+            for key, row in sections[step].items()
+            if row.corpus == corpus
+        }
+        alike = {task for task in others if task.partition("__")[0] not in sections}
+        if kind == "benchmark":
+            models = [params.models[row.model] for row in made.answers.values() if row.corpus == corpus]
+            asks = params.moderation.systems.get(corpus) or any(m.labeller or m.rationales for m in models)
+            alike = alike - {"estimate"} | ({"estimate"} if asks else set())
+        assert own == alike | of_rows
         assert dags[name]["description"] and name in dags[name]["doc"]
     assert "sweep__forum" in dags["deletion_sweep"]["tasks"]
 
@@ -178,6 +201,15 @@ def test_other_tasks_go_to_the_queue_of_all(dags: dict[str, Any]) -> None:
     assert tasks["register"]["queue"] == tasks["pin"]["queue"] == "corpus"
     tuned = [task for name, task in tasks.items() if name.startswith("train__")]
     assert tuned and all(task["queue"] == "gpu" for task in tuned), "a queue of dvc.yaml is kept"
+
+
+def test_answers_of_labellers_hold_no_gpu(dags: dict[str, Any]) -> None:
+    posts, memes = (dags[f"crisis_{corpus}_benchmark"]["tasks"] for corpus in ("posts", "memes"))
+    asked = [posts["predict__labels-gpt"], posts["predict__labels-cradle"], memes["predict__severity-gpt-5-mini-zero"]]
+    assert {(task["queue"], task["pool"], task["timeout"]) for task in asked} == {("corpus", "default_pool", 21600)}
+    names = ("labels-tiny-causal-zero", "labels-knn-consensus-20251001")
+    computed = [posts[f"predict__{name}"] for name in names]
+    assert {(task["queue"], task["pool"], task["timeout"]) for task in computed} == {("gpu", "crisis_gpu", 21600)}
 
 
 def test_every_dag_calls_the_notifier_and_stores_no_argument_of_it(dags: dict[str, Any]) -> None:

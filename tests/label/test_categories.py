@@ -182,3 +182,21 @@ def test_the_paper_shows_a_picture_without_its_words(lab: Lab) -> None:
     lab.params = lab.params.model_copy(update={"votes": paper})
     lab.votes("seer")
     assert not [body for body in lab.seer.asked if "Words read" in words(body)]
+
+
+def test_attacks_that_the_paper_does_not_send_are_counted_as_not_tested(lab: Lab) -> None:
+    for member in ("seer", *MEMBERS):
+        lab.votes(member)
+    probed = injection_test.run("memes", ensemble="seers", **lab.places)
+    assert {key: found["n"] for key, found in probed["categories"].items()} == dict.fromkeys(TASKS, 6)
+    paper = lab.params.votes.model_copy(update={"mode": "paper"})
+    lab.params = lab.params.model_copy(update={"votes": paper})
+    before = len(lab.seer.asked)
+    probed = injection_test.run("memes", ensemble="seers", **lab.places)
+    assert probed == {"detected": 0, "not_tested": {"words_not_sent": 6}, "categories": {}}
+    assert {planned.cost["to_ask"] for planned in injection_test.planned("memes", **lab.places)} == {0}
+    assert len(lab.seer.asked) == before, "nothing is paid for"
+    votes_report.gather(lab.memes.root, "memes")
+    # offline labellers read the words
+    probed = injection_test.run("memes", ensemble="readers", **lab.places)
+    assert {key: found["asked"] for key, found in probed["categories"].items()} == dict.fromkeys(TASKS, 6)

@@ -23,7 +23,7 @@ import zstandard
 from ahocorasick_rs import BytesAhoCorasick
 from pydantic import Field
 
-from pipelines.collect.month import Gaps, Interval, Window, window_of
+from pipelines.collect.month import Gaps, Interval, Window
 from pipelines.collect.sources import ClosedEntry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission
 from pipelines.core.config.base import Positive
@@ -90,7 +90,7 @@ class Dump(Monthly):
         return interval if self._has_month(interval) else (interval[0], min(interval[1], newest))
 
     def _has_month(self, interval: Interval) -> bool:
-        return any(self.settings.dumps.glob(f"[Rr][Ss]_{window_of(interval).key}*.zst"))
+        return any(self.settings.dumps.glob(f"[Rr][Ss]_{Window.of(interval).key}*.zst"))
 
     def months(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``."""

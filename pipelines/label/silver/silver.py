@@ -21,6 +21,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, LabellingError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, tasks_of
+from pipelines.datasets.example import TEST, TRAIN
 from pipelines.datasets.items import VALIDATIONS
 from pipelines.label.silver import review_queue, statistics
 from pipelines.label.silver.aggregate import Decision, Panel
@@ -66,9 +67,6 @@ def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any
         if name not in panel.members:
             rows[name] |= {"best_member": best, "lead": vars(draws[name].minus(draws[best])["exact"])}
     return rows
-
-
-TRAIN, TEST = "train", "test"
 
 
 @dataclass(frozen=True)
