@@ -1,4 +1,4 @@
-"""Run the stage ``batch_predict``: predict every record of a corpus that was not taken down, with the champion models.
+"""Predict every record of a corpus that was not taken down, with the champion models.
 
 A champion is the version of a registered model that is in use. It is read from ``models/<corpus>/<name>.json`` in the
 clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are kept with the digests of version,
@@ -24,7 +24,6 @@ from crisis_corpus import client, trusted
 from crisis_corpus import journal as journals
 from crisis_corpus.integrity import sha256
 from pipelines.core.config.models import Drift
-from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.taxonomy import load as scheme_of
@@ -38,6 +37,7 @@ from pipelines.registry.versions import Registry, entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
+from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
@@ -71,7 +71,14 @@ class _PinnedModel:
         return names.pop()
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
+STAGE = Stage(
+    reads=("data", "models"),
+    params=("batch_predict.{corpus}", "drift", "registry", SCHEME),
+    writes=("scoring",),
+)
+
+
+def run(ctx: Context) -> Json:
     """Predict all records of a corpus that were not taken down, with every model that is pinned (``pins.py``).
 
     Args:
@@ -84,6 +91,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
         model's test, and those whose predictions differ more than ``params`` allows).
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     champions = list(pins.read(corpus, root=root))
     if not champions:
         raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")
