@@ -141,7 +141,7 @@ def agreement(
     corpus: CorpusName, name: Annotated[str, argument("the annotation round to summarise")], base: Base, run: RunName
 ) -> None:
     """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
-    from pipelines.report.agreement_tables import summary
+    from pipelines.evaluate.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
         clone.take(context.receive([context.reproduce(f"agreement@{corpus}")]))

@@ -30,7 +30,7 @@ EnsembleName = Annotated[
 @app.command(rich_help_panel=STAGES)
 def moderation(corpus: CorpusName) -> None:
     """Ask moderation systems about the items with gold labels, and compare what they flag by severity."""
-    from pipelines.moderation import moderation as stage
+    from pipelines.evaluate.moderation import moderation as stage
 
     run_stage(stage.run, corpus)
 
@@ -145,7 +145,7 @@ def classify(
 @app.command(rich_help_panel=STAGES)
 def analysis(corpus: CorpusName) -> None:
     """Describe a corpus's items with gold: labels, lengths, months, and features tested by label."""
-    from pipelines.analysis import analysis as stage
+    from pipelines.evaluate.analysis import analysis as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
 
@@ -179,11 +179,11 @@ def report(
     if to is None:
         if commit or against or form != "html":
             raise typer.BadParameter("--format, --commit and --against need it", param_hint="'--to'")
-        from pipelines.report import report as stage
+        from pipelines.evaluate.report import report as stage
 
         emit(stage.run(corpus, params=load()))
         return
-    from pipelines.report import published
+    from pipelines.evaluate.report import published
 
     empty_folder(to, name="--to")
     with doing("reading the corpus repository"):

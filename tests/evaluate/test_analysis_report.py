@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, features
-from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis, features
+from pipelines.evaluate.analysis.analysis import AnalysedItems
+from pipelines.evaluate.report import analysis_parts, charts, methods
+from pipelines.evaluate.report.charts import Mark, Row
+from pipelines.evaluate.report.page import Notice, Page, PageSection, html
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import analysis_parts, charts, methods
-from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Notice, Page, PageSection, html
 from tests.evaluate.printed import paper
 from tests.small_corpus import ROOT
 

@@ -13,11 +13,11 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import claims, recomputed
+from pipelines.evaluate.report.tables import Table, declared, general
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES
 from pipelines.models.kind import spec
-from pipelines.report import claims, recomputed
-from pipelines.report.tables import Table, declared, general
 from tests.evaluate import cradle_runs, printed
 from tests.evaluate.posts_runs import write_gold, write_run
 from tests.evaluate.printed import paper, rows, sheet

@@ -5,9 +5,9 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+from pipelines.evaluate.report import export
+from pipelines.evaluate.report.page import Notice, Page, PageSection, Points
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import export
-from pipelines.report.page import Notice, Page, PageSection, Points
 
 SHEET = Sheet(
     "Scores & 95 % intervals",

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, features
-from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.report import commit_comparison, export, report
-from pipelines.report import page as report_page
-from pipelines.report.commit_comparison import ReportedCommit
-from pipelines.report.page import Page
+from pipelines.evaluate.analysis import analysis, features
+from pipelines.evaluate.analysis.analysis import AnalysedItems
+from pipelines.evaluate.report import commit_comparison, export, report
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report.commit_comparison import ReportedCommit
+from pipelines.evaluate.report.page import Page
 from tests.evaluate import test_analysis_report, test_cradle_report, test_report
 from tests.moderation import test_figures as moderation
 from tests.small_corpus import ROOT

@@ -17,8 +17,8 @@ from pipelines.cli.main import app
 from pipelines.core.config.params import load, texts_below
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.report import commit_comparison, dvc_data, published, report
-from pipelines.report.results import arranged
+from pipelines.evaluate.report import commit_comparison, dvc_data, published, report
+from pipelines.evaluate.report.results import arranged
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep

@@ -17,13 +17,13 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, LabellingError
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
+from pipelines.evaluate.moderation import moderation
 from pipelines.label import injection_test, rationales, votes
 from pipelines.llm import costs
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.llm.prompting.prompts import PromptExample, build
 from pipelines.llm.vendor import vendor_of
 from pipelines.models import predict
-from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault.vault import Vault

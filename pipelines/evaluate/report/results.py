@@ -16,11 +16,11 @@ from typing import Any
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import recomputed, tables
+from pipelines.evaluate.report.papers import Paper
+from pipelines.evaluate.report.tables import Table, general
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import recomputed, tables
-from pipelines.report.papers import Paper
-from pipelines.report.tables import Table, general
 
 BASELINES = {"majority": "Majority", "every_label": "Every label", "majority_set": "Most frequent set"}
 SPLITS = ("train", "validation", "dev", "test")

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
+from pipelines.evaluate.moderation.audit_figures import Audit
+from pipelines.evaluate.moderation.channels import AuditedItems, Judged, System, read
+from pipelines.evaluate.moderation.moderator import moderator_of
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
-from pipelines.moderation.audit_figures import Audit
-from pipelines.moderation.channels import AuditedItems, Judged, System, read
-from pipelines.moderation.moderator import moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
@@ -35,8 +35,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Returns:
         ``by`` (the category of the levels), ``levels``, ``least`` (smaller cells are hidden), ``items``, ``groups`` and
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
-        dollars and figures (see :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method
-        ``pairs``).
+        dollars and figures (see :class:`.audit_figures.Audit`); ``pairs`` (see its method ``pairs``).
     """
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}

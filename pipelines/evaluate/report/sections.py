@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pipelines.evaluate.report import claims, parts
+from pipelines.evaluate.report.page import Block, PageSection
+from pipelines.evaluate.report.results import Results
+from pipelines.evaluate.report.texts import points, text
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import claims, parts
-from pipelines.report.page import Block, PageSection
-from pipelines.report.results import Results
-from pipelines.report.texts import points, text
 
 
 def sections(results: Results) -> list[PageSection]:

@@ -13,9 +13,18 @@ from pydantic import AfterValidator
 
 from pipelines.core.config.base import Positive
 from pipelines.core.config.label import Price
+from pipelines.evaluate.moderation.moderator import (
+    FREE,
+    Contents,
+    Json,
+    Moderator,
+    Request,
+    Verdict,
+    malformed,
+    multimodal,
+)
 from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import FREE, Contents, Json, Moderator, Request, Verdict, malformed, multimodal
 
 
 def _compiled(pattern: str) -> str:

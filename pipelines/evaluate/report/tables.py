@@ -1,7 +1,7 @@
 """Render declared tables: what a paper prints, what follows from its own numbers, and our results.
 
 Tables are declared in ``papers/<name>.yaml`` and, for every corpus, in ``tables.yaml``. ``columns`` has paths into our
-results (:mod:`pipelines.report.results`). A step in braces is a variable: ``{row}`` makes rows, any other columns, one
+results (``results.py``). A step in braces is a variable: ``{row}`` makes rows, any other columns, one
 that begins with an underscore nothing. In a paper's table the second cell says whose the figures of a row are.
 """
 
@@ -139,7 +139,7 @@ class Table(Section):
         rows: key -> what the paper prints in the columns.
         groups: heading -> keys of the rows below it.
         ours: key -> what we have in its row, if our results do not tell; ``others``: our further rows are shown.
-        recomputed: the rule by which rows follow from other numbers of the paper (:mod:`pipelines.report.recomputed`).
+        recomputed: the rule by which rows follow from other numbers of the paper (``recomputed.py``).
         given: what the rule needs besides, by row.
     """
 

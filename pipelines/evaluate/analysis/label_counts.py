@@ -1,7 +1,7 @@
 """Count labels: by category, per item, by type, in pairs; and items by month and length.
 
 FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed in full, as in all reports;
-counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.analysis.small_counts`).
+counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.evaluate.analysis.small_counts`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.analysis.group_comparison import Factor, Json
-from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy.guideline import offered
+from pipelines.evaluate.analysis.group_comparison import Factor, Json
+from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.metrics.label_tables import Distribution, Layout
 from pipelines.store.tables import Item
 

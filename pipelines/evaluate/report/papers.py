@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from pipelines.core.config.base import Section, read_section
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Category
-from pipelines.report.tables import Cell, Table, general
+from pipelines.evaluate.report.tables import Cell, Table, general
 
 FOLDER = Path("papers")
 # Weights of the sandbox, which may stand in every row: its page says that they are tiny.
@@ -22,7 +22,7 @@ TINY = "tiny:"
 
 
 class Evidence(Section):
-    """What our runs show on a claim about a task (:mod:`pipelines.report.claims`)."""
+    """What our runs show on a claim about a task (:mod:`pipelines.evaluate.report.claims`)."""
 
     show: Literal["wrong", "presence", "votes", "subsets", "unanswered", "labels"]
     task: str

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.core.taxonomy import Category, Scheme
+from pipelines.evaluate.report.papers import Paper, number
+from pipelines.evaluate.report.tables import Form, Table, declared
 from pipelines.metrics import agreement_coefficients as coefficients
 from pipelines.metrics import label_sets
-from pipelines.report.papers import Paper, number
-from pipelines.report.tables import Form, Table, declared
 
 Counts = Mapping[str, tuple[int, int, int]]
 """True positives, false positives and misses by label."""

@@ -26,13 +26,21 @@ from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
 from pipelines.datasets.items import opened
 from pipelines.datasets.post import BOILERPLATE, Post
+from pipelines.evaluate.moderation.moderator import (
+    SENDS,
+    Moderator,
+    Request,
+    Verdict,
+    combined,
+    malformed,
+    moderator_of,
+)
 from pipelines.llm.asking import CUT, Asking, PlannedRequests, without_middle
 from pipelines.llm.costs import Size
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.vendor import NO_QUOTA, Client, Provider
-from pipelines.moderation.moderator import SENDS, Moderator, Request, Verdict, combined, malformed, moderator_of
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.store.vault.vault import Vault

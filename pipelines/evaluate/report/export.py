@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipelines.evaluate.report.page import Block, Notice, Page, Points
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report.page import Block, Notice, Page, Points
 
 NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
 INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")

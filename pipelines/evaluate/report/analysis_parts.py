@@ -10,13 +10,13 @@ from typing import Any
 
 from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import Mark, Row, short
+from pipelines.evaluate.report.page import Block, Notice, PageSection
+from pipelines.evaluate.report.papers import Paper
+from pipelines.evaluate.report.parts import fixed, interval, p_value, sections_of
+from pipelines.evaluate.report.texts import points
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
-from pipelines.report import charts
-from pipelines.report.charts import Mark, Row, short
-from pipelines.report.page import Block, Notice, PageSection
-from pipelines.report.papers import Paper
-from pipelines.report.parts import fixed, interval, p_value, sections_of
-from pipelines.report.texts import points
 
 BLOCKS = {
     "visual": "Visual features",

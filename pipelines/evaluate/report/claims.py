@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report.page import Block
+from pipelines.evaluate.report.papers import Evidence
+from pipelines.evaluate.report.parts import best_of, interval, p_value
+from pipelines.evaluate.report.results import Results
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report.page import Block
-from pipelines.report.papers import Evidence
-from pipelines.report.parts import best_of, interval, p_value
-from pipelines.report.results import Results
 
 FOUND = (
     "These discrepancies were found by recomputing the paper's claims from its own tables. They are listed "

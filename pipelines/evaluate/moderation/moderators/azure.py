@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pipelines.core.config.label import Price
+from pipelines.evaluate.moderation.moderator import Contents, Json, Moderator, Request, Verdict, malformed
 from pipelines.llm.costs import PRICED_TOKENS, Size
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import Contents, Json, Moderator, Request, Verdict, malformed
 
 # A text is counted in records of so many characters (its price list).
 RECORD_CHARACTERS = 1_000

@@ -16,9 +16,9 @@ from typing import Any
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.evaluate.report import papers, parts
+from pipelines.evaluate.report.results import Results
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import papers, parts
-from pipelines.report.results import Results
 from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.clone import workspace
 

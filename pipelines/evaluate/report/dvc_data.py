@@ -16,8 +16,8 @@ from typing import Any
 
 from pipelines.core.config.params import ALL_CORPORA
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import parts
-from pipelines.report.results import BASELINES
+from pipelines.evaluate.report import parts
+from pipelines.evaluate.report.results import BASELINES
 
 DIGITS = 4
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.report.page import Points
+from pipelines.evaluate.report.page import Points
 
 
 @cache

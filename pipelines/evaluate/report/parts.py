@@ -1,6 +1,6 @@
 """Build the parts of the report that are no declared tables: summaries, plots, paired tests, confusions.
 
-Everything is from ``evaluate.json`` as :mod:`pipelines.report.results` arranges it. Scores are printed times 100, with
+Everything is from ``evaluate.json`` as ``results.py`` arranges it. Scores are printed times 100, with
 95 % intervals; an undefined value is a dash. Counts are summed over a model's runs.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import BLUE, ORANGE, Mark, Row
+from pipelines.evaluate.report.page import Block, PageSection
+from pipelines.evaluate.report.tables import Form
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import charts
-from pipelines.report.charts import BLUE, ORANGE, Mark, Row
-from pipelines.report.page import Block, PageSection
-from pipelines.report.tables import Form
 
 # the first two resample whole groups of near-duplicates; McNemar ignores the groups
 TESTS = {"bootstrap": "Bootstrap", "randomisation": "Randomisation", "mcnemar": "McNemar"}

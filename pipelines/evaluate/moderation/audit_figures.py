@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.core.config.label import Moderation
+from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
+from pipelines.evaluate.moderation.channels import AuditedItems
+from pipelines.evaluate.moderation.moderator import Verdict
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
 from pipelines.metrics.bootstrap import CONFIDENCE, TIE, cluster_sums, percentile, weights
-from pipelines.moderation.channels import AuditedItems
-from pipelines.moderation.moderator import Verdict
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ class Audit:
     """The figures of one audit; items are in the order of :class:`AuditedItems`.
 
     Args:
-        least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.analysis.small_counts`).
+        least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.evaluate.analysis.small_counts`).
     """
 
     def __init__(self, audited: AuditedItems, *, params: Moderation, least: int) -> None:

@@ -17,13 +17,22 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables, papers, parts, prompt_notes
-from pipelines.report import page as report_page
-from pipelines.report.page import Block, Notice, Page
-from pipelines.report.parts import best_of, figures_of, section
-from pipelines.report.results import Results, arranged, noted
-from pipelines.report.sections import sections
-from pipelines.report.texts import text
+from pipelines.evaluate.report import (
+    analysis_parts,
+    dvc_data,
+    export,
+    methods,
+    moderation_tables,
+    papers,
+    parts,
+    prompt_notes,
+)
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report.page import Block, Notice, Page
+from pipelines.evaluate.report.parts import best_of, figures_of, section
+from pipelines.evaluate.report.results import Results, arranged, noted
+from pipelines.evaluate.report.sections import sections
+from pipelines.evaluate.report.texts import text
 from pipelines.store.metrics_file import read_metrics
 
 TABLES = "tables"  # the folder of their files
@@ -32,7 +41,7 @@ TABLES = "tables"  # the folder of their files
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
-    Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read (:mod:`pipelines.report.dvc_data`).
+    Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read (``dvc_data.py``).
 
     Returns:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of

@@ -16,10 +16,10 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, DataError
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.evaluate.inputs import TEST, EvaluationGold
-from pipelines.report import commit_comparison, export, report
-from pipelines.report import page as report_page
-from pipelines.report.commit_comparison import ReportedCommit
-from pipelines.report.page import Page
+from pipelines.evaluate.report import commit_comparison, export, report
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report.commit_comparison import ReportedCommit
+from pipelines.evaluate.report.page import Page
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git
 

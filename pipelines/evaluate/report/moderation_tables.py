@@ -1,6 +1,6 @@
 """Build the report section on moderation systems: flags and scores by level, paired tests, and unanswered items.
 
-All values come from ``metrics/<corpus>/moderation.json`` (see :mod:`pipelines.moderation.moderation`). Rates have three
+All values come from ``metrics/<corpus>/moderation.json`` (see ``evaluate/moderation/moderation.py``). Rates have three
 decimals, as the paper prints them; a rate counts the judged items only, and a refusal is never "not flagged".
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import BLUE, ORANGE, Mark, Row
+from pipelines.evaluate.report.page import Block, PageSection
+from pipelines.evaluate.report.papers import Paper
+from pipelines.evaluate.report.parts import fixed, interval, p_value, section
+from pipelines.evaluate.report.texts import points
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import charts
-from pipelines.report.charts import BLUE, ORANGE, Mark, Row
-from pipelines.report.page import Block, PageSection
-from pipelines.report.papers import Paper
-from pipelines.report.parts import fixed, interval, p_value, section
-from pipelines.report.texts import points
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
 EVERY = "all"

@@ -1,6 +1,6 @@
 """Describe moderation systems: their parameters, requests and verdicts.
 
-A moderation system is one class in a module of ``pipelines.moderation.moderators`` or of another distribution, whose
+A moderation system is one class in a module of ``evaluate.moderation.moderators`` or of another distribution, whose
 fields are the parameters of an entry of section ``moderators``; the entry names it by ``kind``. An answer that lacks
 what its format promises is malformed, never "not flagged".
 """
@@ -155,7 +155,7 @@ class Moderator(Section, ABC):
         return sum(costs.usd(price, read=size.read, written=size.written) for price in prices)
 
 
-MODERATORS: Parts[Moderator] = Parts("pipelines.moderation.moderators", Moderator)
+MODERATORS: Parts[Moderator] = Parts("pipelines.evaluate.moderation.moderators", Moderator)
 
 
 def moderator_of(name: str, *, params: Params) -> Moderator:

@@ -15,13 +15,13 @@ from typing import Any
 from pipelines.core.config.params_text import leaves
 from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import Mark, Row
+from pipelines.evaluate.report.page import Block, Notice, Page
+from pipelines.evaluate.report.parts import best_of, figures_of, fixed, interval, sections_of
+from pipelines.evaluate.report.tables import FIGURES
+from pipelines.evaluate.report.texts import points, text
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import charts
-from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Block, Notice, Page
-from pipelines.report.parts import best_of, figures_of, fixed, interval, sections_of
-from pipelines.report.tables import FIGURES
-from pipelines.report.texts import points, text
 
 Item = tuple[str, int]
 TestItems = Mapping[str, Mapping[Item, frozenset[str]]]

@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.core.config.label import Price
+from pipelines.evaluate.moderation.moderator import (
+    FREE,
+    Contents,
+    Json,
+    Moderator,
+    Request,
+    Verdict,
+    malformed,
+    multimodal,
+)
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import FREE, Contents, Json, Moderator, Request, Verdict, malformed, multimodal
 
 SELF_HARM = ("self-harm", "self-harm/intent", "self-harm/instructions")
 

@@ -31,15 +31,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines.analysis import label_counts
-from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
-from pipelines.analysis.group_comparison import Floats, Json, Plan, compare
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.datasets.items import opened_posts
 from pipelines.datasets.post import BOILERPLATE
+from pipelines.evaluate.analysis import label_counts
+from pipelines.evaluate.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
+from pipelines.evaluate.analysis.group_comparison import Floats, Json, Plan, compare
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
 from pipelines.store.seal import open_columns
