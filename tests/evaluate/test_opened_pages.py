@@ -21,10 +21,10 @@ from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.evaluate.analysis import analysis, features
 from pipelines.evaluate.analysis.analysis import AnalysedItems
-from pipelines.evaluate.report import commit_comparison, export, report
+from pipelines.evaluate.report import export, published, report
 from pipelines.evaluate.report import page as report_page
-from pipelines.evaluate.report.commit_comparison import ReportedCommit
 from pipelines.evaluate.report.page import Page
+from pipelines.evaluate.report.published import ReportedCommit
 from tests.evaluate import test_analysis_report, test_cradle_report, test_report
 from tests.moderation import test_figures as moderation
 from tests.small_corpus import ROOT
@@ -121,7 +121,7 @@ def comparison() -> Page:
     changed["train"]["checkpoint_steps"] += 1
     metrics = test_report.made(params, models={"bert": (0.9, 2), "siglip": (0.6, 1)}, refused=2)
     other = {"severity": {("r001", 0): frozenset({"None"})}}
-    return commit_comparison.build(
+    return published.compared(
         a, replace(a, commit="b" * 40, metrics=metrics, params=changed, test=other), corpus="memes"
     )
 

@@ -12,10 +12,9 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
 from pipelines.evaluate.report import charts
 from pipelines.evaluate.report.charts import Mark, Row, short
-from pipelines.evaluate.report.page import Block, Notice, PageSection
+from pipelines.evaluate.report.page import Block, Notice, PageSection, points
 from pipelines.evaluate.report.papers import Paper
 from pipelines.evaluate.report.parts import fixed, interval, p_value, sections_of
-from pipelines.evaluate.report.texts import points
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
 
 BLOCKS = {

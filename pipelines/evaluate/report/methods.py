@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.report.texts import text
+from pipelines.evaluate.report.page import text
 
 # The sources of runs (``evaluate.json``) whose models were fitted with a seed.
 FITTED = ("fitted",)

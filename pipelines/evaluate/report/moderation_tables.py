@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pipelines.evaluate.model_scores import Json
 from pipelines.evaluate.report import charts
 from pipelines.evaluate.report.charts import BLUE, ORANGE, Mark, Row
-from pipelines.evaluate.report.page import Block, PageSection
+from pipelines.evaluate.report.page import Block, PageSection, points
 from pipelines.evaluate.report.papers import Paper
 from pipelines.evaluate.report.parts import fixed, interval, p_value, section
-from pipelines.evaluate.report.texts import points
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}

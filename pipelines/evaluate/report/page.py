@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import yaml
 
 from pipelines.metrics.label_tables import Sheet
 
@@ -183,3 +186,19 @@ def _plain(text: str) -> str:
 
 def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+@cache
+def _texts() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+def text(name: str, **values: Any) -> str:
+    """Return a sentence or paragraph."""
+    return str(_texts()[name]).format(**values)
+
+
+def points(name: str, *first: str, noun: str = "items") -> Points:
+    """Return a list of sentences, after further ones."""
+    return Points((*first, *(sentence.format(noun=noun) for sentence in _texts()[name])))

@@ -22,7 +22,7 @@ TINY = "tiny:"
 
 
 class Evidence(Section):
-    """What our runs show on a claim about a task (:mod:`pipelines.evaluate.report.claims`)."""
+    """What our runs show on a claim about a task (:mod:`pipelines.evaluate.report.sections`)."""
 
     show: Literal["wrong", "presence", "votes", "subsets", "unanswered", "labels"]
     task: str

@@ -9,30 +9,23 @@ rows.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.params import Params
+from pipelines.core import rows
+from pipelines.core.config.params import ALL_CORPORA, Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.report import (
-    analysis_parts,
-    dvc_data,
-    export,
-    methods,
-    moderation_tables,
-    papers,
-    parts,
-    prompt_notes,
-)
+from pipelines.evaluate.report import analysis_parts, export, methods, moderation_tables, papers, parts
 from pipelines.evaluate.report import page as report_page
-from pipelines.evaluate.report.page import Block, Notice, Page
+from pipelines.evaluate.report.page import Block, Notice, Page, text
 from pipelines.evaluate.report.parts import best_of, figures_of, section
-from pipelines.evaluate.report.results import Results, arranged, noted
+from pipelines.evaluate.report.results import BASELINES, Results, arranged, noted
 from pipelines.evaluate.report.sections import sections
-from pipelines.evaluate.report.texts import text
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.store.metrics_file import read_metrics
 
 TABLES = "tables"  # the folder of their files
@@ -41,7 +34,7 @@ TABLES = "tables"  # the folder of their files
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
-    Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read (``dvc_data.py``).
+    Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read.
 
     Returns:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
@@ -62,7 +55,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
     scheme = load(params.corpora[corpus].scheme, root=root)
-    dvc_data.write(arranged(metrics, scheme=scheme), corpus=corpus, root=root)
+    write_dvc_data(arranged(metrics, scheme=scheme), corpus=corpus, root=root)
     return {**summary(metrics), "sha256": digests, "tables": len(export.write(page, folder / TABLES))}
 
 
@@ -94,7 +87,7 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         analysis=read_metrics(folder / "analysis.json") or None,
         agreement=read_metrics(folder / "agreement.json") or None,
         source=source,
-        prompts=prompt_notes.origins(corpus, params=params, root=root),
+        prompts=prompt_origins(corpus, params=params, root=root),
     )
 
 
@@ -144,7 +137,7 @@ def build(
         for name, model in task["models"].items()
         if not paper.stands_for(model["name"], base=model["base"])
     }
-    metrics = noted(metrics, notes=prompt_notes.notes(prompts or {}), names=others)
+    metrics = noted(metrics, notes=prompt_notes(prompts or {}), names=others)
     results = Results(arranged(metrics, scheme=scheme, silver=silver, entries=models or {}), scheme, paper)
     metrics = results.data
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
@@ -155,7 +148,7 @@ def build(
         head.append(Notice(text("other", noun=noun)))
     head += [*results.sheets("models_of_one_task")] if len(results.tasks) == 1 else [parts.glance(metrics)]
     found = sections(results)
-    if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
+    if asked := prompts_sheet(metrics, prompts=prompts or {}):
         found.insert(1, section("prompts", "Prompts", [asked, text("prompts")]))
     more = moderation_tables.sections(moderation, paper=paper)
     more += analysis_parts.sections(analysis, agreement=agreement, scheme=scheme, paper=paper)
@@ -165,3 +158,111 @@ def build(
         more.append(section("methods", "Methods, for a paper", [*sentences, text("files")]))
     ending = [part for part in found if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in found if part not in ending), *more, *ending))
+
+
+DIGITS = 4
+
+
+def write_dvc_data(metrics: Json, *, corpus: str, root: Path) -> None:
+    """Write what ``dvc metrics show`` and ``dvc plots show`` read, from ``evaluate.json`` as arranged for the report.
+
+    ``dvc.yaml`` names the folders, not the files: DVC reports an error for a file that a corpus does not have yet. They
+    are beside the metrics of single corpora, in ``metrics/all-corpora``, a name that no corpus can have: ``summary``
+    (``test`` (scored items), ``models``, ``macro_f1`` of each task's best model), ``scores`` (of each model, baselines
+    included) and ``labels`` (of each task's best model).
+    """
+    tasks = metrics["tasks"]
+    for kind, content in {"summary": _summary(tasks), "scores": _scores(tasks), "labels": _labels(tasks)}.items():
+        path = root / "metrics" / ALL_CORPORA / kind / f"{corpus}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _summary(tasks: Json) -> Json:
+    best = {key: _macro_f1(parts.best_of(task)) for key, task in tasks.items()}
+    return {
+        "test": max((task["n"] for task in tasks.values()), default=0),
+        "models": len({name for task in tasks.values() for name in task["models"]}),
+        "macro_f1": {key: value for key, value in best.items() if value is not None},
+    }
+
+
+def _scores(tasks: Json) -> list[dict[str, Any]]:
+    rows = []
+    for task in tasks.values():
+        values = {name: _macro_f1(model) for name, model in sorted(task["models"].items())}
+        values |= {BASELINES[name]: row["figures"]["macro_f1"] for name, row in task["baselines"].items()}
+        rows += [
+            {"model": f"{task['title']}: {name}", "macro_f1": _rounded(value)}
+            for name, value in values.items()
+            if value is not None
+        ]
+    return rows
+
+
+def _labels(tasks: Json) -> list[dict[str, Any]]:
+    rows = []
+    for task in tasks.values():
+        best = parts.best_of(task)
+        for label in task["labels"] if best and best["valid"] else ():
+            value = best["valid"]["labels"][label]["f1"]["mean"] if best and task["support"].get(label) else None
+            if value is not None:
+                rows.append({"label": f"{task['title']}: {label}", "f1": _rounded(value)})
+    return rows
+
+
+def _macro_f1(model: Json | None) -> float | None:
+    return _rounded(parts.figures_of(model).get("macro_f1", {}).get("mean"))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
+
+
+MARKS = {"learnt": "prompt has rules learnt from the paper's test errors", "own": "prompt of the team's own folder"}
+SHORT = 12
+
+
+def prompt_origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]:
+    """Return the origins of the prompts of each model in ``evaluate.json``, as far as metrics below ``root`` tell."""
+    folder = root / "metrics" / corpus
+
+    def of(name: str) -> list[Json]:
+        metrics = read_metrics(folder / f"{name}.json")
+        return [metrics["prompt"]] if metrics.get("prompt") else []
+
+    by_model: dict[str, list[Json]] = {}
+    for row in rows.read(root).answers.values():
+        if row.corpus == corpus and (entry := params.models.get(row.model)):
+            own = [*of(f"predict-{row.name}"), *(of(f"train-{row.name}") if row.subset else ())]
+            members = params.ensembles[entry.silver].members if entry.silver else ()
+            labellers = (*members, *((entry.votes,) if entry.votes and not row.subset else ()))
+            found = own or [origin for name in labellers for origin in of(f"votes-{name}")]
+            by_model.setdefault(row.shown, []).extend(found)
+    return {name: each for name, each in by_model.items() if each}
+
+
+def prompt_notes(prompts: Mapping[str, Sequence[Json]]) -> dict[str, list[str]]:
+    """Return what is noted beside the rows of models because of their prompts."""
+    return {
+        name: [mark for kind, mark in MARKS.items() if any(origin[kind] for origin in origins)]
+        for name, origins in prompts.items()
+    }
+
+
+def prompts_sheet(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Sheet | None:
+    """Return a table of whose prompt each evaluated model was asked with, or ``None`` if no metrics tell."""
+    names = {name for task in metrics["tasks"].values() for name in task["models"]}
+    rows = [
+        (
+            name,
+            "the team's" if origin["own"] else "ours",
+            origin["digest"][:SHORT],
+            (origin["own"] or "")[:SHORT] or UNDEFINED,
+            "; ".join(origin["learnt"]) or "none",
+        )
+        for name in sorted(names & prompts.keys())
+        for origin in {json.dumps(each, sort_keys=True): each for each in prompts[name]}.values()
+    ]
+    whose = ("Whose prompt", "Its digest", "Digest of prompts.folder", "Rules learnt from printed test errors")
+    return Sheet("Prompts that the models were asked with", ("Model", *whose), tuple(rows)) if rows else None
