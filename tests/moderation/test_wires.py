@@ -14,7 +14,7 @@ from PIL import Image
 
 from pipelines.core.config.label import ModeratorEntry
 from pipelines.evaluate.moderation.moderator import MODERATORS, Moderator
-from pipelines.llm.costs import usd
+from pipelines.llm.budget import usd
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.vendor import retry_after
 from tests.label import small_settings

@@ -36,7 +36,7 @@ from pipelines.evaluate.moderation.moderator import (
     moderator_of,
 )
 from pipelines.llm.asking import CUT, Asking, PlannedRequests, without_middle
-from pipelines.llm.costs import Size
+from pipelines.llm.budget import Size
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest

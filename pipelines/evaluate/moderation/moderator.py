@@ -18,8 +18,8 @@ from pipelines.core.config.label import Price
 from pipelines.core.config.params import Params
 from pipelines.core.parts import Parts
 from pipelines.datasets.post import media_type
-from pipelines.llm import costs
-from pipelines.llm.costs import Size
+from pipelines.llm import budget
+from pipelines.llm.budget import Size
 from pipelines.llm.outcome import Outcome
 
 # Of several requests about one item, the gravest fault decides; the first can be repaired by another run.
@@ -139,7 +139,7 @@ class Moderator(Section, ABC):
 
     def size(self, contents: Contents) -> Size:
         """Return the units that a request is charged for, expected and at most: tokens if not stated otherwise."""
-        return costs.size("", contents, schema={}, cap=0)
+        return budget.size("", contents, schema={}, cap=0)
 
     def used(self, answer: Mapping[str, Any], *, expected: Size) -> tuple[int, int]:
         """Return the input and output units of an answer, as the provider counts them, else as expected."""
@@ -152,7 +152,7 @@ class Moderator(Section, ABC):
         """Return what a picture is expected to cost, in US dollars."""
         size = self.size([picture])
         prices = [request.price for request in self.requests if SENDS[request.sends][1]]
-        return sum(costs.usd(price, read=size.read, written=size.written) for price in prices)
+        return sum(budget.usd(price, read=size.read, written=size.written) for price in prices)
 
 
 MODERATORS: Parts[Moderator] = Parts("pipelines.evaluate.moderation.moderators", Moderator)

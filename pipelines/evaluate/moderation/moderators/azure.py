@@ -14,7 +14,7 @@ from pydantic import Field
 
 from pipelines.core.config.label import Price
 from pipelines.evaluate.moderation.moderator import Contents, Json, Moderator, Request, Verdict, malformed
-from pipelines.llm.costs import PRICED_TOKENS, Size
+from pipelines.llm.budget import PRICED_TOKENS, Size
 from pipelines.llm.outcome import Outcome
 
 # A text is counted in records of so many characters (its price list).

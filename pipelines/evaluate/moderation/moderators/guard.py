@@ -23,7 +23,7 @@ from pipelines.evaluate.moderation.moderator import (
     malformed,
     multimodal,
 )
-from pipelines.llm.costs import Size, size
+from pipelines.llm.budget import Size, size
 from pipelines.llm.outcome import Outcome
 
 
