@@ -176,7 +176,7 @@ def registry(
     ] = None,
 ) -> None:
     """Show each model's versions, their aliases, and the decisions about them with reasons and scores."""
-    from pipelines.registry import anchors, show
+    from pipelines.registry import show, transitions
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
 
@@ -191,7 +191,7 @@ def registry(
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with doing("reading the registry"), Journal.of(settings) as journal:
-            shown = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
+            shown = show.gather(name, registry=models, journal=journal, known=transitions.published_anchors(settings))
         if as_json:
             emit({"models": shown})
         else:

@@ -69,20 +69,20 @@ def approve(
     name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
     """Approve a draft release for use by others; `corpus release make` cannot replace it afterwards."""
-    from pipelines.release import approval
+    from pipelines.release import access
 
     settings = Settings.from_env()
     decision = Decider.from_options(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
-        emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
+        emit(access.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
 
 @app.command("retire")
 def retire(name: Name, who: Person, why: Reason) -> None:
     """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
-    from pipelines.release import approval
+    from pipelines.release import access
 
-    emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
+    emit(access.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
 Number = Annotated[int, argument("the number of a request for the release", "NUMBER", min=1)]
