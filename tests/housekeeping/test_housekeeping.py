@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.models.train import EXPERIMENT
-from pipelines.operate import housekeeping as stage
+from pipelines.operate import housekeeping as rules
 from pipelines.operate.backup import backup
 from pipelines.operate.services import postgres
 from pipelines.registry import mlflow_pages
@@ -256,10 +256,10 @@ def test_rows_of_an_open_round_and_younger_ones_stay(rows: Rows) -> None:
     rows.run("doctor", days=300)
     rows.run("annotation_round", days=200, state="running")
     rows.run("doctor", days=150)
-    found = stage.old_rows(rows.url, before=before(90))
+    found = rules.old_rows(rows.url, before=before(90))
     assert found.open == 1 and found.before.date() == before(200).date() and found.tables["xcom"] == 1
     assert len(rows.left()) == 3, "nothing is removed by a look"
-    removed = stage.remove_rows(found, url=rows.url)
+    removed = rules.remove_rows(found, url=rows.url)
     assert removed["dag_run"] == removed["xcom"] == removed["task_instance"] == 1
     left = {("annotation_round", "manual__200"), ("doctor", "manual__150")}
     assert rows.left("dag_run") == rows.left("task_instance") == rows.left() == left
@@ -272,15 +272,15 @@ def test_only_dags_of_this_project_are_cleaned_in_a_shared_airflow(rows: Rows, m
     rows.run("other", days=300, state="running")
     rows.run("other", days=200)
     rows.run("doctor", days=100)
-    found = stage.old_rows(rows.url, before=before(90))
+    found = rules.old_rows(rows.url, before=before(90))
     assert found.open == 0 and found.dags == ("doctor",)
-    stage.remove_rows(found, url=rows.url)
+    rules.remove_rows(found, url=rows.url)
     assert rows.left("dag_run") == rows.left() == {("other", "manual__300"), ("other", "manual__200")}
 
 
 def test_a_database_that_is_none_is_named_without_its_address(tmp_path: Path) -> None:
     with refused("AirflowNotCleaned", match="cannot be read") as error:
-        stage.old_rows(f"sqlite:///{tmp_path}/secret-name.db", before=before(90))
+        rules.old_rows(f"sqlite:///{tmp_path}/secret-name.db", before=before(90))
     assert "secret-name" not in str(error.value)
 
 
