@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.annotate import response_validation
 from pipelines.annotate.backend import AnnotationTask, Item, Queue
@@ -13,14 +14,52 @@ from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import Form, build_form
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.annotate.rounds import material, opening, queues, store
+from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
+from pipelines.core.config.params import Params
 from pipelines.core.errors import AnnotationError
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
+from pipelines.datasets.items import open_images, opened_posts
+from pipelines.datasets.post import media_type
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
+
+
+def task_list(
+    corpus: str,
+    *,
+    items: Mapping[Item, int],
+    cases: Mapping[Item, AdjudicationCase] | None,
+    params: Params,
+    vault: Vault,
+    root: Path,
+) -> list[AnnotationTask]:
+    """Decrypt ``items`` (item to position in a queue) as annotation tasks, in the order of their positions.
+
+    The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
+    body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken
+    down and items without content below ``root`` are left out.
+    """
+    contents: Iterator[tuple[Item, dict[str, Any]]]
+    if params.corpora[corpus].content == "images":
+        pictures = open_images(root / "data" / corpus, items=items, vault=vault)
+        contents = (
+            (item, {"image": image, "media_type": media_type(image) or "application/octet-stream"})
+            for item, (_, image) in pictures
+            if image is not None
+        )
+    else:
+        ids = {record_id for record_id, image in items if image == 0}
+        posts = opened_posts(corpus, ids=ids, vault=vault, root=root)
+        contents = (((record_id, 0), {"text": {"title": title, "body": body}}) for record_id, title, body in posts)
+    tasks = []
+    for item, content in contents:
+        if case := (cases or {}).get(item):
+            content |= {"sides": case.sides, "disputed": case.categories}
+        tasks.append(AnnotationTask(item, items[item], **content))
+    return sorted(tasks, key=lambda task: task.position)
 
 
 @dataclass(frozen=True)
@@ -137,7 +176,7 @@ class RoundContext:
         corpus, params, clone = stored.manifest.corpus, stored.params, stored.clone
         clone.checkout_months(corpus, "images" if params.corpora[corpus].content == "images" else "records.parquet")
         vault = self.site.vault
-        tasks = material.tasks(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
+        tasks = task_list(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
         return {task.item: task for task in tasks}
 
     def _annotators(self, stored: StoredRound) -> dict[Queue, dict[Item, int]]:

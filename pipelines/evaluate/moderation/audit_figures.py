@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.core.config.label import Moderation
-from pipelines.evaluate.analysis.label_counts import Counts, of_units, shown, shown_table
+from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.evaluate.moderation.channels import AuditedItems
 from pipelines.evaluate.moderation.moderator import Verdict
 from pipelines.evaluate.paired import holm, mcnemar
@@ -154,7 +154,7 @@ class Audit:
     """The figures of one audit; items are in the order of :class:`AuditedItems`.
 
     Args:
-        least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.evaluate.analysis.label_counts`).
+        least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.evaluate.analysis.small_counts`).
     """
 
     def __init__(self, audited: AuditedItems, *, params: Moderation, least: int) -> None:
