@@ -5,7 +5,8 @@ A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. This 
 ``answers.csv``, which is parsed strictly: an unreadable line stops the import with an error that names file and line,
 because a guess could change an answer.
 
-Give each annotator only their own folder, so that annotators cannot see each other's answers. Until ``purge`` the folders hold unencrypted content (folders have mode 700, files mode 600).
+Give each annotator only their own folder, so that annotators cannot see each other's answers. Until ``purge`` the
+folders hold unencrypted content (folders have mode 700, files mode 600).
 """
 
 from __future__ import annotations
