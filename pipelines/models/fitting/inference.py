@@ -1,4 +1,4 @@
-"""Load a fitted classifier and predict with it, on a CPU, one GPU or several, with batches that are prepared ahead of use.
+"""Load a fitted classifier, and predict with it on a CPU, one GPU or several; batches are prepared ahead of use.
 
 Training prepares its batches with the same functions, and records the kernels of its steps (:class:`Recordings`).
 """

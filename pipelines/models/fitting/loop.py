@@ -1,4 +1,4 @@
-"""Fit any classifier, and write it for this project and for consumers, with the recipe of FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
+"""Fit any classifier with the recipe of FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
 
 On a CPU, the same inputs and number of threads give the same weights, bit for bit, even if the run was killed and
 restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``loss_and_optimizer.py``.
