@@ -21,8 +21,8 @@ from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.evaluate.analysis import analysis, features
 from pipelines.evaluate.analysis.analysis import AnalysedItems
-from pipelines.evaluate.report import export, published, report
 from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import published, report
 from pipelines.evaluate.report.page import Page
 from pipelines.evaluate.report.published import ReportedCommit
 from tests.evaluate import test_analysis_report, test_cradle_report, test_report
@@ -198,8 +198,8 @@ def test_a_printed_page_cuts_no_table_off(name: str, pages: dict[str, Page], chr
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
 @pytest.mark.parametrize("name", ["memes", "posts", "comparison"])
 def test_latex_compiles_every_page_and_table(name: str, pages: dict[str, Page], tmp_path: Path) -> None:
-    (tmp_path / "report.tex").write_text(export.latex(pages[name]))
-    names = export.write(pages[name], tmp_path / "tables")
+    (tmp_path / "report.tex").write_text(report_page.latex(pages[name]))
+    names = report_page.write_tables(pages[name], tmp_path / "tables")
     assert len(names) >= 10
     head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"
     inputs = "".join(rf"\input{{tables/{each}.tex}}\clearpage" for each in names)

@@ -10,8 +10,8 @@ from scipy import stats
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
-from pipelines.evaluate.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
 from pipelines.evaluate.moderation.channels import AuditedItem, AuditedItems, drawn
+from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend, wilson
 from pipelines.evaluate.moderation.moderator import Verdict, combined
 from pipelines.evaluate.report import moderation_tables, page
 from pipelines.evaluate.report.page import Page

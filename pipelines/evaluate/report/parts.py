@@ -203,7 +203,7 @@ def _words(name: str) -> str:
 
 
 def crises_of(task: Json) -> dict[str, Json]:
-    """Return by model the errors on labels that are crises (:mod:`pipelines.evaluate.crisis_errors`)."""
+    """Return by model the errors on labels that are crises (:mod:`pipelines.evaluate.label_errors`)."""
     return {name: m["crises"] for name, m in task["models"].items() if m.get("crises") and m["valid"]}
 
 

@@ -22,7 +22,7 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.evaluate.inputs import TEST, EvaluationGold
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.report import charts, export, report
+from pipelines.evaluate.report import charts, report
 from pipelines.evaluate.report import page as report_page
 from pipelines.evaluate.report.charts import Mark, Row
 from pipelines.evaluate.report.page import Block, Notice, Page, points, text
@@ -230,7 +230,7 @@ def _value(values: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", export.latex)}
+FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", report_page.latex)}
 MOST_KNOWN = 3
 
 
@@ -263,7 +263,7 @@ def write(
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{name}.{ending}"
     path.write_bytes(render(page).encode())
-    return result | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
+    return result | {"file": str(path), "tables": len(report_page.write_tables(page, to / report.TABLES))}
 
 
 @contextmanager
