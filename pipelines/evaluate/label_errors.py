@@ -210,7 +210,7 @@ def crises_of(board: Board, *, runs: Sequence[Run]) -> Json | None:
           "swaps": [{"gold": value, "said": value, **Rate}],  # only the other value, of: only this value in gold
           "hedges": [{"gold": value, **Rate}],              # the answer has both values, of: the same items
           "groups": {group: Matrix}, "total": Matrix        # by labels that differ only in this attribute, and together
-        }}                                                  # Matrix: state of gold (values, both, none) -> of the answer
+        }}                                                  # Matrix: state of gold (values, both, none) -> the answer
         "over_extension": {type: {
           "over": Rate,                                     # the answer has the type, of: items without it in gold
           "of_said": Rate,                                  # the same items, of: answers with the type
