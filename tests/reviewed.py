@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import yaml
 
-from pipelines.annotate.forms import manifest
+from pipelines.annotate import manifest
 from pipelines.annotate.imports import mapping
 from pipelines.core import taxonomy
 from pipelines.core.taxonomy.guideline import guideline

@@ -48,7 +48,7 @@ def make(
 ) -> None:
     """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
     from crisis_corpus.versions import RegistryUnavailable
-    from pipelines.registry import mlflow_pages
+    from pipelines.registry import versions
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -60,7 +60,7 @@ def make(
         made = package.run(corpus, terms=params.release, name=name, now=now(), to=to, **options)
     links = {"commit": made["commit"]}
     with suppress(RegistryUnavailable):
-        links |= mlflow_pages.of_commit(settings, corpus=corpus, commit=made["commit"])
+        links |= versions.pages_of_commit(settings, corpus=corpus, commit=made["commit"])
     emit(made | {"links": links})
 
 

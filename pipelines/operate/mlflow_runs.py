@@ -23,7 +23,7 @@ from pipelines.core.errors import GitFailed
 from pipelines.llm import traces
 from pipelines.models import train
 from pipelines.operate.services import mlflow_app
-from pipelines.registry import mlflow_pages
+from pipelines.registry import versions
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import register
 from pipelines.registry.versions import Registry
@@ -107,7 +107,7 @@ def due(settings: Settings, *, registry: Registry, params: Params, now: datetime
     delete, collect, kept = list[str](), list[str](), 0
     for run, shown in _runs(registry, params=params):
         old = (run.info.end_time or run.info.start_time) < before.timestamp() * 1000
-        if run.info.run_id in recorded or run.data.tags.get(mlflow_pages.COMMIT) in commits:
+        if run.info.run_id in recorded or run.data.tags.get(versions.COMMIT) in commits:
             kept += old
         elif run.info.lifecycle_stage == DELETED:
             collect += [run.info.run_id] if run.info.run_id in trashed else []
@@ -134,17 +134,17 @@ def experiments(params: Params) -> list[str]:
     """Return the names of the experiments of this project's runs; others may have their own on the same server."""
     patterns = (train.EXPERIMENT, register.EXPERIMENT)
     of = [pattern.format(corpus=corpus) for corpus in params.corpora for pattern in patterns]
-    return of + [mlflow_pages.experiment(corpus) for corpus in params.corpora]
+    return of + [versions.numbers_experiment(corpus) for corpus in params.corpora]
 
 
 def _runs(registry: Registry, *, params: Params) -> Iterator[tuple[Any, bool]]:
     """Yield each run, and whether the pages may show its numbers or report."""
-    numbers = {mlflow_pages.experiment(corpus) for corpus in params.corpora}
+    numbers = {versions.numbers_experiment(corpus) for corpus in params.corpora}
     for experiment in experiments(params):
         newer = 0
         # MLflow lists the newest first: among these, pages look for the newest numbers and report
         for run in registry.runs(experiment):
-            yield run, experiment in numbers and newer < mlflow_pages.SEARCHED
+            yield run, experiment in numbers and newer < versions.SEARCHED
             newer += run.info.lifecycle_stage != DELETED
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
 from pipelines.registry.journal import signed
-from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
     APPROVED,
     DRAFT,
@@ -30,6 +29,7 @@ from pipelines.release.release_store import (
     dumped,
     entries,
     locked,
+    release_ids,
     write,
 )
 from pipelines.store.vault.vault import Vault

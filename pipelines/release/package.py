@@ -22,7 +22,6 @@ from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.core.templates import render
 from pipelines.release import anonymity, release_tables
 from pipelines.release.anonymity import coarsen
-from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
     APPROVED,
     DRAFT,
@@ -32,9 +31,12 @@ from pipelines.release.release_store import (
     ReleaseEntry,
     digest,
     entries,
+    fetch_row,
     locked,
     manifest_of,
+    own_key,
     program,
+    release_ids,
     write,
 )
 from pipelines.release.release_tables import Released, ReleasedPost, categories, files, labelled, written

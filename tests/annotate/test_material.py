@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backend import AnnotationTask, Item
+from pipelines.annotate.backends import AnnotationTask, Item
 from pipelines.annotate.rounds import desk
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import load

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.forms import manifest
+from pipelines.annotate import manifest
 from pipelines.core import taxonomy
 from pipelines.core.config.params import load as load_params
 from tests.refusals import refused

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms import manifest
+from pipelines.annotate import manifest
 from pipelines.annotate.rounds.opening import eligible, hard, scores, settled
 from pipelines.core.taxonomy import load
 from tests.annotate.round_manifest import write_manifest

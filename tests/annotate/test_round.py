@@ -15,10 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.annotate import gold
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Queue
+from pipelines.annotate import gold, manifest
+from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
-from pipelines.annotate.forms import manifest
 from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.annotate import rounds as app

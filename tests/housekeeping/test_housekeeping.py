@@ -23,7 +23,7 @@ from pipelines.models.train import EXPERIMENT
 from pipelines.operate import housekeeping as rules
 from pipelines.operate.backup import backup
 from pipelines.operate.services import postgres
-from pipelines.registry import mlflow_pages
+from pipelines.registry import versions
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.workspace.clone import workspace
@@ -130,9 +130,9 @@ def test_a_run_goes_unless_something_on_record_names_it(home: Path) -> None:
         released = git_head = clone.head
     (home / "releases" / "first").mkdir(parents=True)
     (home / "releases" / "first" / "release.json").write_text(json.dumps({"commit": git_head}))
-    numbers = mlflow_pages.experiment("memes")
+    numbers = versions.numbers_experiment("memes")
     kept["release"] = run_of(numbers, data_commit=released)
-    for number in range(mlflow_pages.SEARCHED):
+    for number in range(versions.SEARCHED):
         kept[f"newest numbers {number}"] = run_of(numbers, at=OLD + (number + 1) * DAYS)
     kept["young"] = run_of(EXPERIMENT.format(corpus="memes"), at=OLD + 100 * DAYS)
     kept["unfinished"] = run_of(EXPERIMENT.format(corpus="memes"), status="RUNNING")

@@ -25,9 +25,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError
 
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
-from pipelines.annotate.backends import Backend
-from pipelines.annotate.forms.form import Form
+from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue, item_of, name_of
+from pipelines.annotate.form import Form
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, DataError
 from pipelines.core.process import now

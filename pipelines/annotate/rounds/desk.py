@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
-from pipelines.annotate.backend import AnnotationTask, Item, Queue
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.form import Form, build_form
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate.backends import AnnotationTask, Item, Queue
+from pipelines.annotate.form import Form, build_form
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.annotate.rounds import opening, queues, store
+from pipelines.annotate.rounds import opening, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import Params
@@ -102,8 +102,8 @@ class RoundContext:
         every = [m for corpus in stored.params.corpora for m in manifests.opened(root, corpus)]
         self.site, self.scheme = site, load_scheme(manifest.scheme, root=root)
         self.going = [m for m in every if m.status != "closed" and m.backend == manifest.backend]
-        people = queues.people([*self.going, manifest])
-        self.backend = site.backend or queues.open_backend(
+        people = store.people([*self.going, manifest])
+        self.backend = site.backend or store.open_backend(
             manifest, params=stored.params, settings=site.settings, pseudonyms=people
         )
 
@@ -116,7 +116,7 @@ class RoundContext:
 
     def take_out(self, stored: StoredRound) -> int:
         """Remove the records that were taken down from all queues of the round; return the number of removed items."""
-        return queues.remove_records(queues.of_round(stored.manifest), backend=self.backend, gone=stored.gone)
+        return store.remove_records(store.queues_of(stored.manifest), backend=self.backend, gone=stored.gone)
 
     def look(self, stored: StoredRound) -> Pulled:
         """Read the round's queues and merge their answers with the stored tables; change neither.
@@ -151,7 +151,7 @@ class RoundContext:
         """
         by_item = {case.item: case for case in pending} if stored.manifest.status == "adjudicating" else None
         wanted = self._annotators(stored) if by_item is None else self._adjudicator(stored, by_item=by_item)
-        used = queues.used_today(self.going, backend=self.backend, now=self.site.now)
+        used = store.used_today(self.going, backend=self.backend, now=self.site.now)
         chosen: list[tuple[Queue, dict[Item, int]]] = []
         for queue, items in wanted.items():
             held = self.backend.present(queue)
@@ -183,16 +183,16 @@ class RoundContext:
         done = {(row["annotator"], item_of(row)) for row in stored.annotations}
         return {
             queue: {i: at for i, at in stored.of(queue.annotator).items() if (queue.annotator, i) not in done}
-            for queue in queues.of_annotators(stored.manifest)
+            for queue in store.annotator_queues(stored.manifest)
         }
 
     def _adjudicator(
         self, stored: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]
     ) -> dict[Queue, dict[Item, int]]:
-        queues.withdraw(queues.of_annotators(stored.manifest), backend=self.backend)
+        store.withdraw_unanswered(store.annotator_queues(stored.manifest), backend=self.backend)
         # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
         order = stored.of(stored.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
-        return {queues.of_adjudicator(stored.manifest): {item: at for item, at in order.items() if item in by_item}}
+        return {store.adjudicator_queue(stored.manifest): {item: at for item, at in order.items() if item in by_item}}
 
     def _form(self, stored: StoredRound) -> Form:
         manifest, asking = stored.manifest, stored.params.round
@@ -206,13 +206,13 @@ class RoundContext:
         )
 
     def _answers(self, stored: StoredRound) -> Pulled:
-        own = queues.of_annotators(stored.manifest)
+        own = store.annotator_queues(stored.manifest)
         held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
         # keep stored answers whose items are missing from the queue: a backend that lost its data deletes nothing
         kept = [row for row in stored.annotations if item_of(row) not in held[str(row["annotator"])]]
         done = {(row["annotator"], item_of(row)) for row in kept}
         read = response_validation.read(
-            queues.answers(own, backend=self.backend, gone=stored.gone),
+            store.queued_answers(own, backend=self.backend, gone=stored.gone),
             assignments=[row for row in stored.assigned if (row["annotator"], item_of(row)) not in done],
             scheme=self.scheme,
             manifest=stored.manifest,
@@ -224,8 +224,8 @@ class RoundContext:
         return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
 
     def _decisions(self, stored: StoredRound) -> Pulled:
-        queue, asked = queues.of_adjudicator(stored.manifest), self.asked(stored)
-        answers = queues.answers([queue], backend=self.backend, gone=stored.gone)[queue.annotator]
+        queue, asked = store.adjudicator_queue(stored.manifest), self.asked(stored)
+        answers = store.queued_answers([queue], backend=self.backend, gone=stored.gone)[queue.annotator]
         read = read_decisions(
             answers, cases=asked, known=stored.decisions, scheme=self.scheme, manifest=stored.manifest
         )

@@ -18,10 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.backend import Item
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import Planned, RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import Item
 from pipelines.annotate.gold import settle
+from pipelines.annotate.manifest import Planned, RoundManifest
 from pipelines.annotate.response_validation import UNFIT, Question, Row, answered, item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases

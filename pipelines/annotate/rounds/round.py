@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundDecision, RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import RoundDecision, RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.annotate.rounds import descriptions, opening, queues, store
+from pipelines.annotate.rounds import descriptions, opening, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import load
@@ -138,7 +138,7 @@ def close(
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
             result = pulled.summary | {"status": "closed", "go_on": go_on} | commit
         if not dry_run:
-            desk.backend.purge(queues.of_round(manifest))
+            desk.backend.purge(store.queues_of(manifest))
         return result
 
     return store.on_tip(site.settings, work)
@@ -177,7 +177,7 @@ def status(site: RoundSite, corpus: str, name: str | None) -> Result:
         result = round_fields(stored.manifest) | {"assigned": loads(stored.assigned)} | _decision(stored.manifest)
         if stored.manifest.status != "closed":
             desk = RoundContext(site, stored)
-            own = [queue for queue in queues.of_round(stored.manifest) if desk.backend.present(queue)]
+            own = [queue for queue in store.queues_of(stored.manifest) if desk.backend.present(queue)]
             result |= desk.look(stored).summary
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
             result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}

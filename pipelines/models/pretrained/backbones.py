@@ -19,7 +19,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from pipelines.core.errors import ConfigError
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.base_files import located, quiet, why
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
     """
-    if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
-        raise ConfigError("BaseMissing", base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
+    if base.startswith(base_files.PREFIX) and base not in base_files.NAMES:
+        raise ConfigError("BaseMissing", base=base, detail=f"the tiny base models are {', '.join(base_files.NAMES)}")
     with ExitStack() as stack:
         stack.enter_context(quiet())
-        if base.startswith(tiny.PREFIX):
+        if base.startswith(base_files.PREFIX):
             folder.mkdir(parents=True, exist_ok=True)
             place = stack.enter_context(TemporaryDirectory(dir=folder, prefix=".tiny-"))
-            tiny.make(base, folder=Path(place), seed=seed)
+            base_files.make(base, folder=Path(place), seed=seed)
         else:
             place = located(base, revision=revision)
         stack.enter_context(torch.random.fork_rng(devices=[]))

@@ -21,7 +21,7 @@ from pipelines.core.config.base import Fraction, Positive, Pseudonym, Section, f
 from pipelines.core.errors import AnnotationError, ConfigError, DataError
 from pipelines.store import tables
 
-FOLDER = Path(__file__).parents[1] / "protocols"
+FOLDER = Path(__file__).parent / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"
 # Cohen's kappa and related statistics compare at least two annotators.
 PAIR = 2
@@ -165,7 +165,7 @@ class RoundManifest(Section):
     rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
     person's answers and no votes. ``size`` is the number of drawn items, which may be less than the size in the
     protocol. ``base`` is the commit of the corpus repository from which the items were drawn. Fields copied from the
-    protocol are explained in :class:`pipelines.annotate.forms.manifest.Planned`.
+    protocol are explained in :class:`pipelines.annotate.manifest.Planned`.
     """
 
     corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]

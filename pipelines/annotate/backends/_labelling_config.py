@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
-from pipelines.annotate.backend import AnnotationTask
-from pipelines.annotate.forms.form import Form, FormQuestion
+from pipelines.annotate.backends import AnnotationTask
+from pipelines.annotate.form import Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
 """Names of the elements that are not questions; a question's name is its category's key."""
