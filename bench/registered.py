@@ -46,7 +46,7 @@ from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models.fitting.inference import AT_ONCE
 from pipelines.models.kinds.encoder import Encoder
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import model
@@ -88,7 +88,7 @@ def packed(shape: str, *, to: Path) -> Path:
     task, params = task_of(load_scheme("cradle"), "labels"), load(ROOT)
     to.mkdir()
     with tempfile.TemporaryDirectory() as base:
-        tiny.make("tiny:modernbert", folder=Path(base), seed=1)
+        base_files.make("tiny:modernbert", folder=Path(base), seed=1)
         tokens = transformers.AutoTokenizer.from_pretrained(base)
     tokens.model_max_length = TOKENS
     tokens.save_pretrained(to)

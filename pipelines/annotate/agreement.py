@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.forms.manifest import RoundManifest, opened, rows
+from pipelines.annotate.manifest import RoundManifest, opened, rows
 from pipelines.annotate.response_validation import SKIPPED
 from pipelines.core.config.annotate import Agreement
 from pipelines.core.taxonomy import Category, Scheme, load

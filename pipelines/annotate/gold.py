@@ -19,9 +19,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from pipelines.annotate.backend import Item
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import (
     UNFIT,
     Question,
@@ -43,6 +42,7 @@ from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
+from pipelines.store.tables import Item
 from pipelines.store.tracked import read_csv
 from pipelines.store.vault.vault import Vault
 

@@ -60,7 +60,7 @@ def agreement_report(
     as_json: AsJson = False,
 ) -> None:
     """Show the inter-annotator agreement that the label schemes' papers print and, beside it, that of a corpus."""
-    from pipelines.report import agreement_tables
+    from pipelines.evaluate.report import agreement_tables
 
     if corpus is None:
         show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)

@@ -132,7 +132,7 @@ def require_mlflow(settings: Settings) -> None:
 @contextmanager
 def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
-    from pipelines.registry import anchors
+    from pipelines.registry import transitions
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
     from pipelines.workspace.clone import require_corpus
@@ -146,7 +146,7 @@ def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
         opened(settings, vault=vault, **options) as context,
     ):
         # here and not for takedowns: an altered journal must not stop a deletion
-        anchors.check(context.journal, settings=settings, cwd=context.root)
+        transitions.check_anchors(context.journal, settings=settings, cwd=context.root)
         yield context
 
 

@@ -32,10 +32,10 @@ STAGES = {
     "rationales": "pipelines.label.rationales",
     "train": "pipelines.models.train",
     "predict": "pipelines.models.predict",
-    "moderation": "pipelines.moderation.moderation",
-    "analysis": "pipelines.analysis.analysis",
+    "moderation": "pipelines.evaluate.moderation.moderation",
+    "analysis": "pipelines.evaluate.analysis.analysis",
     "evaluate": "pipelines.evaluate.evaluate",
-    "report": "pipelines.report.report",
+    "report": "pipelines.evaluate.report.report",
     "batch_predict": "pipelines.registry.batch_predict",
 }
 # Characters of a value of metrics that is printed.

@@ -98,7 +98,7 @@ def report(
             raise typer.BadParameter("--format, --commit and --against need it", param_hint="'--to'")
         run_stage("report", corpus)
         return
-    from pipelines.report import published
+    from pipelines.evaluate.report import published
 
     empty_folder(to, name="--to")
     with doing("reading the corpus repository"):

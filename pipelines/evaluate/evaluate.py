@@ -65,7 +65,7 @@ value is ``null``. Its shape::
                                                       # FigSIM T12; ordinal tasks, by the scheme's errors_by
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
-    Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see crisis_errors.py
+    Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see label_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
             "p": {"bootstrap" | "randomisation" | "mcnemar": float},
@@ -86,7 +86,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores, paired, reliability
+from pipelines.evaluate import inputs, label_errors, model_scores, paired, reliability
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
@@ -222,7 +222,7 @@ def measure(
             "calibration": reliability.calibration(board, runs=model_runs),
             "floors": reliability.floors(board, runs=model_runs, dev=dev, dev_runs=on_dev, wanted=context.floors),
             "spent": context.spent.get(name),
-            "crises": crisis_errors.analyse(board, runs=model_runs),
+            "crises": label_errors.crises_of(board, runs=model_runs),
         }
         if (part := inputs.without_items(board, items=context.reviewed)) is not None:
             rest = _by_seed(part, runs=model_runs) if part.items else {}

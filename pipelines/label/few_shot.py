@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.annotate.forms import manifest
+from pipelines.annotate import manifest
 from pipelines.annotate.response_validation import answered
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load

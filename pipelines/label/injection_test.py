@@ -2,7 +2,7 @@
 
 The copies exist in memory only. They are labelled and aggregated like any item; of a picture, the words read from it
 are attacked. The stage counts how many labels flip and whether an item loses severity without being queued for review.
-The attacks are written without the detector (:mod:`pipelines.label.attacks.families`), so that its misses count; the
+The attacks are written without the detector (:mod:`pipelines.label.attacks`), so that its misses count; the
 numbers say nothing about other attacks.
 """
 
@@ -22,9 +22,9 @@ from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.example import Item
 from pipelines.datasets.post import Post
-from pipelines.label.attacks.families import attacks, inject, pick
+from pipelines.label.attacks import attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.silver import review_queue
+from pipelines.label.silver import silver
 from pipelines.label.silver.aggregate import Panel
 from pipelines.label.silver.silver import refused_of
 from pipelines.label.votes import Desk, remote_labellers
@@ -69,7 +69,7 @@ def run(ctx: Context) -> dict[str, Any]:
     corpus, ensemble, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
     described = ctx.described("ensemble", params.ensembles)
     folder = root / "snapshot" / corpus / "votes"
-    offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:
         desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
         copies = _copies(desk)
@@ -98,12 +98,12 @@ def run(ctx: Context) -> dict[str, Any]:
         }
         panel, copied = Panel.of(told, **given), Panel.of(again, **given)
         before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
-        queued = review_queue.reasons(
+        queued = silver.reasons(
             after,
             panel=copied,
             refused=refused_of(again, category=key),
             injected=detected,
-            offline=review_queue.offline_labels(others, members=offline, category=category) if offline else {},
+            offline=silver.offline_labels(others, members=offline, category=category) if offline else {},
         )
         first, second = ({item: d.labels for item, d in decided.items()} for decided in (before, after))
         found[key] = flips(first, second, category=category, queued=queued) | {

@@ -37,7 +37,7 @@ from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
-    from pipelines.label.offline.fit import Offline
+    from pipelines.label.offline import Offline
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Desk:
         return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
 
     def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:
-        from pipelines.label.offline.fit import fit
+        from pipelines.label.offline import fit
 
         gold = {
             item: task.seen(labels)

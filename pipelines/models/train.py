@@ -30,7 +30,7 @@ from pipelines.datasets import features, items
 from pipelines.datasets.example import Material
 from pipelines.llm.prompting import own_prompts
 from pipelines.models import kind
-from pipelines.models.fitting import card, stored_votes, tracking, training_records
+from pipelines.models.fitting import asking, card, tracking, training_records
 from pipelines.models.fitting.card import Card
 from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.models.kind import Job, Kind, Serving
@@ -95,8 +95,8 @@ def serving_of(
     if spec.rationales is not None:
         given["cues"] = features.load(corpus, model=row.model, labeller=spec.rationales, vault=vault, root=root)
     if spec.votes is not None:
-        found = stored_votes.votes(corpus, labeller=spec.votes, task=task, root=root)
-        given["said"] = stored_votes.valid(found)
+        found = asking.votes(corpus, labeller=spec.votes, task=task, root=root)
+        given["said"] = asking.valid(found)
     return given
 
 

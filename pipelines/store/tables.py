@@ -150,7 +150,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         *_all(pa.string(), "category", "ensemble"),
         LABELS,
         *_all(pa.string(), "agreement", "how"),
-        # probabilities of the label set, and of each label in the scheme's order (label/silver/label_models.py)
+        # probabilities of the label set, and of each label in the scheme's order (label/silver/aggregate.py)
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
     ),

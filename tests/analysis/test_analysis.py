@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.analysis import analysis
 from pipelines.core.config.params import Params
+from pipelines.evaluate.analysis import analysis
 from pipelines.store.vault.vault import Vault
 from tests.analysis import sandbox_items
 from tests.contexts import context_of

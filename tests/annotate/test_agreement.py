@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate import agreement
-from pipelines.annotate.forms import manifest
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import agreement, manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.core.config.params import Params, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
-from pipelines.report import agreement_tables
+from pipelines.evaluate.report import agreement_tables
 from tests.annotate.round_manifest import manifest_of
 from tests.contexts import context_of
 from tests.small_corpus import full, write_table

@@ -15,10 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.annotate import gold
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Queue
+from pipelines.annotate import gold, manifest
+from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
-from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.annotate import rounds as app
@@ -458,9 +457,9 @@ def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
 
 def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.do(rounds.open_round)
-    planned = protocol.load("figsim")
+    planned = manifest.load_protocol("figsim")
     moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
-    monkeypatch.setattr(protocol, "load", lambda _: planned.model_copy(update={"rounds": moved}))
+    monkeypatch.setattr(manifest, "load", lambda _: planned.model_copy(update={"rounds": moved}))
     with refused("RoundState", match="another protocol or seed"):
         lab.do(rounds.open_round)
 

@@ -17,9 +17,9 @@ from pipelines.core.taxonomy.loader import OWN, path_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.report import charts, report
-from pipelines.report import page as report_page
-from pipelines.report import parts as report_parts
+from pipelines.evaluate.report import charts, report
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import parts as report_parts
 from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run

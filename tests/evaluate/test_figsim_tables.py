@@ -12,7 +12,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.report.tables import declared
+from pipelines.evaluate.report.tables import declared
 from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import paper_gold, paper_test, seen, write_gold, write_run

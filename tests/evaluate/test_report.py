@@ -22,11 +22,11 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of, tasks_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import recomputed, report
+from pipelines.evaluate.report.page import Page, PageSection, Points
+from pipelines.evaluate.report.results import Results, arranged
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import page as report_page
-from pipelines.report import recomputed, report
-from pipelines.report.page import Page, PageSection, Points
-from pipelines.report.results import Results, arranged
 from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import add_row, write_gold, write_run

@@ -9,9 +9,9 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import report
 from pipelines.models.kind import weights
-from pipelines.report import page as report_page
-from pipelines.report import report
 from tests.contexts import context_of
 from tests.evaluate.posts_runs import gold_of, write_gold, write_run
 from tests.evaluate.printed import paper as paper_of

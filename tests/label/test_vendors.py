@@ -19,10 +19,10 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, LabellerRefused
 from pipelines.core.taxonomy import load as scheme_of
+from pipelines.evaluate.moderation.channels import AuditedItem, System
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
-from pipelines.moderation.channels import AuditedItem, System
 from pipelines.takedown import sweep
 from pipelines.workspace.clone import workspace
 from tests import small_distribution
@@ -55,7 +55,7 @@ class Plain(Vendor):
 """
 MODERATOR = """
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import FREE, Moderator, Request, Verdict
+from pipelines.evaluate.moderation.moderator import FREE, Moderator, Request, Verdict
 
 
 class Words(Moderator):

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
-from pipelines.moderation import moderation
+from pipelines.evaluate.moderation import moderation
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.contexts import context_of

@@ -19,13 +19,13 @@ import pytest
 from pipelines.core.config.label import ProviderNotConsented
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
+from pipelines.evaluate.moderation import moderation
+from pipelines.evaluate.moderation.channels import CUT, AuditedItem, System
+from pipelines.evaluate.moderation.moderator import Moderator
+from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.sender import WORKERS_PER_SLOT
-from pipelines.moderation import moderation
-from pipelines.moderation.channels import CUT, AuditedItem, System
-from pipelines.moderation.moderator import Moderator
 from pipelines.operate.plan import cost
-from pipelines.report import moderation_tables, page
-from pipelines.report.papers import Paper
 from pipelines.store.answers import AnswerStore
 from tests.contexts import context_of
 from tests.json_server import Request, json_server
