@@ -1,8 +1,9 @@
 """Run the stage ``moderation``: ask moderation systems about the items with gold, and compare what they flag.
 
 FigSIM 4.4: flag rates by severity (Table 2), and the mean score of self-harm by severity and figurative language
-(Figure 3). An item without a verdict (refused, malformed, failed) is in no rate: it is counted beside them. Answers are
-first looked up in the encrypted store of answers, so a killed stage and a later snapshot request only missing ones.
+(Figure 3). Which categories a scheme has in their place: :class:`AuditedItems`. An item without a verdict (refused,
+malformed, failed) is in no rate: it is counted beside them. Answers are first looked up in the
+encrypted store of answers, so a killed stage and a later snapshot request only missing ones.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Without a system, nothing is decrypted or sent, and the table is empty.
 
     Returns:
-        ``by`` (the category of the levels), ``levels``, ``least`` (smaller cells are hidden), ``items``, ``groups`` and
+        ``by`` (the category of the levels), ``beside`` (by the presence of what scores are given too), ``levels``,
+        ``least`` (smaller cells are hidden), ``items``, ``groups`` and
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method
         ``pairs``).
@@ -97,6 +99,7 @@ def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params
         )
     return {
         "by": audited.by.key,
+        "beside": audited.scheme.compared_by(audited.beside.key) if audited.beside else "",
         "least": params.analysis.least,
         "levels": audit.levels,
         "items": len(audited.items),
