@@ -1,0 +1,194 @@
+"""Write what a team has: dumps of its subreddits with the dirt of real ones, an image host, and files of labels."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from PIL import Image, ImageDraw, ImageFont
+
+from crisis_corpus_sandbox.reddit import listing
+from crisis_corpus_sandbox.reddit.generated_posts import SandboxPicture, SandboxPost, schedule
+from pipelines.core.config.collect import Sandbox
+
+MONTHS = ("2022-11",)
+FIRST_ID = int("yq0000", 36)
+PLACES = ("market", "station", "library", "harbour", "kitchen", "meadow", "village", "museum", "theatre", "bakery")
+TIMES = ("this morning", "last week", "on Sunday", "after the rain", "before lunch", "in the evening", "at noon")
+PEOPLE = ("my neighbour", "an old friend", "the postman", "two children", "my sister", "a stranger", "the baker")
+
+
+@dataclass
+class Reddit:
+    """The posts of a team's subreddits, their pictures, and the labels by the post's id."""
+
+    port: int
+    seed: int = 11
+    posts: dict[str, list[SandboxPost]] = field(default_factory=dict)
+    pictures: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
+
+    @property
+    def world(self) -> Sandbox:
+        return Sandbox(seed=self.seed, months=MONTHS, submissions=1, posts=1, port=self.port)
+
+    def add(self, subreddit: str, posts: Sequence[SandboxPost]) -> list[SandboxPost]:
+        """Give the posts their times, ids and authors, of whom many wrote more than one, and add them."""
+        first = FIRST_ID + 10_000_000 * len(self.posts)
+        for post in posts:
+            post.subreddit = subreddit
+        self.posts[subreddit] = schedule(posts, sandbox=self.world, name=subreddit, first_id=first)
+        return self.posts[subreddit]
+
+    def picture(self, name: str, data: bytes, *, kind: str, behaviour: str = "ok") -> SandboxPicture:
+        """Put a picture on the image host under any name, and return it."""
+        self.pictures[name] = data, {"content_type": kind, "behaviour": behaviour}
+        return SandboxPicture("", None, address=f"http://127.0.0.1:{self.port}/i/{name}")
+
+    def write(self, folder: Path) -> None:
+        """Write what the sandbox's server serves, and the dumps."""
+        (folder / "images").mkdir(parents=True)
+        for name, (data, _) in self.pictures.items():
+            (folder / "images" / name).write_bytes(data)
+        (folder / "images.json").write_text(json.dumps({name: how for name, (_, how) in self.pictures.items()}))
+        lines = [json.dumps(listing.live(post, port=self.port)) for posts in self.posts.values() for post in posts]
+        (folder / "submissions.jsonl").write_text("\n".join(lines) + "\n")
+        for subreddit, posts in self.posts.items():
+            listing.write(folder / "dumps", posts=posts, sandbox=self.world, subreddit=subreddit)
+
+
+def sentence(chance: Random) -> str:
+    """Return a sentence that tells nothing."""
+    return (
+        f"{chance.choice(PEOPLE).capitalize()} and I met {chance.choice(TIMES)} near the {chance.choice(PLACES)}, "
+        f"{chance.randint(2, 90)} steps from the {chance.choice(PLACES)}."
+    )
+
+
+def text(signs: Sequence[str], *, chance: Random) -> str:
+    """Return a mild English text with these sentences among others."""
+    parts = [sentence(chance) for _ in range(2)] + list(signs)
+    chance.shuffle(parts)
+    return " ".join(parts)
+
+
+def encoded(picture: Image.Image, form: str) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, form, **({"quality": 90} if form in ("JPEG", "WEBP") else {}))
+    return out.getvalue()
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterator[Sequence[object]]) -> None:
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(header)
+        out.writerows(rows)
+
+
+JOBS = {
+    "watering": "I carried cans of water to the tomatoes.",
+    "pruning": "I cut the old branches of the pear tree.",
+    "sowing": "I put carrot seeds into the warm soil.",
+    "pests & weeds": "I picked snails from the lettuce and pulled up nettles.",
+    "beekeeping": "I opened the hives and looked for the queen.",
+}
+EFFORTS = {
+    "rest": "I sat in my chair and did not move.",
+    "light": "It was an easy and short day.",
+    "heavy": "My arms are tired from the long work.",
+    "exhausting": "I could hardly walk home and fell asleep at once.",
+}
+
+
+def allotment(reddit: Reddit, folder: Path) -> None:
+    """Add notes from allotments: nobody keeps bees until the last note, hardly anybody is exhausted."""
+    chance = Random(1)
+    truth: dict[int, tuple[list[str], str]] = {}
+    posts = []
+    for number in range(170):
+        jobs = [job for job in list(JOBS)[:4] if chance.random() < 0.35] + ["beekeeping"] * (number == 169)
+        effort = "exhausting" if number % 57 == 5 else chance.choice(["rest", "light", "heavy"])
+        body = text([*(JOBS[job] for job in jobs), EFFORTS[effort]], chance=chance)
+        case = {3: "deleted", 40: "deleted_later", 80: "removed", 120: "removed_body"}.get(number, "plain")
+        posts.append(SandboxPost(case, f"Garden note {number}", kind="text", body=body))
+        truth[id(posts[-1])] = jobs, effort
+    posts.append(SandboxPost("plain", "Jardin", kind="text", body="Je suis allé au jardin ce matin avec mes enfants."))
+    posts.append(SandboxPost("plain", "Hi", kind="text", body="Ok."))
+    copy = posts[10]
+    posts.append(SandboxPost("plain", copy.title, kind="text", body=copy.body + " Thanks for reading."))
+    posts.append(SandboxPost("outside_window", "Early", kind="text", body=text([], chance=chance)))
+
+    def rows() -> Iterator[Sequence[object]]:
+        for place, post in enumerate(reddit.add("allotments", posts)):
+            # a third has no labels: models label it
+            if id(post) in truth and place % 3:
+                jobs, effort = truth[id(post)]
+                yield post.id, "|".join(jobs), effort.upper() if place % 7 == 0 else effort
+        yield "t3_zzzzzz", "watering", "light"
+        yield posts[0].id, "dancing", "light"
+
+    write_csv(folder / "allotment.csv", ["id", "jobs", "effort"], rows())
+
+
+GROUNDS = {"Red": (190, 40, 40), "Green": (40, 150, 60), "Blue": (40, 60, 190), "Gold leaf": (200, 170, 60)}
+WORDS = ("bread", "shoes", "books", "flowers", "tea", "clocks", "hats", "fish", "lamps", "paper", "soap", "keys")
+FORMS = (("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("GIF", "gif"), ("PNG", "jpg"), ("JPEG", "png"))
+
+
+def drawn(ground: tuple[int, int, int], figures: Sequence[str], *, chance: Random, words: str = "") -> Image.Image:
+    """Draw a sign, with some noise so that no two are near-duplicates."""
+    picture = Image.new("RGB", (220, 160), tuple(min(255, c + chance.randint(-25, 25)) for c in ground))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(14):
+        x, y, side = chance.randint(0, 200), chance.randint(0, 140), chance.randint(6, 40)
+        pen.rectangle((x, y, x + side, y + chance.randint(4, 30)), fill=(chance.randint(60, 200),) * 3)
+    if "disc" in figures:
+        pen.ellipse((20, 20, 80, 80), fill=(250, 250, 250))
+    if "bar" in figures:
+        pen.rectangle((0, 85, 220, 110), fill=(10, 10, 10))
+    if "wedge" in figures:
+        pen.polygon([(120, 80), (200, 80), (160, 10)], fill=(250, 250, 90))
+    if words:
+        pen.rectangle((0, 118, 220, 158), fill=(255, 255, 255))
+        pen.text((8, 122), words, fill=(0, 0, 0), font=ImageFont.load_default(22))
+    return picture
+
+
+def shop_signs(reddit: Reddit, folder: Path) -> None:
+    """Add signs, most with a word; nobody has seen gold leaf in train."""
+    chance = Random(2)
+    truth: dict[int, tuple[str, list[str]]] = {}
+    posts = []
+    for number in range(90):
+        ground = "Gold leaf" if number in (30, 60) else chance.choice(["Red", "Green", "Blue"])
+        figures = [name for name in ("disc", "bar", "wedge") if chance.random() < 0.4]
+        words = f"{chance.choice(WORDS)} and {chance.choice(WORDS)}" if number % 4 else ""
+        form, suffix = FORMS[number % len(FORMS)]
+        data = encoded(drawn(GROUNDS[ground], figures, chance=chance, words=words), form)
+        behaviour = {7: "missing", 19: "truncated", 27: "redirect", 33: "retry_after"}.get(number, "ok")
+        kind = "text/html" if number == 41 else f"image/{form.lower()}"
+        picture = reddit.picture(f"sign{number}.{suffix}", data, kind=kind, behaviour=behaviour)
+        case = {12: "deleted", 50: "removed"}.get(number, "plain")
+        posts.append(SandboxPost(case, f"A sign {number}", pictures=[picture]))
+        truth[id(posts[-1])] = ground, figures
+    posts.append(SandboxPost("plain", "No picture", kind="text", body="I forgot the picture of the sign."))
+    page = reddit.picture("page.png", b"<!doctype html><title>No</title>", kind="text/html")
+    posts.append(SandboxPost("plain", "A page", pictures=[page]))
+
+    def rows() -> Iterator[Sequence[object]]:
+        for post in reddit.add("shopsigns", posts):
+            if id(post) in truth:
+                ground, figures = truth[id(post)]
+                link = f"https://www.reddit.com/r/shopsigns/comments/{post.id}/x/"
+                flags = [int(name in figures) for name in ("disc", "bar", "wedge")]
+                yield link, ground, *flags, int(not figures)
+
+    write_csv(folder / "shop-signs.csv", ["permalink", "ground", "disc", "bar", "wedge", "plain"], rows())
+
+
+Writer = Callable[[Reddit, Path], None]
+FIRST: dict[str, Writer] = {"allotment": allotment, "shop-signs": shop_signs}

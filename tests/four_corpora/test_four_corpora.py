@@ -1,0 +1,159 @@
+"""Corpora that a profile declares, from dumps to champions that the client loads, by commands alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.four_corpora import content
+from tests.golden import world
+from tests.golden.nearby import UNREAD, Nearby
+from tests.ports import free_port
+
+pytestmark = pytest.mark.faults
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST}
+# What a consumer's process runs: the model of an alias on the rows of a file.
+LOAD = """
+import json, sys
+import pandas
+from crisis_corpus import load
+model = load(f"models:/{sys.argv[1]}@champion")
+rows = json.load(sys.stdin)
+for row in rows:
+    if "image" in row:
+        row["image"] = bytes.fromhex(row["image"])
+print(json.dumps(model.predict(pandas.DataFrame(rows)).to_dict("records"), default=str))
+"""
+
+
+class Team(Nearby):
+    """A team with dumps of its own and files of labels."""
+
+    writers: Mapping[str, content.Writer]
+
+    def reddit(self) -> None:
+        reddit = content.Reddit(self.port)
+        for write in self.writers.values():
+            write(reddit, self.home)
+        reddit.write(self.home / "sandbox")
+
+    def months(self) -> tuple[str, ...]:
+        return content.MONTHS
+
+    def labels(self, corpus: str) -> None:
+        """Import the labels that the team has, in a clone as the docs have it."""
+        clone = self.home / f"lab-{corpus}"
+        scheme = self.schemes[corpus]
+        with self._publishing:
+            self.run("clone", str(clone))
+            mapping = HERE / "mappings" / f"{scheme}.yaml"
+            path = self.home / f"{corpus}.csv"
+            self.run("import", corpus, str(path), "--mapping", str(mapping), "--allow-bad", "0.05", cwd=clone)
+
+    def load(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Predict with the champion of a name in a process of its own, as a consumer does."""
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD, name], cwd=self.home, env=self.environment | {"PYTHONPATH": str(ROOT)},
+            input=json.dumps(rows), text=True, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return list(json.loads(done.stdout.strip().rpartition("\n")[2]))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The team, its profile, a clone with all results, and the journal of each registered model."""
+
+    team: Team
+    profile: dict[str, Any]
+    clone: Path
+    journal: Mapping[str, Any]
+
+    def metrics(self, corpus: str, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.clone / "metrics" / corpus / f"{name}.json").read_text()))
+
+    def scheme(self, corpus: str) -> dict[str, Any]:
+        return world.read(HERE / "schemes" / f"{self.profile['corpora'][corpus]['scheme']}.yaml")
+
+
+@pytest.fixture(scope="module", params=SETS)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    home = tmp_path_factory.mktemp(request.param)
+    profile, port = world.read(HERE / f"{request.param}.yaml"), free_port()
+    profile["sandbox"] = {"seed": 1, "months": [*content.MONTHS], "submissions": 1, "posts": 1, "port": port}
+    files = {f"schemes/{path.name}": path.read_text() for path in (HERE / "schemes").glob("*.yaml")}
+    corpora = {name: corpus["content"] for name, corpus in profile["corpora"].items() if corpus}
+    checkout = world.check_out(ROOT, home / "checkout", profile=profile, files=files, without=UNREAD)
+    team = Team(checkout, home / "var", corpora=corpora, rounds={}, port=port)
+    team.writers = SETS[request.param]
+    team.schemes = {name: profile["corpora"][name]["scheme"] for name in corpora}
+    team.home.mkdir()
+    with contextlib.contextmanager(team._served)():
+        team.make()
+        yield Ran(team, profile, team.clone(), team.journal())
+
+
+def tasks(scheme: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {key: category for key, category in scheme["categories"].items() if category.get("predicted", True)}
+
+
+def test_every_category_is_predicted_scored_and_reported(ran: Ran) -> None:
+    for corpus in ran.team.corpora:
+        scheme = ran.scheme(corpus)
+        scored = ran.metrics(corpus, "evaluate")["tasks"]
+        assert scored.keys() == tasks(scheme).keys()
+        page = (ran.clone / "snapshot" / corpus / "report" / "report.md").read_text()
+        for key, category in tasks(scheme).items():
+            named = {label["name"] for label in category["labels"]}
+            assert category.get("title", key.capitalize()) in page
+            for model in ran.profile["train"]["rows"][corpus]["models"]:
+                [path] = (ran.clone / "snapshot" / corpus / "predictions").glob(f"{key}-{model}-*/predictions.parquet")
+                rows = pq.read_table(path).to_pylist()
+                assert rows and {label for row in rows for label in row["labels"] or ()} <= named
+                assert all(row["outcome"] == "vote" for row in rows)
+            models = scored[key]["models"]
+            assert {name.partition("-consensus")[0] for name in models} >= {
+                *ran.profile["train"]["rows"][corpus]["models"]
+            }
+
+
+def test_every_registered_model_is_gated_and_loaded(ran: Ran) -> None:
+    promoted = []
+    for name, entry in ran.profile["registry"].items():
+        known = ran.journal[name]
+        assert known["versions"], name
+        if not (champion := known.get("champion")):
+            continue
+        promoted.append(name)
+        assert champion
+        category = ran.scheme(entry["corpus"])["categories"][entry["task"]]
+        rows = inputs(ran.team.corpora[entry["corpus"]])
+        found = ran.team.load(name, rows)
+        assert len(found) == len(rows)
+        assert {label for row in found for label in row["labels"]} <= {label["name"] for label in category["labels"]}
+    assert {ran.profile["registry"][name]["corpus"] for name in promoted} == ran.team.corpora.keys(), "one of each"
+
+
+def inputs(kind: str) -> list[dict[str, Any]]:
+    if kind == "texts":
+        return [{"title": "A note", "body": "I carried cans of water to the tomatoes."}, {"title": "", "body": "Ok"}]
+    out = io.BytesIO()
+    content.Image.new("RGB", (90, 60), (200, 30, 30)).save(out, "PNG")
+    return [{"image": out.getvalue().hex()}]
+
+
+def test_champions_label_every_month(ran: Ran) -> None:
+    for corpus, names in ran.profile["batch_predict"].items():
+        assert ran.metrics(corpus, "batch_predict")["models"].keys() <= {*names}
