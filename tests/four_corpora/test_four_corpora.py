@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +22,6 @@ pytestmark = pytest.mark.faults
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST}
-# What a consumer's process runs: the model of an alias on the rows of a file.
-LOAD = """
-import json, sys
-import pandas
-from crisis_corpus import load
-model = load(f"models:/{sys.argv[1]}@champion")
-rows = json.load(sys.stdin)
-for row in rows:
-    if "image" in row:
-        row["image"] = bytes.fromhex(row["image"])
-print(json.dumps(model.predict(pandas.DataFrame(rows)).to_dict("records"), default=str))
-"""
 
 
 class Team(Nearby):
@@ -62,15 +48,6 @@ class Team(Nearby):
             path = self.home / f"{corpus}.csv"
             self.run("import", corpus, str(path), "--mapping", str(mapping), "--allow-bad", "0.05", cwd=clone)
 
-    def load(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Predict with the champion of a name in a process of its own, as a consumer does."""
-        done = subprocess.run(
-            [sys.executable, "-c", LOAD, name], cwd=self.home, env=self.environment | {"PYTHONPATH": str(ROOT)},
-            input=json.dumps(rows), text=True, capture_output=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
-        return list(json.loads(done.stdout.strip().rpartition("\n")[2]))
-
 
 @dataclass(frozen=True)
 class Ran:
@@ -89,7 +66,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module", params=SETS)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_once: None) -> Iterator[Ran]:
     home = tmp_path_factory.mktemp(request.param)
     profile, port = world.read(HERE / f"{request.param}.yaml"), free_port()
     profile["sandbox"] = {"seed": 1, "months": [*content.MONTHS], "submissions": 1, "posts": 1, "port": port}
@@ -132,12 +109,12 @@ def test_every_category_is_predicted_scored_and_reported(ran: Ran) -> None:
 def test_every_registered_model_is_gated_and_loaded(ran: Ran) -> None:
     promoted = []
     for name, entry in ran.profile["registry"].items():
-        known = ran.journal[name]
-        assert known["versions"], name
-        if not (champion := known.get("champion")):
+        [known] = ran.journal[name]["models"]
+        assert known["versions"] and not known["faults"], name
+        assert {row["event"] for row in known["journal"]} & {"promoted", "refused"}, f"{name} met no gate"
+        if known["champion"] is None:
             continue
         promoted.append(name)
-        assert champion
         category = ran.scheme(entry["corpus"])["categories"][entry["task"]]
         rows = inputs(ran.team.corpora[entry["corpus"]])
         found = ran.team.load(name, rows)
@@ -151,7 +128,7 @@ def inputs(kind: str) -> list[dict[str, Any]]:
         return [{"title": "A note", "body": "I carried cans of water to the tomatoes."}, {"title": "", "body": "Ok"}]
     out = io.BytesIO()
     content.Image.new("RGB", (90, 60), (200, 30, 30)).save(out, "PNG")
-    return [{"image": out.getvalue().hex()}]
+    return [{"image": out.getvalue()}]
 
 
 def test_champions_label_every_month(ran: Ran) -> None:

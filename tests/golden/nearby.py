@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ class Nearby(World):
                 patch.setenv(name, value)
             patch.setattr(Workspace, "_run", self._inside)
             yield
+        # the next command loads the code of a registered version from its own folder
+        for module in [name for name in sys.modules if name.startswith("corpus_model_")]:
+            del sys.modules[module]
 
     @staticmethod
     def _inside(clone: Workspace, argv: Any, *, name: str, stdout: Any) -> subprocess.CompletedProcess[str]:
@@ -83,6 +86,18 @@ class Nearby(World):
         ):
             self.environment |= {"MLFLOW_TRACKING_URI": address}
             yield
+
+    def load(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return what the champion of a name answers about inputs, loaded through the client."""
+        import pandas
+
+        from crisis_corpus import load
+
+        with self._place(self.home, self.environment):
+            found: list[dict[str, Any]] = (
+                load(f"models:/{name}@champion").predict(pandas.DataFrame(rows)).to_dict("records")
+            )
+            return found
 
     def make(self) -> None:
         self.run("init", "--profile", "golden")
