@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from PIL import Image, ImageDraw, ImageFont
+import yaml
+from PIL import Image, ImageChops, ImageDraw, ImageFont
 
 from crisis_corpus_sandbox.reddit import listing
 from crisis_corpus_sandbox.reddit.generated_posts import SandboxPicture, SandboxPost, schedule
 from pipelines.core.config.collect import Sandbox
 
+HERE = Path(__file__).resolve().parent
 MONTHS = ("2022-11",)
 FIRST_ID = int("yq0000", 36)
 PLACES = ("market", "station", "library", "harbour", "kitchen", "meadow", "village", "museum", "theatre", "bakery")
@@ -124,8 +126,8 @@ def allotment(reddit: Reddit, folder: Path) -> None:
 
     def rows() -> Iterator[Sequence[object]]:
         for place, post in enumerate(reddit.add("allotments", posts)):
-            # a third has no labels: models label it
-            if id(post) in truth and place % 3:
+            # most have no labels: models label them
+            if id(post) in truth and place % 5 < 2:
                 jobs, effort = truth[id(post)]
                 yield post.id, "|".join(jobs), effort.upper() if place % 7 == 0 else effort
         yield "t3_zzzzzz", "watering", "light"
@@ -139,13 +141,17 @@ WORDS = ("bread", "shoes", "books", "flowers", "tea", "clocks", "hats", "fish", 
 FORMS = (("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("GIF", "gif"), ("PNG", "jpg"), ("JPEG", "png"))
 
 
+def lit(picture: Image.Image, *, chance: Random) -> Image.Image:
+    """Return a picture in an uneven light, so that no two are near-duplicates."""
+    light = Image.frombytes("L", (6, 5), bytes(chance.randint(70, 255) for _ in range(30)))
+    light = light.resize(picture.size, Image.Resampling.BICUBIC)
+    return ImageChops.multiply(picture, Image.merge("RGB", (light,) * 3))
+
+
 def drawn(ground: tuple[int, int, int], figures: Sequence[str], *, chance: Random, words: str = "") -> Image.Image:
-    """Draw a sign, with some noise so that no two are near-duplicates."""
-    picture = Image.new("RGB", (220, 160), tuple(min(255, c + chance.randint(-25, 25)) for c in ground))
+    """Draw a sign."""
+    picture = lit(Image.new("RGB", (220, 160), ground), chance=chance)
     pen = ImageDraw.Draw(picture)
-    for _ in range(14):
-        x, y, side = chance.randint(0, 200), chance.randint(0, 140), chance.randint(6, 40)
-        pen.rectangle((x, y, x + side, y + chance.randint(4, 30)), fill=(chance.randint(60, 200),) * 3)
     if "disc" in figures:
         pen.ellipse((20, 20, 80, 80), fill=(250, 250, 250))
     if "bar" in figures:
@@ -190,5 +196,79 @@ def shop_signs(reddit: Reddit, folder: Path) -> None:
     write_csv(folder / "shop-signs.csv", ["permalink", "ground", "disc", "bar", "wedge", "plain"], rows())
 
 
+HOBBY_SIGN = "On my free day I tried {} with {}."
+
+
+def letters60(reddit: Reddit, folder: Path) -> None:
+    """Add letters with a split of their own: most hobbies are rare, some are in no letter, one is in test alone."""
+    chance = Random(3)
+    scheme = yaml.safe_load((HERE / "schemes" / "sixty_hobbies.yaml").read_text())
+    hobbies = [label["name"] for label in scheme["categories"]["hobby"]["labels"]]
+    truth: dict[int, tuple[list[str], str]] = {}
+    posts = []
+    weights = [12.0 if place < 6 else 1.0 for place in range(56)] + [0.0] * 4
+    for number in range(130):
+        part = ("learn", "learn", "learn", "check", "prove")[number % 5]
+        told = sorted({*chance.choices(hobbies, weights, k=chance.choice([0, 1, 1, 2]))})
+        if part == "prove" and number % 20 == 4:
+            told = sorted({*told, hobbies[56]})
+        signs = [HOBBY_SIGN.format(name, chance.choice(PEOPLE)) for name in told]
+        posts.append(SandboxPost("plain", f"Letter {number}", kind="text", body=text(signs, chance=chance)))
+        truth[id(posts[-1])] = told, part
+
+    def rows() -> Iterator[Sequence[object]]:
+        for post in reddit.add("penpals60", posts):
+            told, part = truth[id(post)]
+            yield f"https://redd.it/{post.id}", ";".join(told), part
+
+    write_csv(folder / "letters60.csv", ["post", "hobbies", "part"], rows())
+
+
+SKIES = {"Clear": (90, 140, 230), "Overcast": (130, 130, 130), "Sunset": (220, 90, 60)}
+
+
+def skies(reddit: Reddit, folder: Path) -> None:
+    """Add skies of two subreddits, some posted in both by one author; what they show, people say in a round."""
+    chance = Random(4)
+    for subreddit in ("skies", "cloudwatch"):
+        posts = []
+        for number in range(45):
+            weather = chance.choice([*SKIES])
+            data = encoded(sky(SKIES[weather], chance=chance), "PNG" if number % 2 else "JPEG")
+            picture = reddit.picture(f"{subreddit}{number}.jpeg", data, kind="application/octet-stream")
+            posts.append(SandboxPost("plain", "", pictures=[picture]))
+        if subreddit == "cloudwatch":
+            twice = reddit.posts["skies"][:3]
+            posts += [SandboxPost("plain", "again", pictures=post.pictures, author=post.author) for post in twice]
+        reddit.add(subreddit, posts)
+
+
+def sky(colour: tuple[int, int, int], *, chance: Random) -> Image.Image:
+    """Draw a sky of clouds, every other one with a moon or a trail."""
+    picture = lit(Image.new("RGB", (200, 150), colour), chance=chance)
+    pen = ImageDraw.Draw(picture)
+    if chance.random() < 0.5:
+        pen.ellipse((140, 10, 185, 55), fill=(255, 255, 255))
+    if chance.random() < 0.4:
+        pen.line((0, 140, 200, 60), fill=(15, 15, 15), width=14)
+    return picture
+
+
+def seen(path: Path) -> dict[str, list[str]]:
+    """Return what a person says who looks at a picture of a sky."""
+    picture = Image.open(path).convert("RGB")
+    wide, high = picture.size
+    mean = picture.crop((0, 0, wide // 2, high // 2)).resize((1, 1)).getpixel((0, 0))
+    near = min(
+        SKIES,
+        key=lambda name: sum(abs(a / sum(SKIES[name]) - b / sum(mean)) for a, b in zip(SKIES[name], mean, strict=True)),
+    )
+    moon = sum(picture.getpixel((int(wide * 0.8125), int(high * 0.22)))) > 720
+    trail = sum(picture.getpixel((wide // 2, int(high * 0.667)))) < 120
+    things = [name for name, there in (("moon", moon), ("trail", trail)) if there]
+    return {"weather": [near], "seen": things or ["empty sky"]}
+
+
 Writer = Callable[[Reddit, Path], None]
 FIRST: dict[str, Writer] = {"allotment": allotment, "shop-signs": shop_signs}
+LAST: dict[str, Writer] = {"letters60": letters60, "skies": skies}

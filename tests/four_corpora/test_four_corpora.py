@@ -21,7 +21,9 @@ from tests.ports import free_port
 pytestmark = pytest.mark.faults
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST}
+# Corpora whose labels people give in a round of the files backend, with the decision on it.
+ROUNDS: dict[str, dict[str, tuple[str, str]]] = {"first": {}, "last": {"skies": ("calibration", "--gold")}}
+SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST, "last": content.LAST}
 
 
 class Team(Nearby):
@@ -40,6 +42,8 @@ class Team(Nearby):
 
     def labels(self, corpus: str) -> None:
         """Import the labels that the team has, in a clone as the docs have it."""
+        if corpus in self.rounds:
+            return
         clone = self.home / f"lab-{corpus}"
         scheme = self.schemes[corpus]
         with self._publishing:
@@ -47,6 +51,19 @@ class Team(Nearby):
             mapping = HERE / "mappings" / f"{scheme}.yaml"
             path = self.home / f"{corpus}.csv"
             self.run("import", corpus, str(path), "--mapping", str(mapping), "--allow-bad", "0.05", cwd=clone)
+
+    def answer(self, queues: Path) -> None:
+        """Answer as people do who look at the pictures; the second errs now and then."""
+        for place, tasks in enumerate(sorted(queues.glob("*/tasks.jsonl"))):
+            rows = [json.loads(line) for line in tasks.read_text().splitlines()]
+            answers = []
+            for number, row in enumerate(rows):
+                values = content.seen(tasks.parent / row["image"])
+                if place == 1 and number % 7 == 0 and not row["sides"]:
+                    values["weather"] = ["Aurora"]
+                when = f"2022-12-{1 + number % 28:02d}T09:00:00Z"
+                answers.append({"item": row["item"], "values": values, "note": "", "seconds": 9, "answered": when})
+            (tasks.parent / "answers.jsonl").write_text("".join(json.dumps(each) + "\n" for each in answers))
 
 
 @dataclass(frozen=True)
@@ -73,7 +90,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     files = {f"schemes/{path.name}": path.read_text() for path in (HERE / "schemes").glob("*.yaml")}
     corpora = {name: corpus["content"] for name, corpus in profile["corpora"].items() if corpus}
     checkout = world.check_out(ROOT, home / "checkout", profile=profile, files=files, without=UNREAD)
-    team = Team(checkout, home / "var", corpora=corpora, rounds={}, port=port)
+    team = Team(checkout, home / "var", corpora=corpora, rounds=ROUNDS[request.param], port=port)
     team.writers = SETS[request.param]
     team.schemes = {name: profile["corpora"][name]["scheme"] for name in corpora}
     team.home.mkdir()
@@ -133,4 +150,5 @@ def inputs(kind: str) -> list[dict[str, Any]]:
 
 def test_champions_label_every_month(ran: Ran) -> None:
     for corpus, names in ran.profile["batch_predict"].items():
-        assert ran.metrics(corpus, "batch_predict")["models"].keys() <= {*names}
+        found = ran.metrics(corpus, "batch_predict").keys()
+        assert found and found <= {*names}

@@ -285,16 +285,20 @@ class World:
         with self._publishing:
             self.call("task", "publish-snapshot", corpus, stages[-1], *at, "--results", "-", given=tokens)
 
+    def answer(self, queues: Path) -> None:
+        """Answer the queues of a round as people would."""
+        answer_queues(queues, sandbox=self.home / "sandbox")
+
     def _annotate(self, corpus: str) -> None:
-        """Hold a round of annotation, whose people answer by the sandbox's truth, with errors."""
+        """Hold a round of annotation."""
         name, decision = self.rounds[corpus]
         queues = self.home / "queues" / corpus / name
         with self._publishing:
             self.run("round", "open", corpus, name)
-            answer_queues(queues, sandbox=self.home / "sandbox")
+            self.answer(queues)
             self.run("round", "pull", corpus, name)
             self.run("round", "adjudicate", corpus, name)
-            answer_queues(queues / "adjudication", sandbox=self.home / "sandbox")
+            self.answer(queues / "adjudication")
             self.run("round", "close", corpus, name, decision, "--reason", "complete")
 
 
