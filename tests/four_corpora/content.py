@@ -196,7 +196,7 @@ def shop_signs(reddit: Reddit, folder: Path) -> None:
     write_csv(folder / "shop-signs.csv", ["permalink", "ground", "disc", "bar", "wedge", "plain"], rows())
 
 
-HOBBY_SIGN = "On my free day I tried {} with {}."
+HOBBY_SIGN = "{0}, {0} and again {0}: I tried it with {1}."
 
 
 def letters60(reddit: Reddit, folder: Path) -> None:
@@ -204,24 +204,20 @@ def letters60(reddit: Reddit, folder: Path) -> None:
     chance = Random(3)
     scheme = yaml.safe_load((HERE / "schemes" / "sixty_hobbies.yaml").read_text())
     hobbies = [label["name"] for label in scheme["categories"]["hobby"]["labels"]]
-    truth: dict[int, tuple[list[str], str]] = {}
-    posts = []
-    weights = [12.0 if place < 6 else 1.0 for place in range(56)] + [0.0] * 4
-    for number in range(130):
-        part = ("learn", "learn", "learn", "check", "prove")[number % 5]
-        told = sorted({*chance.choices(hobbies, weights, k=chance.choice([0, 1, 1, 2]))})
-        if part == "prove" and number % 20 == 4:
-            told = sorted({*told, hobbies[56]})
-        signs = [HOBBY_SIGN.format(name, chance.choice(PEOPLE)) for name in told]
-        posts.append(SandboxPost("plain", f"Letter {number}", kind="text", body=text(signs, chance=chance)))
-        truth[id(posts[-1])] = told, part
-
-    def rows() -> Iterator[Sequence[object]]:
-        for post in reddit.add("penpals60", posts):
-            told, part = truth[id(post)]
-            yield f"https://redd.it/{post.id}", ";".join(told), part
-
-    write_csv(folder / "letters60.csv", ["post", "hobbies", "part"], rows())
+    posts = [SandboxPost("plain", f"Letter {number}", kind="text") for number in range(160)]
+    weights = [90.0 if place < 5 else 1.0 for place in range(56)] + [0.0] * 4
+    truth: list[tuple[str, list[str], str]] = []
+    parts: dict[str, str] = {}
+    for post in reddit.add("penpals60", posts):
+        # all letters of a person are in one part
+        part = parts.setdefault(post.author, ("learn", "learn", "learn", "check", "prove")[len(parts) % 5])
+        told = {*chance.choices(hobbies, weights, k=chance.choice([0, 1, 2, 2]))}
+        told |= {hobbies[56]} if part == "prove" and len(truth) % 3 == 0 else set()
+        signs = [HOBBY_SIGN.format(name, chance.choice(PEOPLE)) for name in sorted(told)]
+        post.body = text(signs, chance=chance)
+        truth.append((post.id, sorted(told), part))
+    rows = ((f"https://redd.it/{name}", ";".join(told), part) for name, told, part in truth)
+    write_csv(folder / "letters60.csv", ["post", "hobbies", "part"], rows)
 
 
 SKIES = {"Clear": (90, 140, 230), "Overcast": (130, 130, 130), "Sunset": (220, 90, 60)}
