@@ -90,7 +90,7 @@ def pin(
 
 @app.command("stage")
 def stage(
-    stages: Annotated[list[str], argument("the stages to run, such as dedupe@memes")],
+    stages: Annotated[list[str], argument("the stages to run, such as dedupe@forum")],
     base: Base,
     run: RunName,
     results: Results = "[]",
@@ -151,7 +151,7 @@ def agreement(
 
 @app.command("approve")
 def approve(
-    subject: Annotated[str, argument("what the person approves or rejects, such as `promote crisis-posts 2`")],
+    subject: Annotated[str, argument("what the person approves or rejects, such as `promote forum-help 2`")],
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""

@@ -60,7 +60,7 @@ def votes_report(
 @app.command(rich_help_panel="Registry")
 def classify(
     model: Annotated[
-        str, argument("a registered model, such as crisis-posts@champion, or the folder of an MLflow model", "MODEL")
+        str, argument("a registered model, such as forum-help@champion, or the folder of an MLflow model", "MODEL")
     ],
     file: Annotated[
         Path | None,

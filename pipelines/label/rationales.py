@@ -59,8 +59,8 @@ from which somebody who missed the point would understand it.
 
 REMARKS
 - "cause_effect": what leads to what in the {item}, with the everyday knowledge that it takes for granted.
-- "figurative": which figure of speech or of picture it plays with (irony, metaphor, exaggeration, a known template) \
-and what that stands for; that it is meant literally, if it is.
+- "figures_of_speech": which figure of speech or of picture it plays with (irony, metaphor, exaggeration, a \
+known template) and what that stands for; that it is meant literally, if it is.
 - "mental_state": what the voice or the figure in the {item} feels, wants or intends.
 
 GUIDELINES

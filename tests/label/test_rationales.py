@@ -278,11 +278,15 @@ def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer
 @pytest.mark.parametrize(
     ("text", "refused", "outcome"),
     [
-        ('{"cause_effect": "a", "figurative": " b\\n c ", "mental_state": ""}', None, Outcome.VOTE),
-        ('```json\n{"cause_effect": "a", "figurative": "b c", "mental_state": ""}\n```', None, Outcome.VOTE),
-        ('{"cause_effect": "a", "figurative": "b c"}', None, Outcome.MALFORMED),
-        ('{"cause_effect": "a", "figurative": "b c", "mental_state": 3}', None, Outcome.MALFORMED),
-        ('{"cause_effect": "a", "figurative": "b c", "mental_state": "", "severity": "None"}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figures_of_speech": " b\\n c ", "mental_state": ""}', None, Outcome.VOTE),
+        ('```json\n{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": ""}\n```', None, Outcome.VOTE),
+        ('{"cause_effect": "a", "figures_of_speech": "b c"}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": 3}', None, Outcome.MALFORMED),
+        (
+            '{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": "", "severity": "None"}',
+            None,
+            Outcome.MALFORMED,
+        ),
         ("It is a joke.", None, Outcome.MALFORMED),
         ("I'm sorry, I can't help with that.", None, Outcome.REFUSED),
         (None, None, Outcome.MALFORMED),

@@ -79,7 +79,7 @@ def run(ctx: Context) -> Json:
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"
-    content = (_posts if texts else _memes)(corpus, items=wanted, vault=vault, root=root)
+    content = (_texts if texts else _pictures)(corpus, items=wanted, vault=vault, root=root)
     kept, months = tuple(sorted(content)), _months(corpus, root=root)
     items_read = AnalysedItems(
         items=kept,
@@ -189,7 +189,9 @@ def _told(opened: Opened) -> Json:
     }
 
 
-def _memes(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
+def _pictures(
+    corpus: str, *, items: Sequence[Item], vault: Vault, root: Path
+) -> dict[Item, tuple[str, Sequence[float]]]:
     """Return the text and the visual features of each picture, whose bytes are not kept."""
     wanted = set(items)
     visual = VisualFeatures()
@@ -209,7 +211,7 @@ def _memes(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> d
     return features
 
 
-def _posts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
+def _texts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> dict[Item, tuple[str, Sequence[float]]]:
     """Return title and body of each post, without the boilerplate of the collectors' form (SPEC 22)."""
     ids = {record_id for record_id, _ in items}
     texts = {

@@ -1,8 +1,9 @@
 """Ask moderation systems about the items with gold, and compare what they flag.
 
 FigSIM 4.4: flag rates by severity (Table 2), and the mean score of self-harm by severity and figurative language
-(Figure 3). An item without a verdict (refused, malformed, failed) is in no rate: it is counted beside them. Answers are
-first looked up in the encrypted store of answers, so a killed stage and a later snapshot request only missing ones.
+(Figure 3). Which categories a scheme has in their place: :class:`AuditedItems`. An item without a verdict (refused,
+malformed, failed) is in no rate: it is counted beside them. Answers are first looked up in the encrypted store of
+answers, so a killed stage and a later snapshot request only missing ones.
 
 Rates have Wilson's interval (1927) at the effective sample size of grouped items (Korn and Graubard 1998; Franco et al.
 2019): n over the design effect, and the number of groups where no item or every item is flagged. Means and differences
@@ -160,8 +161,8 @@ def rounded(value: float | None) -> Any:
 
 FLAGS = ("self_harm", "overall")
 EVERY = "all"
-# Of items by figurative language, as FigSIM's Figure 3 has them.
-KINDS = {"figurative": True, "literal": False}
+# Of items by whether they have a label of another category (FigSIM's Figure 3: figurative language).
+KINDS = {"present": True, "absent": False}
 TESTS = ("mcnemar", "randomisation")
 
 
@@ -181,8 +182,8 @@ class Audit:
         self.levels = [label.name for label in audited.by.labels if label.name not in merged]
         held = [audited.levels(item) for item in items]
         self._at = {name: _bools(name in labels for labels in held) for name in self.levels}
-        figurative = [audited.figurative(item) for item in items]
-        self._kinds = {kind: _bools(each is on for each in figurative) for kind, on in KINDS.items()}
+        present = [audited.present(item) for item in items]
+        self._kinds = {kind: _bools(each is on for each in present) for kind, on in KINDS.items()}
         # the places of a single ordinal label; a category with several labels has no order to test
         self._ordinal = audited.by.ordinal
         places = [next((i for i, n in enumerate(self.levels) if n in labels), 0) for labels in held]
@@ -194,10 +195,10 @@ class Audit:
         Returns:
             ``outcomes``, ``reasons`` and ``unanswered`` (by level and outcome) count the items; ``partial`` those of
             which only a part was judged. ``flags``: flag -> level or "all" -> a rate over the judged items. ``scores``:
-            level or "all" -> "figurative", "literal" and "all" -> a mean, empty without scores. ``trend``: flag -> a
-            test over the order of the levels. ``figurative``: the difference of the mean scores of figurative and
-            literal items of one level. All values of a hidden cell, and hidden counts, are ``None``; so is the
-            difference if the items that it is made of are a hidden cell.
+            level or "all" -> "present", "absent" and "all" -> a mean, empty without scores. ``trend``: flag -> a
+            test over the order of the levels. ``difference``: of the mean scores of items of one level that have a
+            label of :attr:`AuditedItems.beside` and of those that have none. All values of a hidden cell, and hidden
+            counts, are ``None``; so is the difference if the items that it is made of are a hidden cell.
         """
         outcomes = [str(verdict.outcome) for verdict in verdicts]
         judged = voted(verdicts)
@@ -214,14 +215,14 @@ class Audit:
         if self._ordinal:
             figures["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
         if (scored := ~np.isnan(score)).any():
-            figures["figurative"] = self._figurative(score, scored=scored)
+            figures["difference"] = self._difference(score, scored=scored)
         return figures
 
-    def _figurative(self, score: Floats, *, scored: Bools) -> Json:
+    def _difference(self, score: Floats, *, scored: Bools) -> Json:
         """Return the difference within levels; only levels with items of both kinds are part of it."""
-        figurative, literal = (scored & self._kinds[kind] for kind in KINDS)
-        both = np.isin(self._place, np.intersect1d(self._place[figurative], self._place[literal]))
-        used = [side & both for side in (figurative, literal)]
+        present, absent = (scored & self._kinds[kind] for kind in KINDS)
+        both = np.isin(self._place, np.intersect1d(self._place[present], self._place[absent]))
+        used = [side & both for side in (present, absent)]
         counts = {kind: self._judged(side) for kind, side in zip(self._kinds, used, strict=True)}
         if None in shown(counts, least=self._least).values():
             return dict.fromkeys(("value", "low", "high", "n", "strata"))
@@ -330,7 +331,8 @@ def run(ctx: Context) -> dict[str, Any]:
     Without a system, nothing is decrypted or sent, and the table is empty.
 
     Returns:
-        ``by`` (the category of the levels), ``levels``, ``least`` (smaller cells are hidden), ``items``, ``groups`` and
+        ``by`` (the category of the levels), ``beside`` (by the presence of what scores are given too), ``levels``,
+        ``least`` (smaller cells are hidden), ``items``, ``groups`` and
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :class:`Audit`); ``pairs`` (see its method ``pairs``).
     """
@@ -394,6 +396,7 @@ def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params
         )
     return {
         "by": audited.by.key,
+        "beside": audited.scheme.compared_by(audited.beside.key) if audited.beside else "",
         "least": params.analysis.least,
         "levels": audit.levels,
         "items": len(audited.items),
