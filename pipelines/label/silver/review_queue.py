@@ -19,10 +19,8 @@ from pipelines.core.taxonomy import Category
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet, quorum
 from pipelines.store import tables
-from pipelines.store.tables import Item
+from pipelines.store.tables import REASONS, Item
 from pipelines.store.vault.vault import Vault
-
-REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
 
 
 def reasons(

@@ -190,7 +190,7 @@ def run(
         "queue": {
             "records": len({item for item, _ in reasons}),
             "unread": len(items - read),
-            "reasons": {reason: counts[reason] for reason in review_queue.REASONS},
+            "reasons": {reason: counts[reason] for reason in tables.REASONS},
         },
         "categories": categories,
         "cost": sum(labeller["cost"] for labeller in labellers.values()),
