@@ -17,9 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPORA = {"memes": "zines", "posts": "letters"}
 SCHEMES = {"figsim": "marks", "cradle": "alarms"}
 CATEGORIES = {
-    "figurative": "wordplay", "severity": "how_far", "related": "depicted", "modality": "carrier", "context": "knowledge",
+    "figurative": "wordplay",
+    "severity": "how_far",
+    "related": "depicted",
+    "modality": "carrier",
+    "context": "knowledge",
     "labels": "alarm_kinds",
-}  # fmt: skip
+}
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
 OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
 WORD = re.compile(r"[A-Za-z0-9_]+")
