@@ -331,7 +331,7 @@ def reasons(
     injected: Collection[Item],
     offline: Mapping[Item, LabelSet] = MappingProxyType({}),
 ) -> dict[Item, tuple[str, ...]]:
-    """Return the items that people should review in a category, each with its reasons in the order of :data:`tables.REASONS`.
+    """Return the items that people should review in a category, each with its reasons (:data:`tables.REASONS`).
 
     ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
     labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
