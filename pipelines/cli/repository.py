@@ -210,7 +210,7 @@ def clone(
     with doing("cloning"):
         repository.clone(settings, folder=folder)
     if revision:
-        from pipelines.takedown.pointers import check_out_version
+        from pipelines.takedown.rewrite import check_out_version
 
         try:
             check_out_version(folder, revision=revision, settings=settings)

@@ -31,7 +31,7 @@ from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects, remove_folder
-from pipelines.takedown.pointers import LOCK, Pointers
+from pipelines.takedown.rewrite import LOCK, Pointers
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import TREE
 

@@ -22,9 +22,8 @@ from pipelines.core.progress import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import expiry, hosts, receipts, rewrite
-from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.object_versions import Objects, RecordIndex
 from pipelines.takedown.receipts import TakedownRequest
-from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
 from pipelines.takedown.stores import REPOSITORY, VAULT, Case, Store, stores

@@ -27,7 +27,7 @@ from pipelines.core.config.collect import Corpus, Refresh
 from pipelines.core.config.params import overlay, parse, read_params, validate
 from pipelines.core.errors import BadParams, SourceUnavailable
 from pipelines.takedown.redaction import Gone
-from pipelines.takedown.retention import waiting
+from pipelines.takedown.selection import waiting
 from pipelines.takedown.stores import Case
 from pipelines.takedown.stores.databases import Refresh as RefreshRows
 from tests.collect import refreshed_reddit as reddit

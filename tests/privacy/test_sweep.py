@@ -25,8 +25,8 @@ from pipelines.core.errors import SourceNotApproved, SourceRefused, SourceThrott
 from pipelines.core.progress import silent
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import sweep
-from pipelines.takedown.liveness import SweepImplausible
-from pipelines.takedown.retention import by_record
+from pipelines.takedown.selection import by_record
+from pipelines.takedown.sweep import SweepImplausible
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, SourceRefused, SourceThrottled
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.liveness import LivenessContext, SweepImplausible
+from pipelines.takedown.sweep import LivenessContext, SweepImplausible
 from tests.collect.listed_source import with_source
 from tests.collect.sources.misbehaving_server import TABLE, TARGETS, Case, MisbehavingServer, cases
 from tests.privacy.test_sweep import TERMS
