@@ -13,7 +13,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, NoSecret
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git, read_signed_tag, write_signed_tag

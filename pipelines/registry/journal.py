@@ -37,7 +37,7 @@ from pipelines.core.config.private_file import create_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, NoSecret
 from pipelines.store.vault.engine import Engine, Store
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 
 # Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707

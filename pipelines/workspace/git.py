@@ -12,7 +12,7 @@ from pipelines.core.errors import GitFailed
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.store.vault.signing import Signer
+    from pipelines.store.vault.keyring import Signer
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Crisis Corpus",

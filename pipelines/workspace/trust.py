@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
 from pipelines.workspace.pointer import pointed
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import StepFailed
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace

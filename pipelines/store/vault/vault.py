@@ -17,8 +17,17 @@ import sqlalchemy as sa
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
-from pipelines.store.vault import vault_metadata
-from pipelines.store.vault.database import Database, among, assignments, records
+from pipelines.store.vault.database import (
+    Database,
+    among,
+    ask_erasure,
+    assignments,
+    claim,
+    finish_erasure,
+    put_mark,
+    records,
+    require_current,
+)
 from pipelines.store.vault.engine import Store, chunks
 from pipelines.store.vault.keyring import SIV_KEY_BYTES, Keyring
 
@@ -61,8 +70,8 @@ class Vault(Store):
         """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
         vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
-            vault_metadata.claim(vault.database, keyring=vault._keyring)
-            vault_metadata.finish_erasure(vault.database)
+            claim(vault.database, keyring=vault._keyring)
+            finish_erasure(vault.database)
         except BaseException:
             vault.close()
             raise
@@ -88,7 +97,7 @@ class Vault(Store):
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
         with self.database.writing() as connection:
-            vault_metadata.require_current(connection, keyring=self._keyring)
+            require_current(connection, keyring=self._keyring)
             for ids in chunks(fullnames):
                 live, new = _sort_out(connection, ids=ids)
                 if live:
@@ -175,8 +184,8 @@ class Vault(Store):
                     connection.execute(sa.insert(records), rows)
                 destroyed += len(live) + len(unknown)
             if destroyed:
-                erasure = vault_metadata.ask_erasure(connection, freed=freed)
-        vault_metadata.finish_erasure(self.database, known=erasure)
+                erasure = ask_erasure(connection, freed=freed)
+        finish_erasure(self.database, known=erasure)
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
@@ -198,12 +207,12 @@ class Vault(Store):
         if fresh.identity_check != self._keyring.identity_check:
             raise ConfigError("VaultMismatch", which="identity")
         with self.database.writing() as connection:
-            vault_metadata.require_current(connection, keyring=self._keyring)
+            require_current(connection, keyring=self._keyring)
             count = rewrap(connection, old=self._keyring, new=fresh)
-            vault_metadata.put(connection, name="wrapping", value=fresh.wrapping_check)
-            vault_metadata.ask_erasure(connection)
+            put_mark(connection, name="wrapping", value=fresh.wrapping_check)
+            ask_erasure(connection)
         self._keyring = fresh
-        vault_metadata.finish_erasure(self.database)
+        finish_erasure(self.database)
         return count
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
