@@ -89,7 +89,7 @@ def init(
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import load
-    from pipelines.workspace.address import local_path
+    from pipelines.workspace.git import local_path
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
@@ -122,7 +122,7 @@ class Beginning:
     def ask(self, params: Params) -> Beginning:
         """Ask the person at the terminal for each value, and return the values; an empty answer keeps the default."""
         from pipelines.core.config.new_profile import Choices, labelled
-        from pipelines.workspace.address import branches
+        from pipelines.workspace.git import branches
 
         update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
         settings = self.settings.model_copy(update=update)
@@ -162,7 +162,7 @@ class Beginning:
         """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
         from pipelines.core.config import new_profile
         from pipelines.workspace import repository
-        from pipelines.workspace.address import shown
+        from pipelines.workspace.git import shown
 
         checkout, profile, text = Path.cwd(), self.profile, None
         env = self._env(params)

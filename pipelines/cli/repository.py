@@ -20,7 +20,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
-    from pipelines.workspace.merge import Difference
+    from pipelines.workspace.parameters import Difference
 
 
 params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
@@ -56,7 +56,7 @@ def diff(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from pipelines.workspace import parameters
-    from pipelines.workspace.merge import MISSING
+    from pipelines.workspace.parameters import MISSING
 
     rows = parameters.diff(Settings.from_env())
     if as_json:

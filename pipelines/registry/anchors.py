@@ -14,9 +14,8 @@ from pipelines.core.errors import CorpusError, NoSecret
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move
 from pipelines.store.vault.keyring import Signer
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
-from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
+from pipelines.workspace.git import branches, git, read_signed_tag, write_signed_tag
 
 log = logging.getLogger(__name__)
 TAGS = "journal/"

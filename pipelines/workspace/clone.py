@@ -20,12 +20,10 @@ from typing import Any
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
 from pipelines.core.timing import phase
-from pipelines.workspace import dvc_remote, trust
-from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.git import git
-from pipelines.workspace.inventory import Graph, Inventory, read_yaml
+from pipelines.workspace import objects, trust
+from pipelines.workspace.git import branches, git, local_path, shown
+from pipelines.workspace.inventory import Graph, Inventory, pointer_text, read_pointer, read_yaml
 from pipelines.workspace.objects import ObjectStore
-from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
 from pipelines.workspace.scratch import scratch_folder, step_environment
 
@@ -46,7 +44,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without reading its stages."""
-        return dvc_remote.opened(self.path)
+        return objects.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -246,7 +244,7 @@ def workspace(
                     # the branch exists, or the clone would have failed
                     raise
                 raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
-            dvc_remote.configure(path, settings=settings)
+            objects.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 

@@ -11,7 +11,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.workspace.clone import BRANCH, Workspace, history, require_corpus, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.pointer import check_handed_over
+from pipelines.workspace.inventory import check_handed_over
 from pipelines.workspace.results import StageResult, Token
 from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, objects_of
 

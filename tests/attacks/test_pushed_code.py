@@ -23,7 +23,7 @@ from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
-from pipelines.workspace.pointer import check_handed_over, hand_over, pointer_text, received
+from pipelines.workspace.inventory import check_handed_over, hand_over, pointer_text, received
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of

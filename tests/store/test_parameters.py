@@ -20,7 +20,7 @@ from pipelines.core.errors import BadParams, ConfigError
 from pipelines.workspace import parameters, publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.merge import merge
+from pipelines.workspace.parameters import merge
 from tests.refusals import refused
 
 WHO = {"reason": "a larger sample", "who": "Ann Example <ann@example.org>"}

@@ -30,9 +30,8 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
 from pipelines.takedown.takedown import Say
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git
 
 BUNDLE = "corpus.bundle"
 MLFLOW_FILES = "mlflow"

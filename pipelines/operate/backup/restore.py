@@ -31,9 +31,8 @@ from pipelines.takedown import takedown
 from pipelines.takedown.receipts import TOMBSTONES, read_tombstones
 from pipelines.takedown.takedown import Say
 from pipelines.workspace import dag_graph
-from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.objects import TREE
 
 # What may be in the new home: the secret is never in a backup.

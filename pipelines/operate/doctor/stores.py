@@ -28,9 +28,8 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.workspace.clone import BRANCH
-from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
-from pipelines.workspace.objects import ObjectStore, file_digest
+from pipelines.workspace.objects import ObjectStore, configure, file_digest
 
 
 def secret(deployment: Deployment) -> Finding:

@@ -26,7 +26,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.progress import silent
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.redaction import Gone
-from pipelines.workspace.address import local_path
+from pipelines.workspace.git import local_path
 
 if TYPE_CHECKING:
     from pipelines.registry.candidate import Context
