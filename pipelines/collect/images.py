@@ -20,7 +20,7 @@ from pipelines.collect.read.engine import ENGINES, OcrFailed
 from pipelines.collect.read.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.collect.read.language import CaptionReader, LanguageGate
 from pipelines.collect.read.words import words
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.core import telemetry
 from pipelines.core.config.collect import Fetch
 from pipelines.core.config.params import Params

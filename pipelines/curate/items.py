@@ -1,4 +1,4 @@
-"""Read the items of a corpus (images or texts of posts) with their links and strata, and a checkout's published files."""
+"""Read the items of a corpus (images or texts of posts) with their links and strata, and a published split."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.read.words import words
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.curate.items import read_items

@@ -19,9 +19,9 @@ import zstandard
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.cli import collect as commands
 from pipelines.collect import collect, refresh
-from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
+from pipelines.collect.refresh import due
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.core.config.collect import Corpus, Refresh
 from pipelines.core.config.params import overlay, parse, read_params, validate

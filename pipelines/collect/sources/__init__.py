@@ -27,7 +27,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.parts import Parts
 
 if TYPE_CHECKING:
-    from pipelines.collect.resume_journal import ResumeJournal
+    from pipelines.collect.refresh_store import ResumeJournal
 
 # Before the colon of a name; names of Reddit, of imported datasets and of malformed items have no such colon.
 SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
@@ -199,7 +199,7 @@ def open_source(
     journal = None
     if live and state:
         # brings the vault's libraries, which a check of parameters does not need
-        from pipelines.collect.resume_journal import ResumeJournal
+        from pipelines.collect.refresh_store import ResumeJournal
 
         journal = ResumeJournal(state, secret=settings.secret(), day=today)
     opened = source(settings, params=entry_of(name, params), journal=journal)

@@ -17,8 +17,8 @@ import pytest
 import pipelines.core.errors
 from pipelines.collect import image_fetch, service
 from pipelines.collect.admission import Admission
-from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
+from pipelines.collect.refresh import ListingReader
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.service import SubredditClosed
 from pipelines.collect.sources import entry_of
