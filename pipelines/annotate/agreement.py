@@ -21,7 +21,7 @@ import numpy as np
 
 from pipelines.annotate.forms.manifest import RoundManifest, opened, rows
 from pipelines.annotate.response_validation import SKIPPED
-from pipelines.core.config.annotate import Agreement
+from pipelines.core.config.label import Agreement
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Category, Scheme, load
 from pipelines.core.taxonomy.guideline import offered

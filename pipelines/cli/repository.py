@@ -15,7 +15,7 @@ import typer
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
 from pipelines.cli.shared import doing, emit, empty_folder
-from pipelines.core.config.params_text import Key
+from pipelines.core.config.params import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
 

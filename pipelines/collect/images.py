@@ -25,7 +25,7 @@ from pipelines.core import telemetry
 from pipelines.core.config.collect import Fetch
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceUnavailable
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.seal import open_columns, write_rows

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.core.config.curate import Split
+from pipelines.core.config.collect import Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.store import tables

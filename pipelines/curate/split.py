@@ -19,7 +19,7 @@ from scipy import sparse
 
 from pipelines.collect.read.shingles import alike, shingles
 from pipelines.collect.read.words import words
-from pipelines.core.config.curate import Dedupe, Split
+from pipelines.core.config.collect import Dedupe, Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.curate.balance import Balance

@@ -33,9 +33,9 @@ from crisis_corpus.journal import (
     signed_by,
     to_sign,
 )
-from pipelines.core.config.private_file import create_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, NoSecret
+from pipelines.core.process import create_private
 from pipelines.store.vault.engine import Engine, Store
 from pipelines.store.vault.keyring import Signer
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.release import AGREEMENT, METADATA, Release
+from pipelines.core.config.operate import AGREEMENT, METADATA, Release
 from pipelines.core.templates import render
 from pipelines.release import release_tables
 

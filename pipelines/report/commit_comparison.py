@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from pipelines.core.config.params_text import leaves
+from pipelines.core.config.params import leaves
 from pipelines.core.taxonomy import Scheme
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet

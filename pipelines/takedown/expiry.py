@@ -21,7 +21,7 @@ from crisis_corpus.versions import Version
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.models.fitting import card, training_records
 from pipelines.registry import lineage
 from pipelines.registry.approved import SamePerson

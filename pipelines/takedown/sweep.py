@@ -24,7 +24,7 @@ from pipelines.core.config.operate import Band, Sweep
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError, SourceUnavailable
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.store.vault import checks
 from pipelines.store.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known, SweepTally
 from pipelines.store.vault.vault import Vault

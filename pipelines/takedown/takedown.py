@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError, DataError, name_of
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import expiry, hosts, receipts, rewrite

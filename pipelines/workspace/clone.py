@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
-from pipelines.core.timing import phase
+from pipelines.core.telemetry import phase
 from pipelines.workspace import objects, trust
 from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.inventory import Graph, Inventory, pointer_text, read_pointer, read_yaml

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.process import write_private
 
 # Ours: a tenth of it is long for a distant store, and a command must fail within half a minute.
 DEADLINE_SECONDS = 15

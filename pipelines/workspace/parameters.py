@@ -13,10 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core import rows
-from pipelines.core.config import params_text
 from pipelines.core.config.added_corpora import complete, create_folders
-from pipelines.core.config.params import FILES, load, parse, parse_all, read_params, texts_below, validate
-from pipelines.core.config.params_text import Key, dotted
+from pipelines.core.config.params import (
+    FILES,
+    Key,
+    dotted,
+    find_key,
+    leaves,
+    load,
+    parse,
+    parse_all,
+    put,
+    read_params,
+    rewrite,
+    texts_below,
+    validate,
+)
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.workspace import dag_graph
@@ -94,7 +106,7 @@ def show(settings: Settings, *, section: str | None) -> Any:
     """Return the present value of a parameter given by its dotted key, or all parameters."""
     with workspace(settings) as clone:
         values: Any = read_params(clone.path)
-    for name in params_text.find(values, section) if section else ():
+    for name in find_key(values, section) if section else ():
         if not isinstance(values, Mapping) or name not in values:
             raise ConfigError("UnknownParameter", key=section)
         values = values[name]
@@ -105,9 +117,7 @@ def diff(settings: Settings) -> list[Row]:
     """Return every parameter of the corpus that differs from the code's default, in the order of ``params.yaml``."""
     with workspace(settings) as clone:
         layers, known = Layers.of(clone), records(clone)
-    default, profile, present = (
-        dict(params_text.leaves(side)) for side in (layers.defaults, layers.profile, layers.present)
-    )
+    default, profile, present = (dict(leaves(side)) for side in (layers.defaults, layers.profile, layers.present))
     rows = []
     for key in [*present, *(key for key in profile if key not in present)]:
         by_default, by_profile, now = (side.get(key, MISSING) for side in (default, profile, present))
@@ -130,9 +140,9 @@ def change(
     with workspace(settings) as clone:
         before = read_params(clone.path)
         after = copy.deepcopy(before)
-        keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
+        keys = {find_key(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():
-            params_text.put(after, key, value)
+            put(after, key, value)
         validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
         write(clone, after)
@@ -157,12 +167,12 @@ def from_file(path: Path) -> dict[Key, Any]:
         values = parse(path.read_text(), where=path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise BadParams(where=path.name, detail=f"cannot be read ({type(error).__name__})") from None
-    return {key: value for key, value in params_text.leaves(values) if key}
+    return {key: value for key, value in leaves(values) if key}
 
 
 def write(clone: Workspace, values: Mapping[str, Any]) -> None:
     """Write parameters into a clone's files, with their comments, and the rows and folders that follow from them."""
-    for name, text in params_text.rewrite(texts_below(clone.path), values).items():
+    for name, text in rewrite(texts_below(clone.path), values).items():
         (clone.path / name).write_text(text)
     params = load(clone.path)
     (clone.path / rows.FILE).write_text(rows.text(params, root=clone.path))
@@ -212,7 +222,7 @@ def _record(known: Mapping[str, Record], key: Key) -> Record | None:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    old, new = dict(params_text.leaves(before)), dict(params_text.leaves(after))
+    old, new = dict(leaves(before)), dict(leaves(after))
     for key in [*old, *(key for key in new if key not in old)]:
         earlier, later = old.get(key, MISSING), new.get(key, MISSING)
         if earlier != later:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core.errors import DataError
-from pipelines.core.timing import phase
+from pipelines.core.telemetry import phase
 from pipelines.workspace.inventory import Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import ResultUnusable, StageResult, Token

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.analysis import features
 from pipelines.analysis.features import text_features
-from pipelines.core.config.annotate import LexiconFile
+from pipelines.core.config.label import LexiconFile
 
 DIC = """%
 1\tweather (Weather Terms)

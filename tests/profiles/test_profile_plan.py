@@ -11,8 +11,7 @@ import pytest
 
 from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
-from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
-from pipelines.core.config.params_text import leaves
+from pipelines.core.config.params import Params, leaves, load, overlay, parse, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.llm.costs import usd

@@ -6,7 +6,7 @@ import json
 import secrets
 from pathlib import Path
 
-from pipelines.core.config.private_file import create_private
+from pipelines.core.process import create_private
 
 # The administrator of Airflow, a user of Airflow who may answer questions of tasks, and the user of MLflow.
 ADMIN, APPROVER, TRACKING = "admin", "approver", "mlflow"

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.collect import Corpus
-from pipelines.core.config.params import Params
-from pipelines.core.config.params_text import put
-from pipelines.core.config.private_file import create_private
+from pipelines.core.config.params import Params, put
 from pipelines.core.errors import ConfigError
+from pipelines.core.process import create_private
 
 COMMENTS = {
     "source": "where posts come from: an entry of section sources, such as dump (files in CORPUS_DUMPS), or a list",

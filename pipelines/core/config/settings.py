@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from pipelines.core.config import logins
 from pipelines.core.config.base import Positive, Section
-from pipelines.core.config.private_file import create_private
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
+from pipelines.core.process import create_private
 
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"

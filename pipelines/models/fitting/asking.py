@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.datasets.example import Example, Item
 from pipelines.models.prediction import Prediction, Predictor, Spent
 

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.journal import KEY_FILE
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent, write_private
 from pipelines.operate.backup import database_copies
 from pipelines.operate.backup.database_copies import VAULT
 from pipelines.operate.backup.pool import BackupManifest, Pool, each

@@ -18,8 +18,7 @@ from typing import Any
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.core.process import private_home
-from pipelines.core.progress import silent
+from pipelines.core.process import private_home, silent
 from pipelines.operate.backup import database_copies
 from pipelines.operate.backup.backup import BUNDLE, MLFLOW_FILES
 from pipelines.operate.backup.database_copies import AIRFLOW, VAULT

@@ -18,7 +18,7 @@ from pipelines.core.components import running
 from pipelines.core.config.operate import Housekeeping
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.operate.housekeeping import airflow_rows, mlflow_runs
 from pipelines.operate.services import postgres
 from pipelines.registry.versions import Registry

@@ -27,10 +27,9 @@ from cryptography.fernet import Fernet
 from pipelines.core import forkserver
 from pipelines.core.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.core.config import logins
-from pipelines.core.config.private_file import create_private, write_private
 from pipelines.core.config.settings import Settings, provider_variable, with_secret
 from pipelines.core.errors import ConfigError
-from pipelines.core.process import private_home
+from pipelines.core.process import create_private, private_home, write_private
 from pipelines.operate.services import mlflow_app, postgres
 from pipelines.operate.services.airflow_api import Airflow, Login, named
 from pipelines.operate.services.guard import Guard

@@ -13,7 +13,7 @@ from typing import Any
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.state import MOVES, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.registry import anchors, transitions
 from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch

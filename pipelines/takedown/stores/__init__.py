@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.redaction import Gone
 from pipelines.workspace.git import local_path

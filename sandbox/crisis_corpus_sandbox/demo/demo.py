@@ -23,7 +23,7 @@ from pipelines.core.config.logins import APPROVER
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.operate import status
 from pipelines.operate.services.airflow_api import RUN_SECONDS, Airflow
 from pipelines.operate.services.services import LocalDeployment
