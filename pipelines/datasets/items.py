@@ -26,7 +26,7 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Item, LabelSet, Material, NoGold, groups_apart, material
 from pipelines.datasets.post import Post
 from pipelines.store import tables
-from pipelines.store.seal import open_column, open_posts
+from pipelines.store.seal import open_columns, open_posts
 from pipelines.store.vault.vault import Vault
 
 GOLD = "gold"
@@ -59,7 +59,7 @@ def open_images(
             continue
         table = tables.read(path, name="images", columns=["record_id", "image", "bytes", "text"])
         table = table.filter(pa.array(wanted, pa.bool_()))
-        texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
+        texts, pictures = open_columns(table, name="images", columns=["text", "bytes"], vault=vault)
         for item, text, picture in zip(tables.items_of(table), texts, pictures, strict=True):
             yield item, ((text or b"").decode(), picture)
 
