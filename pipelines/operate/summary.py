@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from crisis_corpus import journal
-from crisis_corpus.state import of_rows
+from crisis_corpus.journal import of_rows
 from pipelines.annotate.forms.manifest import RoundManifest, opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from crisis_corpus.journal import JournalRow
-from crisis_corpus.state import MOVES, standing
+from crisis_corpus.journal import MOVES, JournalRow, standing
 from crisis_corpus.versions import CHAMPION, RECORDED
 from pipelines.core.errors import RegistryError
 from pipelines.registry.journal import Journal, JournalMoved

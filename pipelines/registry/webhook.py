@@ -28,8 +28,7 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
 
-from crisis_corpus.journal import JournalRow, canonical
-from crisis_corpus.state import VISIBLE
+from crisis_corpus.journal import VISIBLE, JournalRow, canonical
 from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.config.label import on_this_machine

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from crisis_corpus.versions import Version
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings

@@ -15,10 +15,11 @@ from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import ensembles, period, refreshes, resolved, scoring
-from dvc_airflow.label import ask, before
-from dvc_airflow.names import asset, description, mentioned, named
+from dvc_airflow.settings import asset, description, mentioned, named
 from dvc_airflow.tasks import (
     DEFAULT_ARGS,
+    ask,
+    before,
     champions,
     drift,
     month_of,

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from crisis_corpus import client
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown

@@ -13,7 +13,7 @@ import pytest
 
 from crisis_corpus import client, integrity
 from crisis_corpus.integrity import digest
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.core.config.operate import Takedown

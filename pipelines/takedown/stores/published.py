@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
-from crisis_corpus.journal import Event
-from crisis_corpus.state import standing
+from crisis_corpus.journal import Event, standing
 from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.operate import Takedown
 from pipelines.registry import lineage, transitions
