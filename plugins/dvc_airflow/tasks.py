@@ -19,6 +19,8 @@ from dvc_airflow.command import ByFailure, run
 from dvc_airflow.graph import Stage, asking, closure, graph, group, groups_of, listed
 from dvc_airflow.settings import named
 
+log = logging.getLogger(__name__)
+
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
     "retries": 2,
@@ -218,7 +220,7 @@ def refresh(corpus: str, *, ti: Any = None) -> dict[str, Any]:
     done: dict[str, Any] = step("refresh", corpus)["result"]
     if done["gaps"]:
         text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
-        logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
+        log.warning(text, corpus, done["gaps"], done["gap_hours"])
     # one month a run: the next run has the next one
     ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
     return done
@@ -243,7 +245,7 @@ def drift(corpus: str) -> dict[str, Any]:
     """Report drift of the published predictions and notify the subscribers by webhook."""
     result = run("task", "drift", corpus)
     if result["drift"]:
-        logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
+        log.warning("predictions have drifted from those of the test: %s", result["drift"])
     return result
 
 
@@ -276,11 +278,8 @@ def housekeeping() -> dict[str, Any]:
     done = run("housekeeping", "--yes", "--airflow", sys.executable)
     for name, part in done.items():
         for reason in filter(None, (part.get("skipped"), part.get("not_collected"))):
-            logging.getLogger(__name__).warning("%s: %s", name, reason)
+            log.warning("%s: %s", name, reason)
     return done
-
-
-log = logging.getLogger(__name__)
 
 
 def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
