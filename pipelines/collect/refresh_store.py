@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from pipelines.collect.month import Gaps, Interval, minus, union
 from pipelines.core.errors import DataError, SealBroken
 from pipelines.store.seal import seal, unseal
-from pipelines.store.vault.engine import Engine, Store, chunks, database_file
+from pipelines.store.vault.engine import Engine, Store, chunks, file_missing
 from pipelines.store.vault.vault import Vault
 
 # Any constant other than the vault's and the answers'.
@@ -119,8 +119,7 @@ class RefreshStore(Store):
     @classmethod
     def existing(cls, url: str) -> AbstractContextManager[RefreshStore | None]:
         """Open the database if there is one, without creating a file."""
-        file = database_file(url)
-        return nullcontext() if file and not file.exists() else cls.open(url)
+        return nullcontext() if file_missing(url) else cls.open(url)
 
     # --- posts --------------------------------------------------------------------------------------------------
 

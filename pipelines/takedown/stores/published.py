@@ -1,7 +1,7 @@
 """The stores of what is published: registered models, with the lists of their training records, and releases.
 
 The journal's row ``stale`` is written before anything of a version is changed: from then on the promotion gate refuses
-the version, and consumers see it. At the deadline in the row, :mod:`pipelines.takedown.expiry` removes the version.
+the version, and consumers see it. At the deadline in the row, :mod:`pipelines.takedown.takedown` removes the version.
 
 The deleted ids are also removed from the list of ids in a version's model package. This changes two files of the
 version, ``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets

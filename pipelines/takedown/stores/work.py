@@ -1,4 +1,4 @@
-"""The stores in folders of each host: pages of sources, checkpoints, clones, copies of models and lists."""
+"""The stores of work beside the corpus: answers, posts that wait for their month, and folders of each host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,51 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipelines.collect.refresh_store import RefreshStore
+from pipelines.store.answers import AnswerStore
 from pipelines.takedown.object_versions import remove_folder
 from pipelines.takedown.stores import Case, Store
 from pipelines.workspace.scratch import in_use
+
+
+class Answers(Store):
+    """Sealed answers of labellers, and batches that providers still work on."""
+
+    name = "answers"
+    holds = "content"
+    erased = "rows are deleted, the record is removed from pending batches, the file is rewritten"
+    settings = ("answers_url",)
+
+    def count(self, case: Case) -> Mapping[str, int]:
+        """Count the answers about deleted records, and their places in pending batches."""
+        with AnswerStore.existing(case.settings.answers_url) as store:
+            return {"rows": store.naming(case.gone.ids) if store else 0}
+
+    def erase(self, case: Case) -> None:
+        """Delete the rows; a provider's later answer about a record that left its batch is discarded unread."""
+        with AnswerStore.existing(case.settings.answers_url) as store:
+            if store:
+                store.remove(case.gone.ids)
+
+
+class Refresh(Store):
+    """What was seen of listings: posts that wait for their month, and ids of published ones."""
+
+    name = "refresh"
+    holds = "content"
+    erased = "rows of posts that wait for their month, and ids of published ones, are deleted, the file is rewritten"
+    settings = ("refresh_url",)
+
+    def count(self, case: Case) -> Mapping[str, int]:
+        """Count the rows of deleted records."""
+        with RefreshStore.existing(case.settings.refresh_url) as store:
+            return {"rows": store.count(case.gone.ids) if store else 0}
+
+    def erase(self, case: Case) -> None:
+        """Delete the rows of deleted records."""
+        with RefreshStore.existing(case.settings.refresh_url) as store:
+            if store:
+                store.remove(case.gone.ids)
 
 
 class Resume(Store):
