@@ -67,12 +67,7 @@ class AnalysedItems:
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Json:
-    """Write ``metrics/<corpus>/analysis.json`` (shape: module docstring).
-
-    Returns:
-        ``items``, ``units``, ``family`` (number of tests), ``significant`` (of them) and, by lexicon without features,
-        its ``messages``.
-    """
+    """Write ``metrics/<corpus>/analysis.json``; return counts, and the messages of lexicons without features."""
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"
@@ -224,12 +219,7 @@ CLASSES = ["0", *(f"{low + 1:,}–{high:,}" for low, high in pairwise(LENGTHS)),
 
 
 def category_counts(category: Category, *, gold: Gold, scheme: Scheme) -> Json:
-    """Return the counts of one category over the items with gold.
-
-    Returns:
-        ``kind``, ``items``, ``labels`` (of annotators, with the category's None for an empty set), ``sizes`` (items by
-        number of labels, None not counted), ``mean`` (labels per item) and, for labels with types, ``types``.
-    """
+    """Return the counts of one category over the items with gold: its part of ``labels`` in ``analysis.json``."""
     counts = Distribution.of(named(labels, category) for labels in gold.values())
     sizes = Counter(len(labels - {category.none}) for labels in gold.values())
     figures: Json = {

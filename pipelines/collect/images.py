@@ -58,9 +58,6 @@ def run(
     picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. A picture
     that failed for a reason that may pass is tried again after all others. Writes
     ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
-
-    Returns:
-        ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))

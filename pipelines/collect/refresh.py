@@ -166,10 +166,8 @@ def run(
 ) -> dict[str, Any]:
     """Read the subreddits that are due, or ``every`` one, and ask the other sources for gaps of published months.
 
-    Returns:
-        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``records`` seen, ``new`` ones, ``others`` (of
-        other subreddits, left out), ``gaps`` (of the months that are not published, with their hours), ``next`` (when
-        the next read is due) and ``revise``: published months of which posts have arrived.
+    Of the returned counts, ``others`` are records of other subreddits, which are left out, ``waiting`` subreddits that
+    are not due, and ``revise`` the published months of which posts have arrived.
     """
     described = params.corpora[corpus]
     if (source := params.listing(corpus)) is None:

@@ -30,13 +30,9 @@ Pair = frozenset[Item]
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
-    Returns:
-        ``collect`` (numbers of submissions, kept posts, items, and drops by reason, and as ``closed`` the subreddits
-        that a month lacks because the source did not show them), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
-        near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
-        (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
-        not).
+    ``collect`` has counts, and as ``closed`` the subreddits that a month lacks because the source did not show them. If
+    the truth is known (``score.truth``), ``ocr`` has the word recall on English, and ``truth`` precision and recall of
+    near-duplicate pairs (missed mirrored copies are counted separately), ``unexpected`` items and ``missing`` ones.
     """
     months = root / "data" / corpus
     posts = tables.concat(list(months.glob("*/records.parquet")), name="records", columns=["record_id"])

@@ -50,14 +50,9 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
     unless it is assigned already.
 
-    An earlier version of the search may have missed that two items of different splits are near-duplicates. Neither may
-    move: both stay assigned, and the one in the later split (in the order of ``ratios``) is withheld from the table, so
-    that no model is tuned or tested on it.
-
-    Returns:
-        The certificate and the deviations of the labels (:meth:`pipelines.curate.balance.Balance.report`),
-        ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded``, ``unfit``,
-        ``separated_pairs`` (near-duplicates assigned earlier to different splits) and ``withheld`` (items, for those).
+    An earlier version of the search may have missed that two items of different splits are near-duplicates
+    (``separated_pairs``). Neither may move: both stay assigned, and the one in the later split (in the order of
+    ``ratios``) is withheld from the table, so that no model is tuned or tested on it.
     """
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)

@@ -230,15 +230,11 @@ def stratify(
 ) -> Ints:
     """Assign units (groups of items) to splits, labels spread evenly; return each unit's index into ``ratios``.
 
-    Args:
-        sizes: items per unit, at least 1.
-        labels: unit x label, the number of the unit's items with the label.
-        ratios: weights of the splits by name; sizes come from :func:`target_sizes` and are exact if there are enough
-            units of one item, else off by no more than the largest unit.
-        proposals: changes to try, up to three times as many if labels stay uneven; 4e6 for a corpus such as FigSIM's
-            (SPEC.md section 2.1). At most PER_UNIT for each unit that may move.
-        pairs: unit x pair counts (:func:`label_pairs` summed by unit), to spread pairs of labels evenly too.
-        assigned: per unit, a split index that must not change, or -1.
+    ``sizes`` are items per unit, ``labels`` unit x label counts and ``pairs`` those of pairs of labels
+    (:func:`label_pairs`). Sizes of splits come from :func:`target_sizes` and are exact if there are enough units of one
+    item, else off by no more than the largest unit. ``proposals`` are changes to try, up to three times as many if
+    labels stay uneven (4e6 for a corpus such as FigSIM's, SPEC.md section 2.1), at most PER_UNIT for each unit that may
+    move. ``assigned`` has per unit a split index that must not change, or -1.
     """
     promised = np.full(len(sizes), -1, np.int64) if assigned is None else assigned.astype(np.int64)
     free, splits = np.flatnonzero(promised < 0), len(ratios)

@@ -108,9 +108,7 @@ def cache_key(
 ) -> str:
     """Return the cache key of a labelling request: 64 hex digits, also used as the request's ``Idempotency-Key``.
 
-    Args:
-        content: keyed digest of the post.
-        sampling: every parameter that affects the answer or truncates the post.
+    ``content`` is the keyed digest of the post, ``sampling`` what else affects the answer or truncates the post.
     """
     parts = {"api": api, "model": model, "prompt": prompt, "schema": schema, "content": content, "sampling": sampling}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -137,10 +135,7 @@ class AnswerStore(Store):
 
     @classmethod
     def open(cls, url: str) -> AnswerStore:
-        """Open or create the database of labellers' answers at ``url``.
-
-        The address is ``sqlite:///file`` (created with mode 600) or ``postgresql+psycopg2://...``.
-        """
+        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
         pragmas = ("secure_delete = ON", "temp_store = MEMORY")
         where, unavailable = "CORPUS_ANSWERS_URL", AnswersUnavailable
         engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)

@@ -269,13 +269,10 @@ Say = Callable[[str], None]
 def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> tuple[str, bool]:
     """Remove deleted records from all files to which the newest commit of the corpus branch refers.
 
-    Returns the corpus branch's newest commit, and whether it is new.
-
-    Args:
-        note: called with the counts before anything is committed, so that a repetition does not lose them.
-        keep: called with the changes of each file before anything is committed, to record which lists of training
-            records shrink.
-        say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
+    Returns the corpus branch's newest commit, and whether it is new. ``note`` gets the counts before anything is
+    committed, so that a repetition does not lose them, and ``keep`` the changes of each file, to record which lists of
+    training records shrink. ``say`` is called when the new objects are in cache and remote but no commit names them
+    yet.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(CommitLost), workspace(settings) as clone:

@@ -59,7 +59,6 @@ class Criteria:
         records: Reddit ids, fullnames or URLs, ``SCHEME:ID`` of another source, or record ids of the corpus.
         authors: user names; ``SCHEME:NAME`` at a source with ids of its own.
         images: SHA-256 of a stored picture, or the path of a picture file.
-        subreddits: names, in any case.
         sources: names of sources whose approval ends (retention).
         files: files with one criterion per line: a post, ``u/NAME`` or the SHA-256 of a picture; ``-`` is the standard
             input, which no other process can read, unlike arguments.
@@ -79,12 +78,9 @@ class Criteria:
 class Selection:
     """The records that a takedown concerns.
 
-    Args:
-        key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.
-        records: the ids of the selected records.
-        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: those of them
-            that are selected, too.
-        near: the ids of the records with a near-duplicate picture, for the person who decides.
+    ``key`` is a keyed digest of the criteria, which identifies a repeated takedown and reveals nothing without the
+    secret. ``counts`` are by criterion; ``near`` are records with a near-duplicate picture, for the person who decides,
+    and ``near_taken`` those of them that are selected, too.
     """
 
     key: str
@@ -96,13 +92,7 @@ class Selection:
 def select(
     asked: Criteria, *, vault: Vault, objects: Objects, params: Params, refreshed: str | None = None
 ) -> Selection:
-    """Return the records that match the criteria of a takedown.
-
-    Args:
-        asked: the criteria of the requester.
-        params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
-        refreshed: the address of the store of refreshes, whose posts wait for their month.
-    """
+    """Return the records that match the criteria; ``refreshed`` is the address of the store of refreshes."""
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise _refused("has no criterion: give --post, --author, --image, --subreddit, ...")
     asked = _read(asked)
@@ -273,8 +263,7 @@ def expired(params: Params, vault: Vault, *, now: datetime, root: Path, refreshe
     """Return the records of all corpora whose retention or approval has ended: record id -> code of the reason.
 
     ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
-    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``records`` of every month. ``refreshed``:
-    the address of the store of refreshes, whose posts wait for their month.
+    first seen ``retention_days`` ago or earlier. ``root`` is a checkout with ``records`` of every month.
     """
     rows = _rows(params, vault, now=now, root=root, url=refreshed)
     return {record: reason for record, _, _, _, reason in rows if reason}

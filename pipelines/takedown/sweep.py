@@ -175,13 +175,7 @@ def due(vault: Vault, corpus: str) -> dict[str, str]:
 def dry_run(
     corpus: str, *, sources: Collection[type[Lookup]], terms: Sweep, vault: Vault, now: datetime
 ) -> dict[str, Any]:
-    """Count the records that :func:`run` would check; send and write nothing.
-
-    Returns:
-        ``records`` that can be checked at a source and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
-        with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``; ``takedown``:
-        records already due for a takedown.
-    """
+    """Count the records that :func:`run` would check, and the requests for them; send and write nothing."""
     records, names = _askable(vault, corpus=corpus, sources=sources)
     known = [k for k in records if any(k.record_id in own for own in names)]
     queues = [due_records((k for k in known if k.record_id in own), terms=terms, now=now) for own in names]
@@ -216,23 +210,12 @@ def run(
 ) -> dict[str, Any]:
     """Check the records whose re-check is due, quarantined ones first, until the budget of requests is spent.
 
-    Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
-
-    Args:
-        params: ``corpora`` names the subreddits of the corpus.
-        terms: how often records of an age are checked (bands), the request budget, and the limits.
-        homes: returns the subreddit of each record, see :func:`pipelines.takedown.selection.published`; called when
-            the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
-            unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
-        believe: accept any share of missing records, because a person has confirmed that the posts are gone.
-        say: called after each request.
-
-    Returns:
-        ``records``, ``imported`` and ``due`` before the run; ``asked`` (records checked), and of these ``seen``,
-        ``missing``, ``deleted``, ``removed`` and ``closed`` (missing from a subreddit that is not shown now, which is
-        no miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
-        twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
-        ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
+    Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped. ``homes``
+    returns the subreddit of each record and is called when the first one is missing: posts of a private or banned
+    subreddit do not count as missing (``closed``), nor do posts of an unknown subreddit while any subreddit of the
+    corpus is private or banned. ``believe`` accepts any share of missing records, because a person has confirmed that
+    the posts are gone. ``failed`` counts records of requests that failed twice, ``stopped`` is the budget that ended
+    the run.
     """
     records, owned = _askable(vault, corpus=corpus, sources=[type(source) for source in sources])
     due_now, requests, stopped = 0, 0, None

@@ -53,11 +53,8 @@ WHO = "corpus takedown"
 class Expiry:
     """The weights that are due for removal.
 
-    Args:
-        context: registry and journal; ``None`` if none is configured.
-        objects: the DVC objects with weights of fitted models that no other model uses.
-        stages: the stages that name such models in the newest commit of the corpus branch.
-        versions: the registered model versions.
+    ``objects`` are DVC objects with weights of fitted models that no other model uses, ``stages`` those that name such
+    models in the newest commit of the corpus branch.
     """
 
     settings: Settings
@@ -76,9 +73,8 @@ class Expiry:
     ) -> dict[str, int]:
         """Remove the weights; count the replaced champions and the models left without one.
 
-        Args:
-            opening: opens the context in which the gate judges a version of the named model.
-            say: called after each action; tests kill the process there.
+        ``opening`` opens the context in which the gate judges a version of the named model; tests kill the process in
+        ``say``.
         """
         counts = {"moved": 0, "without_champion": 0}
         if self.context is not None:
@@ -198,15 +194,9 @@ def check_reason(reason: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Deletion:
-    """The takedowns of one run of a command.
+    """The takedowns of one run of a command; ``registry`` yields ``None`` if none is configured.
 
-    Args:
-        settings: the locations of the stores.
-        vault: the open vault.
-        terms: the share of deleted training records from which a model is withdrawn.
-        now: the current time.
-        registry: opens registry and journal of models; yields ``None`` if none is configured.
-        say: called after each action; tests kill the process there.
+    Tests kill the process in ``say``, which is called after each action.
     """
 
     settings: Settings
@@ -219,10 +209,7 @@ class Deletion:
     def run(self, selection: Selection, *, reason: str, who: str) -> TakedownRequest:
         """Delete records in all stores; a repeated call changes nothing and returns the same receipt.
 
-        Args:
-            selection: the records to delete; ids of posts that were never collected get a tombstone, too.
-            reason: a code of at most 64 characters, no prose.
-            who: the requester, shown in the journal of models.
+        Ids of posts that were never collected get a tombstone, too. ``who`` is shown in the journal of models.
         """
         check_reason(reason)
         settings, vault = self.settings, self.vault
@@ -376,11 +363,7 @@ def _store(name: str) -> Store:
 def dry_run(
     selection: Selection, *, settings: Settings, vault: Vault, now: datetime, registry: Opening = nullcontext
 ) -> dict[str, Any]:
-    """Count what :meth:`Deletion.run` would delete in each store, without writing anything.
-
-    Returns:
-        ``selected`` and ``records``; for each store its counts, ``{"unreadable": 1}`` if it cannot be read.
-    """
+    """Count what :meth:`Deletion.run` would delete in each store (``unreadable``: 1), without writing anything."""
     request = receipts.begin(selection, reason="", who="", now=now, settings=settings)
     case = Case(
         gone=Gone(selection.records),

@@ -173,14 +173,9 @@ class Workspace:
     ) -> str | None:
         """Commit the changes below ``paths``, push them (fast-forward only) and return the commit, ``None`` for none.
 
-        :class:`CommitLost` is raised if another publisher moved the branch first.
-
-        Args:
-            code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
-            trailers: lines ``Name: value`` for the end of the message.
-
-        Raises:
-            CommitLost: another publisher moved the branch first.
+        :class:`CommitLost` is raised if another publisher moved the branch first. ``code`` is the commit of newer code
+        that was merged; the branch ``code`` moves with the corpus branch. ``trailers`` are lines ``Name: value`` of the
+        message.
         """
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):

@@ -169,11 +169,7 @@ FILLED = re.compile(r"\$\{[^}]*\}")
 
 
 class Graph:
-    """The stages of a clone, as DVC resolves them from ``dvc.yaml``.
-
-    Args:
-        repo: the clone, as DVC opened it.
-    """
+    """The stages of a clone, as DVC resolves them from ``dvc.yaml``."""
 
     def __init__(self, repo: Any) -> None:
         from dvc.dvcfile import load_file
@@ -257,10 +253,7 @@ def _mac(path: str, text: str, secret: bytes) -> str:
 
 
 def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) -> dict[str, str]:
-    """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
-
-    ``below`` is the only folder in which the files may be. Returns the same pointers.
-    """
+    """Check that each pointer names one local file below ``data/`` or ``work/``, and ``below``; return them."""
     for number, (path, text) in enumerate(pointers.items(), start=1):
         fault = _fault(path, text)
         if not fault and below and not path.startswith(f"{below}/"):

@@ -167,10 +167,7 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def push(self, digests: Iterable[str]) -> None:
-        """Copy DVC objects from the cache to the remote if they are missing or have another size there.
-
-        The list of a folder is copied after its files.
-        """
+        """Copy DVC objects from the cache to the remote if missing or of another size there, folders last."""
         wanted = set(digests)
         files = {digest for folder in wanted if folder.endswith(TREE) for digest in self.tree(folder).values()}
         for group in ((wanted | files) - _folders(wanted), _folders(wanted)):
@@ -206,11 +203,7 @@ class ObjectStore:
         generic.transfer(self._local, self.cache.oid_to_path(digest), self._local, str(path), links=links)
 
     def require_whole(self, outs: Mapping[str, int]) -> None:
-        """Check that the DVC remote contains these objects and, for folders, every file in them.
-
-        Args:
-            outs: digest -> size in bytes; of a folder the sum of its files.
-        """
+        """Check that the remote has these objects (digest -> size, of a folder the sum), folders with every file."""
         sizes = self._sizes({file for digest in outs for file in self._files(digest)} | _folders(outs))
         for digest, size in outs.items():
             held = [sizes[file] for file in self._files(digest)]
@@ -252,10 +245,7 @@ class ObjectStore:
 
 
 def tree_bytes(entries: Mapping[str, str]) -> bytes:
-    """Return a folder's file list (relative path -> digest) in DVC's format.
-
-    The folder's digest is the MD5 of these bytes and ``.dir``.
-    """
+    """Return a folder's file list (path -> digest) in DVC's format; the folder's digest is their MD5 and ``.dir``."""
     return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
 
 

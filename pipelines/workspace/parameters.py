@@ -88,12 +88,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Changed:
-    """A change of parameters in a corpus; ``commit`` is ``None`` if it was not committed.
+    """A change of parameters; ``commit`` is ``None`` if it was not committed.
 
-    Args:
-        differences: the parameters whose values were changed.
-        stages: the DVC stages that read one of these parameters.
-        below: the stages downstream of those; they run again if the results upstream differ.
+    ``stages`` read one of the parameters; those ``below`` them run again if the results upstream differ.
     """
 
     commit: str | None
@@ -130,11 +127,7 @@ def diff(settings: Settings) -> list[Row]:
 def change(
     settings: Settings, values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, who: str, dry_run: bool = False
 ) -> Changed:
-    """Set parameters on the corpus branch in one commit.
-
-    Args:
-        values: new values, by key or by dotted name.
-    """
+    """Set parameters, by key or by dotted name, on the corpus branch in one commit."""
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
     with workspace(settings) as clone:
@@ -282,13 +275,10 @@ class Difference:
 
 @dataclass
 class Merged:
-    """The result of merging parameters: the values and how they were decided.
+    """The result of merging parameters: the values, those that ``changed``, and how the others were decided.
 
-    Args:
-        values: the parameters.
-        changed: the parameters that differ from those of the corpus before the merge.
-        kept: values set by a person; ``before`` is the person's, ``after`` the newer code's.
-        protected: approvals and budgets that the newer code would have changed, in the same form.
+    ``kept`` are values set by a person (``before``) instead of the newer code's (``after``), ``protected`` approvals
+    and budgets that the newer code would have changed, in the same form.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -305,14 +295,10 @@ def merge(
     keep: Collection[str] = (),
     take: Collection[str] = (),
 ) -> Merged:
-    """Merge parameters: return the newer code's parameters, with the corpus's value wherever the corpus has changed it.
+    """Merge parameters: return the newer code's, with the corpus's value wherever the corpus has changed it.
 
-    Args:
-        base: the parameters of the earlier code, with its profile.
-        ours: the parameters of the corpus.
-        theirs: the parameters of the newer code, with its profile.
-        keep: dotted keys, or sections, whose value in the corpus wins a conflict.
-        take: dotted keys, or sections, whose newer value wins a conflict.
+    ``base`` are those of the earlier code; this and ``theirs`` are with the profile. Of a conflict in one of these keys
+    or sections, ``keep`` names those where the corpus wins, ``take`` those where the newer code does.
     """
     merger = _Merger(keep, take)
     values = merger.mapping(base, ours, theirs, ())

@@ -39,13 +39,7 @@ class Profile:
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
-
-    Raises:
-        UnknownProfile: there is neither a committed profile nor a file of this name.
-        UncommittedProfile: the profile's file in the checkout differs from the committed one.
-        BadParams: the profile is invalid; the error names every faulty key.
-    """
+    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file."""
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
     name = Path(profile).stem if is_path else profile
     committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)
@@ -103,11 +97,8 @@ COMMENTS = {
 class Choices:
     """A person's choices for a new corpus; an empty field keeps the default of ``params.yaml``.
 
-    Args:
-        corpora: fields of the section ``corpora``, by corpus.
-        labellers: names of the section ``labellers``, for the corpora that are :func:`labelled`.
-        budget_usd: the budget of all remote labellers in US dollars.
-        ethics: the ethics approval of every source that is read.
+    ``corpora`` has fields of that section by corpus, ``labellers`` label the corpora that are :func:`labelled`,
+    ``ethics`` is the approval of every source that is read.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

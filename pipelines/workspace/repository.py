@@ -76,10 +76,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The result of an upgrade of a corpus to newer code.
-
-    ``kept`` are the stages that keep their results, ``to_run`` those to run again, ``params`` the merged parameters.
-    """
+    """The result of an upgrade: the stages that keep their results, those to run again, and the merged parameters."""
 
     commit: str
     kept: tuple[str, ...]
@@ -93,17 +90,8 @@ def upgrade(
     """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was already merged.
 
     Parameters are merged by key (:func:`pipelines.workspace.parameters.merge`); results of stages whose revision is
-    unchanged are kept (:func:`keep_results`).
-
-    Args:
-        keep: dotted keys whose present value is kept although the newer code has changed it, too.
-        take: dotted keys whose newer value is taken although the corpus has changed it, too.
-
-    Raises:
-        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
-        Uncommitted: the checkout has edits that are not in a commit.
-        UnknownCode: the checkout is not based on the code that the corpus runs.
-        CodeAltered: the corpus branch has code that the checkout does not have.
+    unchanged are kept (:func:`keep_results`). Where corpus and code have changed the same parameter, ``keep`` names the
+    dotted keys whose present value is kept, ``take`` those whose newer value is taken.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
@@ -264,14 +252,7 @@ REVISIONS = "revisions"
 
 @dataclass(frozen=True)
 class EarlierResults:
-    """The stage results and parameters of a corpus before an upgrade to newer code.
-
-    Args:
-        lock: the entries of ``dvc.lock``.
-        current: the names of the stages whose command, dependencies and parameters match their entry.
-        params: the parameters.
-        schemes: the bytes of the team's own schemes by name.
-    """
+    """The lock of a corpus before an upgrade, its stages that match it, the parameters and the team's schemes."""
 
     lock: Mapping[str, Any]
     current: frozenset[str]

@@ -60,8 +60,7 @@ def corpus_dag(
 ) -> Iterator[sdk.DAG]:
     """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
-    Args:
-        hours: the deadline of a run in hours after it was queued; 0: no deadline.
+    A run has ``hours`` after it was queued; 0: no deadline.
     """
     with sdk.DAG(
         dag_id=named(name),

@@ -71,21 +71,16 @@ def snapshot(
     woken: bool = True,
     waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
-    """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks, then the publish task.
+    """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks; return the publish task.
 
     Edges and settings come from dvc.yaml. Every stage works on the commit that ``pin`` returned, regardless of later
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
-    after the commit, and not by a superseded run.
+    after the commit, and not by a superseded run, which fails unless the event that supersedes it has ``woken`` a new
+    run.
 
-    Returns the publish task.
-
-    Args:
-        base: the result of a :func:`pin` task that the Dag already has.
-        below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
-            rendered.
-        woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
-        waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
-            its argument is the stage tasks made so far, by stage.
+    ``below`` are stages that another Dag has run on this commit: these and all stages upstream of them are not
+    rendered. ``waits`` has by step a function that makes the tasks which the stages of the step wait for and which may
+    be skipped; its argument is the stage tasks made so far, by stage.
     """
     stages, waits = graph(), waits or {}
     built = {stage.name for stage in closure(stages, targets=below)}
@@ -193,9 +188,8 @@ def publish_partition(
 ) -> Any:
     """Return the task that commits a month's DVC pointers; the asset event carries the month and its gaps.
 
-    Args:
-        of: returns the month from the run and the task instance.
-        partitioned: whether the runs have a partition key; without one, the event gets the month as its key.
+    ``of`` returns the month from the run and the task instance. Without a partition key, the event gets the month as
+    key.
     """
 
     @task(task_id="publish", outlets=[asset], doc_md="commit the month; fast-forward only")

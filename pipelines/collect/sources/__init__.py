@@ -42,14 +42,11 @@ class ClosedEntry(SourceEntry):
 class Source(ABC):
     """A source of records; nothing is sent before the first request.
 
-    Attributes:
-        name: the part's name, as in section ``sources`` of ``params.yaml``.
-        scheme: the namespace of its ids and authors; empty: Reddit's. Records of one scheme with one id are one record.
-        rate: requests a minute that it grants, for estimates; 0: it is read from disk.
-        setting: the field of ``settings`` with its address; empty: ``settings.endpoint(name)`` reads
-            ``CORPUS_<NAME>_URL`` and ``_KEY``.
-        variables: environment variables that it needs.
-        Parameters: the model of its entry in section ``sources``.
+    Its ``name`` is that in section ``sources`` of ``params.yaml``, and ``Parameters`` the model of the entry there.
+    ``scheme`` is the namespace of its ids and authors (empty: Reddit's); records of one scheme with one id are one
+    record. ``rate`` is the requests a minute that it grants, for estimates (0: it is read from disk). ``setting`` is
+    the field of ``settings`` with its address; without one, ``CORPUS_<NAME>_URL`` and ``_KEY`` are read. ``variables``
+    are needed.
     """
 
     name: ClassVar[str]

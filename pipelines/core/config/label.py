@@ -16,10 +16,7 @@ Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class Round(Section):
-    """Settings of annotation rounds: backend, protocols, annotators, daily cap, content warning and contacts.
-
-    ``backends`` has the parameters of annotation backends by name.
-    """
+    """Settings of annotation rounds; ``backends`` has the parameters of annotation backends by name."""
 
     backend: str
     backends: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -91,11 +88,7 @@ class ProviderNotConsented(ConfigError):
 
 
 class Consent(Section):
-    """The consent that one provider may receive items: its terms, its retention, and who approved them and when.
-
-    ``retention_days`` is for how long the provider keeps items (0: not at all); a field that was not stated is
-    ``None``.
-    """
+    """The consent that a provider may receive items, and keep them for ``retention_days``; ``None``: not stated."""
 
     terms: Said | None = None
     retention_days: Annotated[int, Field(ge=0)] | None = None
@@ -200,13 +193,7 @@ class Prompts(Section):
 
 
 class FewShot(Section):
-    """The examples in prompts.
-
-    Args:
-        examples: corpus -> how many of its items of validation the prompts show (by default none).
-        among: all gold of validation, or only items on which annotators disagreed (CRADLE B).
-        seed: of the choice.
-    """
+    """The examples in prompts: how many of a corpus, ``among`` all gold of validation or only disputed items."""
 
     examples: dict[str, Annotated[int, Field(ge=0)]]
     among: Literal["all", "disagreement"] = "all"
@@ -236,14 +223,7 @@ class ModeratorEntry(Entry):
 
 
 class Moderation(Section):
-    """Parameters of the stage ``moderation``.
-
-    Args:
-        systems: corpus -> names of the section ``moderators`` that are asked about its items with gold.
-        items: the greatest number of items of a corpus, drawn with ``seed``; ``None`` asks about all.
-        resamples: of the bootstrap and of the randomisation tests.
-        seed: of the draw and of the resamples.
-    """
+    """Parameters of the stage ``moderation``: the systems that are asked, and about how many items with gold."""
 
     systems: dict[str, tuple[str, ...]]
     items: Positive | None

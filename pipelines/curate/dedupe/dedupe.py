@@ -39,10 +39,6 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     ``clusters`` (every item that a chain of pairs connects to another, named after the earliest; ``hamming`` and
     ``word_difference`` are the distances to the kept item that it repeats, null if it is kept itself) and ``drops``;
     also writes ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
-
-    Returns:
-        ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
-        pictures ``without_hash``.
     """
     promised = split_members(corpus, params=params.split[corpus], vault=vault, root=root)
     more = {}

@@ -248,11 +248,8 @@ def ask_erasure(connection: sa.Connection, *, freed: Collection[bytes] | None = 
 def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
     """Erase freed bytes from the vault's database if this is pending; requests that arrive meanwhile remain pending.
 
-    If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the
-    database is not rewritten.
-
-    Raises:
-        VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
+    If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the database
+    is not rewritten. While a reader holds the old state, the request stays pending until the vault is opened again.
     """
     with database.reading() as connection:
         asked = get_mark(connection, name="erase")

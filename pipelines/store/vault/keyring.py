@@ -75,10 +75,7 @@ class Keyring:
         return self._wrappers[column].encrypt(data, [record_id.encode()])
 
     def unwrap(self, rows: Iterable[tuple[str, bytes]], *, column: str) -> dict[str, bytes]:
-        """Decrypt the vault's column ``key`` or ``fullname``; ``rows`` are (record id, encrypted value).
-
-        Returns the decrypted values by record id.
-        """
+        """Decrypt the vault's column ``key`` or ``fullname``, given and returned by record id."""
         decrypt = self._wrappers[column].decrypt
         opened = {}
         for record_id, wrapped in rows:

@@ -39,12 +39,9 @@ VAULT, REPOSITORY = "vault", "repository"
 class Case:
     """The records to erase, the takedown that erases them, and the locations of the stores.
 
-    Args:
-        gone: all deleted records; while the vault is erased, and in a dry run, those that were selected.
-        request: the takedown, with the counts of the stores before; ``None`` where a host follows another's takedown.
-        registry: opens registry and journal of models; yields ``None`` if none is configured.
-        dry_run: nothing may be written, caches included.
-        say: called after each action; tests kill the process there.
+    ``gone`` are all deleted records; while the vault is erased, and in a dry run, those that were selected. ``request``
+    has the counts of the stores before; it is ``None`` where a host follows another's takedown. In a dry run, nothing
+    may be written, caches included. Tests kill the process in ``say``, which is called after each action.
     """
 
     gone: Gone

@@ -60,11 +60,8 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 class Marking:
     """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
-    Args:
-        request: what earlier attempts stored, and where counts and future digests are stored before a change.
-        context: registry and journal.
-        terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
-        say: called when a version's files are changed but tag and journal are not yet, and after each version.
+    ``request`` has what earlier attempts stored; it gets counts and future digests before a change. ``say`` is called
+    when a version's files are changed but tag and journal are not yet, and after each version.
     """
 
     request: TakedownRequest
