@@ -26,7 +26,7 @@ from pipelines.curate.balance import Balance
 from pipelines.curate.dedupe import image_pairs
 from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
-from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
+from pipelines.curate.dedupe.hamming_search import keepers, pair_blocks
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
@@ -226,7 +226,6 @@ def compile_kernels() -> None:
         similarity=0.5,
         shingle_words=2,
     )
-    components(ITEMS, left, right)
     keepers(np.arange(ITEMS), left, right)
     labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))
     sizes, ratios = np.ones(ITEMS, np.int64), {"train": 6, "dev": 2, "test": 2}

@@ -31,8 +31,6 @@ from pipelines.metrics.label_sets import matrix
 Floats = npt.NDArray[np.float64]
 Alerts = Mapping[str, Alert]
 
-# SPEC 2.4: with fewer positives than this in dev no threshold of a label's own is fitted.
-MIN_POSITIVES = 5
 FILE = "calibration.json"
 
 

@@ -149,10 +149,10 @@ class Workspace:
         """Return the stages in ``dvc.lock`` of the working tree or of a commit; empty without that file."""
         if revision is None:
             path = self.path / "dvc.lock"
-            return _stages(path.read_text()) if path.exists() else {}
+            return dict(_stages(path.read_text())) if path.exists() else {}
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
             return {}
-        return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
+        return dict(_stages(git("show", f"{revision}:dvc.lock", cwd=self.path)))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
         """Write these stages to ``dvc.lock`` in DVC's format if the file's content changes."""
@@ -197,12 +197,8 @@ def require_corpus(settings: Settings) -> None:
         raise ConfigError("NoCorpus", place=shown(settings.repo))
 
 
-def _stages(text: str) -> dict[str, Any]:
-    return dict(_parsed(text))
-
-
 @cache
-def _parsed(text: str) -> dict[str, Any]:
+def _stages(text: str) -> dict[str, Any]:
     stages: dict[str, Any] = read_yaml(text)["stages"]
     return stages
 

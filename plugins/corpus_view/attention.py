@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from corpus_view.page_text import hours, money, passed
-from dvc_airflow.settings import named
+from corpus_view.page_text import hours, money, passed, path
+from dvc_airflow.settings import OF_CORPUS, named
 
 if TYPE_CHECKING:
     from corpus_view.page_view import Summary
-from collections.abc import Collection
-from dataclasses import field
-
-from corpus_view.page_text import path
-from dvc_airflow.settings import OF_CORPUS
 
 # The Dags of all corpora: the files of `dags/`.
 OF_ALL = (

@@ -2,8 +2,7 @@
 
 Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
 the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile. Tasks
-are grouped by package, step and task; group ids are no part of task ids, which stay
-the names of the stages.
+are grouped by package, step and task; group ids are no part of task ids, which stay the names of the stages.
 """
 
 from __future__ import annotations

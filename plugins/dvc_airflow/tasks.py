@@ -283,7 +283,6 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
     pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry
     after a kill sends no answered request again.
     """
-
     estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
     with group("label", tooltip="ask the providers' labellers; one pool for each provider"):
         asked = [

@@ -40,20 +40,10 @@ def path_of(name: str, *, root: Path = Path()) -> Path:
 
 def load(name: str, *, root: Path = Path()) -> Scheme:
     """Load the label scheme ``name``; ``root`` is as for :func:`path_of`."""
-    return _loaded(path_of(name, root=root))
-
-
-def labels_of_all() -> set[str]:
-    """Return the names of the labels of all schemes in the package."""
-    categories = (category for name in available() for category in load(name).categories.values())
-    return {label.name for category in categories for label in category.labels}
+    return load_file(path_of(name, root=root))
 
 
 @cache
-def _loaded(path: Path) -> Scheme:
-    return load_file(path)
-
-
 def load_file(path: Path) -> Scheme:
     """Read a label scheme from a data file."""
     scheme = read_section(Scheme, path, refuse=lambda detail: ConfigError("BadScheme", file=path.name, detail=detail))

@@ -1,9 +1,9 @@
 """The registry of stores: every place that holds content or ids of records, and how a takedown clears it.
 
 A module of this package with a subclass of :class:`Store` is all that a store needs (one in which a takedown changes
-nothing stands in ``kept.py``): the takedown and its dry run
-execute the registry, the receipt and the table of docs/takedown.md are rendered from it. A write or a connection
-outside the registered stores fails ``make demo`` and the tests of Airflow (``crisis_corpus_sandbox/audit``).
+nothing stands in ``kept.py``): the takedown and its dry run execute the registry, the receipt and the table of
+docs/takedown.md are rendered from it. A write or a connection outside the registered stores fails ``make demo`` and the
+tests of Airflow (``crisis_corpus_sandbox/audit``).
 """
 
 from __future__ import annotations
