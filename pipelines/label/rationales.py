@@ -22,7 +22,7 @@ from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.datasets.example import Item, NoGold
 from pipelines.datasets.features import HEADS, Remarks, packed, place

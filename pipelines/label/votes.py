@@ -19,7 +19,7 @@ import pyarrow as pa
 from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import Item
 from pipelines.datasets.items import CONTENTS, VALIDATIONS, SplitItems

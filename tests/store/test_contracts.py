@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pipelines.label.silver.ballots import Agreement
 
+from pipelines.label.silver.aggregate import Agreement
 from pipelines.llm.outcome import Outcome
 from pipelines.store import tables
 from pipelines.store.table_files import Column
