@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from crisis_corpus_sandbox.reddit import label_quotas
-from pipelines.analysis import label_counts
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import label_counts
 
 FIGSIM, CRADLE = load("figsim"), load("cradle")
 Gold = dict[tuple[str, int], frozenset[str]]

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipelines.annotate.backend import Queue
-from pipelines.annotate.backends import BACKENDS, Backend
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.rounds import queues, store
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import BACKENDS, Backend, Queue
+from pipelines.annotate.rounds import store
 from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -43,7 +42,7 @@ class Annotation(Store):
                 made.write_bytes(case.gone.out_of(path.read_bytes(), name=path.name))
             made.replace(path)
         _rounds(
-            case.settings, lambda queue, backend: queues.remove_records([queue], backend=backend, gone=case.gone.ids)
+            case.settings, lambda queue, backend: store.remove_records([queue], backend=backend, gone=case.gone.ids)
         )
 
 
@@ -74,10 +73,10 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
             # a backend that is gone is refused only if one of its rounds is open
             with suppress(ConfigError):
                 going = of_kind if BACKENDS.get(kind, allowed).keeps else going
-            people = queues.people(going)
+            people = store.people(going)
             if going:
-                backend = queues.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
-                total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
+                backend = store.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
+                total += sum(each(queue, backend) for manifest in going for queue in store.queues_of(manifest))
         return total
 
     return store.on_tip(settings, work, folders=["annotations"])
