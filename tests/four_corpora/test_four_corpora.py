@@ -28,7 +28,7 @@ DROPPED = {
     "allotment": {"deleted", "deleted_later", "not_english", "removed", "too_short"},
     "shop-signs": {"content_type", "deleted", "no_image", "not_found", "removed", "truncated"},
     "letters60": set(),
-    "skies": set(),
+    "skies": {"content_type"},
 }
 UNSEEN = {
     "allotment": {"beekeeping"}, "shop-signs": set(), "letters60": {"piano", "weaving", "yoga"}, "skies": {"Aurora"},
