@@ -334,10 +334,9 @@ class Client:
         try:
             async with asyncio.timeout(self.vendor.timeout_seconds):
                 answer = await self.http.request(method, self.url + path, **sent)
-        except (TimeoutError, httpx2.TimeoutException):
-            raise Passing(reason="timeout") from None
-        except httpx2.TransportError:
-            raise Passing(reason="connection") from None
+        except (TimeoutError, httpx2.TransportError) as error:
+            late = isinstance(error, TimeoutError | httpx2.TimeoutException)
+            raise Passing(reason="timeout" if late else "connection") from None
         found: Any = None
         with suppress(ValueError, RecursionError):
             found = json.loads(answer.content)
