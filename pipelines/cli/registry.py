@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import (
-    STAGES,
     STEPS,
     Approval,
     AsJson,
-    CorpusName,
     Person,
     PersonIfAny,
     Reason,
@@ -24,7 +22,7 @@ from pipelines.cli.options import (
     completed,
     option,
 )
-from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
+from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow
 from pipelines.core.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -196,14 +194,6 @@ def registry(
             emit({"models": shown})
         else:
             show.render(shown)
-
-
-@app.command("batch_predict", rich_help_panel=STAGES)
-def batch_predict(corpus: CorpusName) -> None:
-    """Label every record of a corpus with the champions (promoted versions) of its models."""
-    from pipelines.registry import batch_predict as stage
-
-    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel="Registry")

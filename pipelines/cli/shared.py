@@ -68,8 +68,8 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
         console.print(note)
 
 
-def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
-    """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
+def run_step(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
+    """Run a step on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
     with opened() as (settings, vault):
         arguments |= {"settings": settings} if needs_settings else {}
         emit(run(corpus, params=load(), vault=vault, **arguments))

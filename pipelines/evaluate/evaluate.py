@@ -1,4 +1,4 @@
-"""Run the stage ``evaluate``: score every run on the test split's gold, compare models, and analyse errors.
+"""Score every run on the test split's gold, compare models, and analyse errors.
 
 The result is ``metrics/<corpus>/evaluate.json``, the only input of the report. It holds numbers, names of labels and
 names of models, but no text and no id. Rates and figures are fractions (the paper prints them times 100); an undefined
@@ -78,7 +78,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipelines.core import rows
@@ -97,6 +96,7 @@ from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.models.kind import spec
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import SCHEME, Context, Stage
 
 OUTPUT_TOKENS = 128  # FigSIM T10
 
@@ -112,12 +112,30 @@ class TaskContext:
     reviewed: frozenset[Item] = frozenset()
 
 
-def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
+STAGE = Stage(
+    reads=("annotations", "few_shot", "gold", "predictions", "split"),
+    params=(
+        "evaluate",
+        "train.mode",
+        "rows.answers",
+        "ensembles",
+        "labellers",
+        "models",
+        "providers",
+        "distributions",
+        SCHEME,
+    ),
+    writes=(),
+)
+
+
+def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
     """Score all models of a corpus; write ``metrics/<corpus>/evaluate.json`` (shape: module docstring) and return it.
 
     The predictions are those of the corpus's rows (``rows.yaml``). ``sampling`` replaces the number and the seed of the
     bootstrap resamples in ``params``.
     """
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus

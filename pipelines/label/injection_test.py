@@ -1,4 +1,4 @@
-"""Run the stage ``injection_test``: measure how an instruction hidden in an item changes its labels, by attack family.
+"""Measure how an instruction hidden in an item changes its labels, by attack family.
 
 The copies exist in memory only. They are labelled and aggregated like any item; of a picture, the words read from it
 are attacked. The stage counts how many labels flip and whether an item loses severity without being queued for review.
@@ -31,14 +31,31 @@ from pipelines.label.votes import Desk, remote_labellers
 from pipelines.llm.asking import PlannedRequests
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 Labels = Mapping[Item, frozenset[str] | None]
 
 
-def run(
-    corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "silver/{name}", "votes"),
+    params=(
+        "injection_test",
+        "silver.k",
+        "votes",
+        "prompts",
+        "labellers",
+        "ensembles.{name}",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    writes=(),
+    rows="silver",
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Label copies of ``injection_test.size`` items with an inserted attack, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
@@ -49,7 +66,8 @@ def run(
         queued for review) and ``families`` (see :func:`by_family`). If requests would not hold the attacks, no copy is
         labelled: ``not_tested`` counts the copies by reason, and there are no categories.
     """
-    described = params.ensembles[ensemble]
+    corpus, ensemble, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
+    described = ctx.described("ensemble", params.ensembles)
     folder = root / "snapshot" / corpus / "votes"
     offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Run the stage ``batch_predict``: predict every record of a corpus that was not taken down, with the champion models.
+"""Predict every record of a corpus that was not taken down, with the champion models.
 
 A champion is the version of a registered model that is in use. It is read from ``models/<corpus>/<name>.json`` in the
 clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are kept with the digests of version,
@@ -42,6 +42,7 @@ from pipelines.registry.versions import Registry, entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
+from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 
@@ -138,7 +139,14 @@ class _PinnedModel:
         return names.pop()
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
+STAGE = Stage(
+    reads=("data", "models"),
+    params=("batch_predict.{corpus}", "drift", "registry", SCHEME),
+    writes=("scoring",),
+)
+
+
+def run(ctx: Context) -> Json:
     """Predict all records of a corpus that were not taken down, with every model that is pinned (``pins.py``).
 
     Args:
@@ -151,6 +159,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
         model's test, and those whose predictions differ more than ``params`` allows).
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     champions = list(pinned_versions(corpus, root=root))
     if not champions:
         raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")

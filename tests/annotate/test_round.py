@@ -32,6 +32,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.small_corpus import own_scheme
 from tests.stages import reproduce
@@ -123,7 +124,7 @@ def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
         store.fetch_stages(clone, "sample@memes", "split@memes")
         clone.checkout("annotations/memes")
         params = load(clone.path)
-        gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)
+        gold.run(context_of("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path))
         rows = tables.read(clone.path / "snapshot/memes/gold/gold.parquet", name="gold").to_pylist()
     return {(r["record_id"], r["image"], r["category"]): (r["labels"], r["how"]) for r in rows}
 

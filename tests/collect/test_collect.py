@@ -28,6 +28,7 @@ from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository
 from tests import small_sandbox
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.small_corpus import code_of
 
@@ -217,7 +218,7 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
     ids = tables.read(work / "records.parquet", name="records")["record_id"].to_pylist()
     write_exclusions({(record_id, 0): "http_404" for record_id in ids}, work / "drops" / "000.parquet", step="images")
     partition.run("memes", window=Window.from_key(MONTH), params=live, vault=vault, root=tmp_path)
-    numbers = quality.run("memes", params=live, settings=there, vault=vault, root=tmp_path)["collect"]
+    numbers = quality.run(context_of("memes", params=live, settings=there, vault=vault, root=tmp_path))["collect"]
     assert numbers["closed"] == {f"{MONTH}/r/Hidden": "subreddit_private"}
     assert numbers["dropped"] == done["dropped"] | {"http_404": done["kept"]}
     assert numbers["submissions"] == done["submissions"]

@@ -18,6 +18,7 @@ from pipelines.evaluate.report.tables import Table, declared, general
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES
 from pipelines.models.kind import spec
+from tests.contexts import context_of
 from tests.evaluate import cradle_runs, printed
 from tests.evaluate.posts_runs import write_gold, write_run
 from tests.evaluate.printed import paper, rows, sheet
@@ -52,7 +53,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for key in KEYS:
         said, lost = cradle_runs.answers(key, gold)
         write_run(root, f"untuned/{key}", {"test": said}, lost=lost)
-    return evaluate.run("posts", params=PARAMS, root=root, sampling=FEW)
+    return evaluate.run(context_of("posts", params=PARAMS, root=root), sampling=FEW)
 
 
 # ------------------------------------------------------------------ the data

@@ -11,6 +11,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate, inputs
 from pipelines.evaluate.model_scores import Sampling
+from tests.contexts import context_of
 from tests.evaluate.posts_runs import Sets, gold_of, write_gold, write_run
 from tests.refusals import refused
 
@@ -44,7 +45,7 @@ def none_of(sets: dict[str, Sets]) -> dict[str, Sets]:
 
 
 def scored(root: Path) -> dict[str, Any]:
-    metrics = evaluate.run("posts", params=params_of(), root=root, sampling=FEW)
+    metrics = evaluate.run(context_of("posts", params=params_of(), root=root), sampling=FEW)
     text = (root / "metrics" / "posts" / "evaluate.json").read_text()
     assert json.loads(text) == metrics
     assert "test0" not in text and "dev0" not in text
@@ -150,7 +151,7 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     write_run(tmp_path, "finetuned/gold/m", said, task="severity")
     values = params_of().model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
-    metrics = evaluate.run("posts", params=PARAMS.model_validate(values), root=tmp_path, sampling=FEW)
+    metrics = evaluate.run(context_of("posts", params=PARAMS.model_validate(values), root=tmp_path), sampling=FEW)
     task = metrics["tasks"]["severity"]
     assert (task["kind"], task["ordinal"], task["n"]) == ("single", True, 20)
     model = task["models"]["m"]

@@ -22,6 +22,7 @@ from pipelines.evaluate.report.results import arranged
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep
+from tests.contexts import context_of
 from tests.evaluate.test_report import LABELS, Reader, made, rows_of
 from tests.refusals import refused
 from tests.small_corpus import ROOT, SHELL, begin, code_of, gold_rows, write_examples, write_table
@@ -105,7 +106,7 @@ def test_the_newest_commit_is_reported_with_its_tables(
     assert "siglip" in text and "vit" not in Reader(text).text.split()
     assert len(list((tmp_path / "out" / "tables").glob("*.tex"))) == told["tables"] > 10
     with workspace(settings) as clone:
-        assert report.run("memes", params=load(clone.path), root=clone.path)
+        assert report.run(context_of("memes", params=load(clone.path), root=clone.path))
         assert (clone.path / "snapshot/memes/report/report.html").read_text() == text, "the stage's page is the same"
 
 

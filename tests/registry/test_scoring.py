@@ -28,6 +28,7 @@ from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case
 from pipelines.takedown.stores.folders import Copies
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
@@ -47,7 +48,7 @@ def champion(context: Context, version: int, *, before: int | None = None, name:
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
     given = {"params": context.params, "settings": context.settings, "vault": context.vault, "root": context.root}
-    return batch_predict.run(corpus, **given)
+    return batch_predict.run(context_of(corpus, **given))
 
 
 def rows(context: Context) -> list[dict[str, Any]]:

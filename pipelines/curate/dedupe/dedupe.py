@@ -1,4 +1,4 @@
-"""Run the stage ``dedupe``: drop near-duplicates of earlier items or of published split members, and write clusters.
+"""Drop near-duplicates of earlier items or of published split members, and write clusters.
 
 An item is dropped only if it is a near-duplicate of an earlier item that is *kept* (keep-first star). Items connected
 by a chain of near-duplicates form one cluster, which no split separates. Captions and posts are decrypted in memory and
@@ -26,13 +26,20 @@ from pipelines.curate.items import among, read_items, read_posts, split_members
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column, opener
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
 STEP, REASON = "dedupe", "near_duplicate"
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data",),
+    params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published"),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Find the near-duplicates among all items of a corpus.
 
     Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
@@ -44,6 +51,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
         ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
         pictures ``without_hash``.
     """
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     promised = split_members(corpus, params=params.split[corpus], vault=vault, root=root)
     more = {}
     if params.corpora[corpus].content == "images":

@@ -1,4 +1,4 @@
-"""Run the stage ``analysis``: describe the items with gold, and test how their features differ between labels.
+"""Describe the items with gold, and test how their features differ between labels.
 
 The result is ``metrics/<corpus>/analysis.json``, which the report shows. It holds counts, means and tests, but no text,
 no id and no small count. Features are computed from decrypted content in memory and are not kept. Its shape::
@@ -43,6 +43,7 @@ from pipelines.evaluate.analysis.group_comparison import Floats, Json, Plan, com
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
 from pipelines.store.seal import open_columns
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -60,13 +61,21 @@ class AnalysedItems:
     visual: tuple[Sequence[float], ...] | None
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Json:
+STAGE = Stage(
+    reads=("data", "gold", "split"),
+    params=("analysis", CONTENT, SCHEME),
+    writes=(),
+)
+
+
+def run(ctx: Context) -> Json:
     """Write ``metrics/<corpus>/analysis.json`` (shape: module docstring).
 
     Returns:
         ``items``, ``units``, ``family`` (number of tests), ``significant`` (of them) and, by lexicon without features,
         its ``messages``.
     """
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"

@@ -1,4 +1,4 @@
-"""Run the stage ``moderation``: ask moderation systems about the items with gold, and compare what they flag.
+"""Ask moderation systems about the items with gold, and compare what they flag.
 
 FigSIM 4.4: flag rates by severity (Table 2), and the mean score of self-harm by severity and figurative language
 (Figure 3). An item without a verdict (refused, malformed, failed) is in no rate: it is counted beside them. Answers are
@@ -38,6 +38,7 @@ from pipelines.metrics.bootstrap import CONFIDENCE, TIE, cluster_sums, percentil
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 Bools = npt.NDArray[np.bool_]
@@ -317,7 +318,13 @@ def _bools(values: Iterable[bool]) -> Bools:
     return np.array(list(values), dtype=np.bool_)
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "gold", "split"),
+    params=("moderation", "moderators", "analysis.least", "votes.max_failed", "distributions", CONTENT, SCHEME),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Audit ``moderation.systems``; write ``snapshot/<corpus>/moderation/moderation.parquet`` and metrics.
 
     Without a system, nothing is decrypted or sent, and the table is empty.
@@ -327,6 +334,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :class:`Audit`); ``pairs`` (see its method ``pairs``).
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
     rows: list[dict[str, Any]] = []

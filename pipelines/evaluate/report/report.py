@@ -1,4 +1,4 @@
-"""Write the report of a corpus's models beside the paper's numbers, as HTML and Markdown (the stage ``report``).
+"""Write the report of a corpus's models beside the paper's numbers, as HTML and Markdown.
 
 The stage reads ``metrics/<corpus>/evaluate.json`` and other metrics of the corpus, and the paper about its label scheme
 (``papers/<name>.yaml``). These inputs contain only numbers and names of labels and models, so no text, image or id can
@@ -27,11 +27,36 @@ from pipelines.evaluate.report.results import BASELINES, Results, arranged, note
 from pipelines.evaluate.report.sections import sections
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.store.metrics_file import read_metrics
+from pipelines.store.stage import SCHEME, Context, Stage
 
 TABLES = "tables"  # the folder of their files
 
 
-def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("agreement.json", "analysis.json", "evaluate.json", "moderation.json", "papers"),
+    params=(
+        "report",
+        "sandbox",
+        "prompts",
+        "train.rows",
+        "rows.answers",
+        "ensembles",
+        "models",
+        "corpora.{corpus}.first_month",
+        "corpora.{corpus}.last_month",
+        SCHEME,
+        "corpora.{corpus}.subreddits",
+    ),
+    writes=(
+        "report",
+        "metrics/all-corpora/labels/{corpus}.json",
+        "metrics/all-corpora/scores/{corpus}.json",
+        "metrics/all-corpora/summary/{corpus}.json",
+    ),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
     Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read.
@@ -41,6 +66,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         models by task; ``sha256`` of both files; ``tables``: number of tables in
         ``tables``, each as CSV and LaTeX.
     """
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     metrics = measured(corpus, root=root)
     page = page_of(corpus, metrics=metrics, params=params, root=root)
     folder = root / "snapshot" / corpus / "report"

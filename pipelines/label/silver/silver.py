@@ -1,4 +1,4 @@
-"""Run the stage ``silver``: aggregate an ensemble's votes into labels, score these on gold, queue items for review.
+"""Aggregate an ensemble's votes into labels, score these on gold, queue items for review.
 
 Each category that models predict is decided apart. An item of train whose decided set no majority gave keeps its row
 without labels (CRADLE 5.1 discards it; agreement statistics count it); in other splits the ensemble's fallback decides,
@@ -30,6 +30,7 @@ from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -111,15 +112,23 @@ class Snapshot:
         }
 
 
-def run(
-    corpus: str,
-    *,
-    ensemble: str,
-    params: Params,
-    vault: Vault,
-    root: Path = Path(),
-    injected: Collection[Item] | None = None,
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "votes"),
+    params=(
+        "silver.k",
+        "silver.resamples",
+        "silver.min_probability",
+        "silver.seed",
+        "labellers",
+        "ensembles.{name}",
+        CONTENT,
+        SCHEME,
+    ),
+    rows="silver",
+)
+
+
+def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, Any]:
     """Aggregate an ensemble's votes; write labels and review queue under ``snapshot/<corpus>/silver/<ensemble>``.
 
     ``injected`` are the items whose text addresses a model; if ``None``, the items are decrypted and checked.
@@ -133,9 +142,8 @@ def run(
         :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean
         probability of the labels beside the share that gold confirms).
     """
-    if ensemble not in params.ensembles:
-        raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
-    described = params.ensembles[ensemble]
+    corpus, ensemble, params, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.vault, ctx.root
+    described = ctx.described("ensemble", params.ensembles)
     scheme = load(params.corpora[corpus].scheme, root=root)
     found = Snapshot.read(corpus, members=described.members, vault=vault, root=root)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
