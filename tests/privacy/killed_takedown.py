@@ -13,7 +13,7 @@ from pathlib import Path
 
 import dvc.repo
 
-from pipelines.annotate.backends import files
+from pipelines.annotate.backends import _labelling_config, files
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
