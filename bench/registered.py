@@ -38,8 +38,8 @@ from crisis_corpus.integrity import Learnt, TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import FOLDER
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.core.taxonomy.loader import FOLDER
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints

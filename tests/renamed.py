@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from pipelines.core.config.params import read_params
-from pipelines.core.taxonomy.loader import path_of
+from pipelines.core.taxonomy import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPORA = {"memes": "zines", "posts": "letters"}

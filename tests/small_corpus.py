@@ -14,7 +14,7 @@ import pyarrow as pa
 import yaml
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.taxonomy.loader import path_of
+from pipelines.core.taxonomy import path_of
 from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.table_files import Column

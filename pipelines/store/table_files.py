@@ -119,11 +119,7 @@ def in_order(table: pa.Table, *, key: Sequence[str]) -> pa.Table:
 def write(table: pa.Table, path: Path, *, sealed: Collection[str] = (), groups: int = 1) -> None:
     """Write the rows in their order, in ``groups`` row groups by record id, of which those without rows are left out.
 
-    Args:
-        table: the rows, sorted by the column ``record_id`` unless there is one group.
-        path: the file; its folder is created.
-        sealed: the columns with encrypted content.
-        groups: a number from :func:`group_count`; a group of more than ROW_GROUP_BYTES is cut once more.
+    The rows are sorted by ``record_id`` unless there is one group; one of more than ROW_GROUP_BYTES is cut once more.
     """
     # sealed bytes neither compress nor repeat; trying to would make writing three times as slow
     plain = [column for column in table.column_names if column not in sealed]

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart

@@ -26,9 +26,8 @@ from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.rows import GOLD, Fit, resolve
-from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import Scheme, path_of
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.core.taxonomy.loader import path_of
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN
 from pipelines.datasets.items import split_digest
