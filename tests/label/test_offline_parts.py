@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.collect.read import embedding
 from pipelines.collect.read.embedding import MiniLM, outer, verify
-from pipelines.label.offline.fit import deal
+from pipelines.label.offline import deal
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from tests.refusals import refused
 
@@ -45,6 +45,20 @@ def test_probabilities_are_as_often_right_as_they_say() -> None:
     values = np.log(truth / (1 - truth)) * [7, 0.2] + 3  # a classifier's scale is its own
     found = probabilities(values, sigmoids=fit_sigmoids(values, targets=targets))
     assert np.abs(found - truth).max() < 0.06
+
+
+def test_labels_that_validation_lacks_take_nothing_from_the_others() -> None:
+    """Of sixty labels most have no positive on validation; the slopes of the others were once shrunk to theirs."""
+    rng = np.random.default_rng(0)
+    targets = np.zeros((29, 60), dtype=np.bool_)
+    targets[:, :5] = rng.random((29, 5)) < 0.25
+    values = np.where(targets, 3, -3) + rng.normal(size=targets.shape)
+    alone, among = (fit_sigmoids(values[:, :n], targets=targets[:, :n]) for n in (5, 60))
+    assert among[:5] == pytest.approx(alone)
+    found = probabilities(values, sigmoids=among)
+    assert ((found > 0.5) == targets).all()
+    stronger = np.where(np.arange(60) >= 5, values + 6, values)
+    assert (probabilities(stronger, sigmoids=among)[:, 5:] > 0.5).mean() > 0.9, "what train has can still be found"
 
 
 def test_a_classifier_that_is_wrong_is_not_turned_round() -> None:

@@ -19,12 +19,12 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, LabellerRefused
 from pipelines.core.taxonomy import load as scheme_of
+from pipelines.evaluate.moderation.channels import AuditedItem, System
+from pipelines.evaluate.moderation.moderator import MODERATORS
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.vendor import VENDORS
-from pipelines.moderation.channels import AuditedItem, System
-from pipelines.moderation.moderator import MODERATORS
 from pipelines.takedown import sweep
 from pipelines.workspace.clone import workspace
 from tests import small_distribution
@@ -57,7 +57,7 @@ class Plain(Vendor):
 """
 MODERATOR = """
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import FREE, Moderator, Request, Verdict
+from pipelines.evaluate.moderation.moderator import FREE, Moderator, Request, Verdict
 
 
 class Words(Moderator):
