@@ -47,7 +47,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
@@ -62,6 +61,7 @@ from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
 from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Built
+from pipelines.operate.plan.needs import base_sizes
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = torch.cuda.is_available()

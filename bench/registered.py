@@ -38,8 +38,8 @@ from crisis_corpus.integrity import Learnt, TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import FOLDER
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.core.taxonomy.loader import FOLDER
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
@@ -107,10 +107,10 @@ def packed(shape: str, *, to: Path) -> Path:
     recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json(), recipe=recipe)
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus",
-        shown=f"{shape}-consensus", base=shape, seed=1, labels=task.labels, definitions={}, item="post",
+        shown=f"{shape}-consensus", base=shape, seed=1, labels=task.labels, definitions={}, item="post", items="posts",
         scheme="cradle", scheme_digest="0" * 64, data_commit="none", split_digest="0" * 64, votes_digest=None,
         train=Learnt(records=0, digest="0" * 64), weights=TrainedWeights(run=None, files={}),
-        spec=spec.model_dump(exclude_unset=True), inputs=("title", "body"), words=True, pictures=False,
+        spec=spec.model_dump(exclude_unset=True), inputs=("title", "body"),
         scrub=params.collect.scrub, batch=BATCH,
     ).write(to)  # fmt: skip
     shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)

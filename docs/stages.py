@@ -35,7 +35,7 @@ PARTS = tuple(name.replace(".", "/") for name in REGISTRIES)
 BY_ROW = {"votes": (VENDORS,), "fits": (KINDS,), "answers": (KINDS, VENDORS)}
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
-MODULES = ("errors", "parallel", "parts", "process", "progress", "telemetry", "timing")
+MODULES = ("errors", "parallel", "parts", "process", "telemetry")
 APART = (
     "crisis_corpus/errors.py", "pipelines/workspace/git.py", "pipelines/core/config/",
     "pipelines/store/vault/", "pipelines/store/stage.py", "pipelines/operate/services/",

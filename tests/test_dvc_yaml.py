@@ -99,7 +99,7 @@ def test_an_edit_of_a_kind_reaches_its_own_rows_alone() -> None:
 def test_an_edit_of_shared_code_reaches_every_row() -> None:
     assert {"train", "predict"} <= reached("pipelines/datasets/items.py")
     assert {*STAGES} == reached("pipelines/store/metrics_file.py")
-    assert not reached("pipelines/core/progress.py")
+    assert not reached("pipelines/core/process.py")
     assert not reached("pipelines/cli/shared.py")
 
 

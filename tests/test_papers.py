@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from pipelines.core.config.params import load
-from pipelines.core.taxonomy.loader import load as load_scheme
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.models.kind import spec
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from pipelines.annotate.manifest import RoundManifest, opened, rows
 from pipelines.annotate.response_validation import SKIPPED
-from pipelines.core.config.annotate import Agreement
+from pipelines.core.config.label import Agreement
 from pipelines.core.taxonomy import Category, Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.metrics import agreement_coefficients as c

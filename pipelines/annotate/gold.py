@@ -36,14 +36,13 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load, tiers_of
 from pipelines.curate.items import load as linked_items
-from pipelines.curate.items import published_split
+from pipelines.curate.items import published_split, read_csv
 from pipelines.curate.units import resolve, target_sizes
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.tables import Item
-from pipelines.store.tracked import read_csv
 from pipelines.store.vault.vault import Vault
 
 HEADER = ["record_id", "image", "category", "labels"]

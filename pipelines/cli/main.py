@@ -30,8 +30,7 @@ from pipelines.core.config.params import checks
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
-from pipelines.core.telemetry import sent
-from pipelines.core.timing import measured
+from pipelines.core.telemetry import measured, sent
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000

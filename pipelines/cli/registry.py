@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-MODELS = "the registered model: a name in section registry of params.yaml, such as crisis-posts"
+MODELS = "the registered model: a name in section registry of params.yaml"
 REGISTERED = checked("registered model", section="registry")
 # a version outlives its entry in section registry: the journal decides
 RECORDED = completed("registry")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = group("Draft, approve and update releases: packages of labels and ids, without the content of posts.")
 
-Name = Annotated[str, argument("the release's name, such as memes-2026-1", "NAME")]
+Name = Annotated[str, argument("the release's name, such as forum-2026-1", "NAME")]
 
 
 @app.command("make")

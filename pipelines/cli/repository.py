@@ -15,12 +15,12 @@ import typer
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
 from pipelines.cli.shared import doing, emit, empty_folder
-from pipelines.core.config.params_text import Key
+from pipelines.core.config.params import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
-    from pipelines.workspace.merge import Difference
+    from pipelines.workspace.parameters import Difference
 
 
 params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
@@ -32,7 +32,7 @@ DryRun = Annotated[bool, option("check and print the change of parameters withou
 
 @params.command()
 def show(
-    section: Annotated[str | None, argument("print only this section or parameter, such as sample.memes")] = None,
+    section: Annotated[str | None, argument("print only this section or parameter, such as sample.forum")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the parameters of the corpus branch, or those of one section."""
@@ -56,7 +56,7 @@ def diff(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from pipelines.workspace import parameters
-    from pipelines.workspace.merge import MISSING
+    from pipelines.workspace.parameters import MISSING
 
     rows = parameters.diff(Settings.from_env())
     if as_json:
@@ -80,7 +80,7 @@ def diff(as_json: AsJson = False) -> None:
 
 @params.command("set")
 def set_value(
-    key: Annotated[str, argument("the parameter's dotted name, such as sample.memes.size")],
+    key: Annotated[str, argument("the parameter's dotted name, such as sample.forum.size")],
     value: Annotated[str, argument("the new value as YAML: 900, true, null, [a, b], {member: 1}")],
     reason: ChangeReason,
     by: By = None,
@@ -210,11 +210,11 @@ def clone(
     with doing("cloning"):
         repository.clone(settings, folder=folder)
     if revision:
-        from pipelines.takedown.pointers import check_out_version
+        from pipelines.takedown.rewrite import check_out_version
 
         try:
             check_out_version(folder, revision=revision, settings=settings)
         except CorpusError:
             shutil.rmtree(folder)
             raise
-    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@CORPUS`, or another stage")

@@ -59,7 +59,7 @@ def step(
 ) -> None:
     """Run a command of corpus in a temporary clone; print DVC pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
-    from pipelines.workspace.pointer import check_handed_over, hand_over, received
+    from pipelines.workspace.inventory import check_handed_over, hand_over, received
 
     settings = Settings.from_env()
     secret = settings.secret()
@@ -90,7 +90,7 @@ def pin(
 
 @app.command("stage")
 def stage(
-    stages: Annotated[list[str], argument("the stages to run, such as dedupe@memes")],
+    stages: Annotated[list[str], argument("the stages to run, such as dedupe@forum")],
     base: Base,
     run: RunName,
     results: Results = "[]",
@@ -151,7 +151,7 @@ def agreement(
 
 @app.command("approve")
 def approve(
-    subject: Annotated[str, argument("what the person approves or rejects, such as `promote crisis-posts 2`")],
+    subject: Annotated[str, argument("what the person approves or rejects, such as `promote forum-help 2`")],
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
@@ -169,7 +169,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
-    from pipelines.workspace.pointer import received
+    from pipelines.workspace.inventory import received
 
     settings = Settings.from_env()
     written = received(_json(pointers), secret=settings.secret())

@@ -21,7 +21,7 @@ from pipelines.core.config.models import Subset
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.taxonomy.loader import load
+from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import tasks_of
 
 FILE = "rows.yaml"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.read.words import words
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.core.config.params import Params
 from pipelines.curate.items import read_items
 from pipelines.store import tables
@@ -37,13 +37,9 @@ STAGE = Stage(
 def run(ctx: Context) -> dict[str, Any]:
     """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
-    Returns:
-        ``collect`` (numbers of submissions, kept posts, items, and drops by reason, and as ``closed`` the subreddits
-        that a month lacks because the source did not show them), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
-        near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
-        (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
-        not).
+    ``collect`` has counts, and as ``closed`` the subreddits that a month lacks because the source did not show them. If
+    the truth is known (``score.truth``), ``ocr`` has the word recall on English, and ``truth`` precision and recall of
+    near-duplicate pairs (missed mirrored copies are counted separately), ``unexpected`` items and ``missing`` ones.
     """
     corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     months = root / "data" / corpus

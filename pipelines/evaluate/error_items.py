@@ -17,8 +17,8 @@ from typing import Any
 from pipelines.annotate.rounds import desk
 from pipelines.core import rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.private_file import write_private
 from pipelines.core.errors import DataError
+from pipelines.core.process import write_private
 from pipelines.core.taxonomy import Category
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of

@@ -29,9 +29,9 @@ from pipelines.llm.prompting.prompts import build
 from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics
-from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.pointer import read_pointer
+from pipelines.workspace.git import local_path
+from pipelines.workspace.inventory import read_pointer
 
 # Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
 # kept record in the cache.

@@ -30,7 +30,7 @@ from pipelines.core.config.operate import Housekeeping
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.operate import mlflow_runs
 from pipelines.operate.services import postgres
 from pipelines.operate.services.airflow_api import prefix

@@ -14,11 +14,9 @@ from pipelines.annotate.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core import rows
-from pipelines.core.config.params import Params, load
-from pipelines.core.config.params_text import leaves
-from pipelines.core.config.private_file import write_private
+from pipelines.core.config.params import Params, leaves, load
 from pipelines.core.config.settings import Settings
-from pipelines.core.process import now
+from pipelines.core.process import now, write_private
 from pipelines.label import votes_report
 from pipelines.registry import show as show_models
 from pipelines.registry import versions

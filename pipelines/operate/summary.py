@@ -16,13 +16,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from crisis_corpus import journal
-from crisis_corpus.state import of_rows
+from crisis_corpus.journal import of_rows
 from pipelines.annotate.manifest import RoundManifest, opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
-from pipelines.core.process import now
+from pipelines.core.process import now, write_private
 from pipelines.core.telemetry import count
 from pipelines.label import votes_report
 from pipelines.operate import status

@@ -111,9 +111,7 @@ def _pins_folder(corpus: str, *, root: Path) -> Path:
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256
 TABLE = "predictions"
-# A kept prediction has the digest of the encrypted content that was predicted, which changes with the content.
-CONTENT = pa.field("content", pa.binary(32))
-KEPT = pa.schema([*tables.SCHEMAS[TABLE], CONTENT])
+KEPT = "kept_predictions"
 
 Known = Mapping[tuple[str, int, bytes], dict[str, Any]]
 Json = dict[str, Any]
@@ -225,7 +223,7 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
                 known = _known(earlier, paths=paths)
                 rows = [row for path in paths for row in _said(asked, path, known=known)]
                 half = kept / "half"
-                pq.write_table(pa.Table.from_pylist(rows, schema=KEPT), half, compression="zstd")
+                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[KEPT]), half, name=KEPT)
                 half.replace(places[month])
         for path in {*kept.iterdir()} - {*places.values()}:
             path.unlink(missing_ok=True)
@@ -270,7 +268,7 @@ def _said(asked: _PinnedModel, path: Path, *, known: Known) -> Iterator[Json]:
             for at, said in zip(live, asked.model.predict(sent) if sent else (), strict=True):
                 item, content = items[fresh[at]]
                 about = {"task": asked.task.key, "model": asked.pin.model, "seed": None, "split": None}
-                yield said.row(item, **about) | {CONTENT.name: content}
+                yield said.row(item, **about) | {"content": content}
 
 
 def _cells(asked: _PinnedModel, opened: Sequence[bytes | None]) -> Iterator[bytes | str | None]:

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from crisis_corpus.journal import JournalBroken, JournalRow
-from crisis_corpus.state import Standing, of_rows
+from crisis_corpus.journal import JournalBroken, JournalRow, Standing, of_rows
 from crisis_corpus.versions import UnknownModel, Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage

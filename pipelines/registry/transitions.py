@@ -18,17 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from crisis_corpus.journal import JournalRow
-from crisis_corpus.state import MOVES, standing
+from crisis_corpus.journal import MOVES, JournalRow, standing
 from crisis_corpus.versions import CHAMPION, RECORDED
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, NoSecret, RegistryError
 from pipelines.registry.journal import Journal, JournalMoved
 from pipelines.registry.versions import CHALLENGER, Registry
-from pipelines.store.vault.signing import Signer
-from pipelines.workspace.address import branches
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.clone import BRANCH, history
-from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
+from pipelines.workspace.git import branches, git, read_signed_tag, write_signed_tag
 
 Step = Literal["gated", "intended", "moved", "recorded", "settled"]
 Say = Callable[[Step], None]

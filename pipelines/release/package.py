@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.core.config.operate import AGREEMENT, METADATA, Release, Shape
 from pipelines.core.config.params import Params
-from pipelines.core.config.release import AGREEMENT, METADATA, Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.core.templates import render

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crisis_corpus.hydrate import FULLNAME, joined
+from pipelines.core.config.operate import AGREEMENT, METADATA, Shape
 from pipelines.core.config.params import Params
-from pipelines.core.config.release import AGREEMENT, METADATA, Shape
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy import Category, load
 from pipelines.release.anonymity import Person

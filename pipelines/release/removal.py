@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.release.release_store import (
     DRAFT,
     PROGRAM,

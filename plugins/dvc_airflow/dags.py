@@ -15,10 +15,11 @@ from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import ensembles, period, refreshes, resolved, scoring
-from dvc_airflow.label import ask, before
-from dvc_airflow.names import asset, description, mentioned, named
+from dvc_airflow.settings import asset, description, mentioned, named
 from dvc_airflow.tasks import (
     DEFAULT_ARGS,
+    ask,
+    before,
     champions,
     drift,
     month_of,
@@ -59,8 +60,7 @@ def corpus_dag(
 ) -> Iterator[sdk.DAG]:
     """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
-    Args:
-        hours: the deadline of a run in hours after it was queued; 0: no deadline.
+    A run has ``hours`` after it was queued; 0: no deadline.
     """
     with sdk.DAG(
         dag_id=named(name),

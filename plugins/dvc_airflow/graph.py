@@ -2,8 +2,7 @@
 
 Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
 the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile. Tasks
-are grouped by package, step and task; group ids are no part of task ids, which stay
-the names of the stages.
+are grouped by package, step and task; group ids are no part of task ids, which stay the names of the stages.
 """
 
 from __future__ import annotations
@@ -61,11 +60,7 @@ class Stage:
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
-    """Return the resolved stage graph of the corpus, else that of the checkout.
-
-    Args:
-        root: a checkout whose graph to read, whether or not there is a corpus.
-    """
+    """Return the resolved stage graph of the corpus, else (with ``root``: always) that of a checkout."""
     path = settings.HOME / "graph" / "corpus.json"
     if root or not path.exists():
         path = _of_checkout(root or settings.ROOT, profile=profile)
@@ -167,12 +162,10 @@ def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
 def groups_of(stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> dict[str, list[tuple[str, str]]]:
     """Return the groups of each stage's task, outermost first, as their names and tooltips.
 
-    Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
-    reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with
-    rows of several tasks are a group for each, such as `train__severity`.
-
-    Args:
-        waiting: the steps whose tasks wait for further tasks, which may depend on all stages before.
+    Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which reads
+    `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with rows of several
+    tasks are a group for each, such as `train__severity`. Tasks of the steps that are ``waiting`` wait for further
+    tasks, which may depend on all stages before.
     """
     counts, steps = Counter(stage.step for stage in stages), {stage.step for stage in stages}
     chosen: set[str] = set()

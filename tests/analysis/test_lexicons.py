@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.config.annotate import LexiconFile
+from pipelines.core.config.label import LexiconFile
 from pipelines.evaluate.analysis import features
 from pipelines.evaluate.analysis.features import text_features
 

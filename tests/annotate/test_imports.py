@@ -18,10 +18,9 @@ from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.curate.items import published_split
+from pipelines.curate.items import published_split, read_tracked
 from pipelines.store import tables
 from pipelines.store.seal import open_column
-from pipelines.store.tracked import read_tracked
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -146,7 +145,7 @@ def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, 
     assert first["record_id"] not in run.git("log", "-p", "corpus"), "a takedown cannot rewrite git's history"
 
     # DVC holds locks while it runs a stage, and the stage asks it for the file
-    code = "from pathlib import Path; from pipelines.store.tracked import read_tracked; Path('read').write_text("
+    code = "from pathlib import Path; from pipelines.curate.items import read_tracked; Path('read').write_text("
     code += "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd()))"
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}
     with workspace(settings) as clone:

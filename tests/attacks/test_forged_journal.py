@@ -16,7 +16,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.registry import transitions
 from pipelines.registry.journal import CannotSign, Journal
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.small_corpus import begin, code_of

@@ -332,7 +332,7 @@ def test_another_seed_draws_others() -> None:
 
 def test_a_drop_of_a_whole_record_drops_all_its_items(tmp_path: Path) -> None:
     corpus.write(tmp_path, range(4))
-    drops = [{"record_id": corpus.record_id(n), "image": image, "step": "s", "reason": "r"} for n, image in DROPS]
+    drops = [{"record_id": corpus.record_id(n), "image": image, "step": "dedupe", "reason": "r"} for n, image in DROPS]
     small_corpus.write_table(tmp_path / "snapshot/memes/dedupe/drops.parquet", drops, name="drops")
     kept = kept_items("memes", params=corpus.params(), root=tmp_path)
     assert sorted(int(r, 16) for r in kept["record_id"].to_pylist()) == [0, 3]

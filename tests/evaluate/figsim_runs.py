@@ -87,7 +87,7 @@ def write_answers(
     rows = [
         {
             **run,
-            **{"record_id": r, "image": i, "split": split, "scores": scores.get(r)},
+            **{"record_id": r, "image": i, "split": split, "scores": scores.get(r, [])},
             "outcome": lost.get((r, i), "vote"),
             "labels": [] if (r, i) in lost else sorted(labels),
         }

@@ -12,8 +12,7 @@ import yaml
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
-from pipelines.core.taxonomy import load
-from pipelines.core.taxonomy.loader import OWN, path_of
+from pipelines.core.taxonomy import OWN, load, path_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling

@@ -31,8 +31,8 @@ from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.pointers import Pointers
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.rewrite import Pointers
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -27,13 +27,13 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case
-from pipelines.takedown.stores.folders import Copies
+from pipelines.takedown.stores.work import Copies
 from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
-from tests.small_corpus import begin, code_of
+from tests.small_corpus import begin, code_of, full
 from tests.train import small_memes, small_posts
 
 __all__ = ["receiver"]
@@ -149,11 +149,7 @@ def add_month(context: Context, *, count: int = 2) -> None:
     month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(count)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
     context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
-    new = [
-        dict.fromkeys(tables.SCHEMAS["images"].names)
-        | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door", "words": 300}
-        for one in ids
-    ]
+    new = [full("images", record_id=one, image=0, bytes=b"png", text="we go door", words=300) for one in ids]
     path = context.root / "data" / "memes" / month / "images" / "000.parquet"
     write_rows(new, path, name="images", vault=context.vault)
 

@@ -19,9 +19,9 @@ from PIL import Image
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.admission import row
 from pipelines.collect.submission import Submission, parse
+from pipelines.core.config.operate import Release
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
-from pipelines.core.config.release import Release
 from pipelines.core.config.settings import Settings
 from pipelines.release import access, package
 from pipelines.store import tables

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipelines.core.config.release import Release, RemovalSchedule
+from pipelines.core.config.operate import Release, RemovalSchedule
 from pipelines.release import access, anonymity, removal
 from pipelines.release.release_store import ReleaseEntry, summary
 from tests.refusals import refused

@@ -14,8 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from crisis_corpus import hydrate
+from pipelines.core.config.operate import Release, Shape
 from pipelines.core.config.params import load as load_params
-from pipelines.core.config.release import Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load

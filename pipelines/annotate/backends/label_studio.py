@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +249,7 @@ def _answer(row: Mapping[str, Any], *, item: backends.Item, emails: Mapping[int,
         answered=_moment(row["updated_at"]),
         values=values,
         note=note,
-        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        seconds=float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < inf else None,
         skipped=bool(row["was_cancelled"]),
     )
 

@@ -42,10 +42,9 @@ STAGE = Stage(
 def run(ctx: Context) -> dict[str, Any]:
     """Find the near-duplicates among all items of a corpus.
 
-    Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
-    ``clusters`` (every item that a chain of pairs connects to another, named after the earliest; ``hamming`` and
-    ``word_difference`` are the distances to the kept item that it repeats, null if it is kept itself) and ``drops``;
-    also writes ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
+    Reads the posts and items of every month. Writes the tables ``pairs``, ``clusters`` and ``drops`` below
+    ``snapshot/<corpus>/dedupe/``, and ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left
+    out.
 
     Returns:
         ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for

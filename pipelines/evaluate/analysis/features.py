@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.collect.read.words import words
-from pipelines.core.config.annotate import LexiconFile
+from pipelines.core.config.label import LexiconFile
 
 OURS = Path(__file__).with_name("default.dic")
 LIWC, NRC, DEFAULT = "liwc", "nrc", "default"

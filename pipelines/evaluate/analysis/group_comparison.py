@@ -80,8 +80,8 @@ def permuted_p(samples: Sequence[Floats], *, bound: float, seed: int) -> float:
 class Plan:
     """The settings of all tests of a corpus.
 
-    ``alpha``: the probability of any false finding; ``confidence``: of intervals; ``least``: units of a level, below
-    which it is not tested; ``seed``: of the draw of one item of each unit.
+    ``alpha`` is the greatest probability of any false finding, ``confidence`` that of intervals. A level with fewer
+    than ``least`` units is not tested. ``seed`` is of the draw of one item of each unit.
     """
 
     alpha: float
@@ -99,19 +99,11 @@ class Factor:
 
 
 def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], units: Sequence[str], plan: Plan) -> Json:
-    """Return the tests of every feature by every factor.
+    """Return the tests of every feature (values of each item, NaN where it has none) by every factor.
 
-    Args:
-        features: values of each item by feature; NaN where an item has none.
-        units: the independent unit of each item.
-
-    Returns:
-        ``family`` (the number of tests, m) and ``factors``: factor -> feature -> ``n`` (units), ``levels`` (level ->
-        ``n``, ``mean`` with ``low`` and ``high``, ``sd``, ``median``), ``left_out`` (names of the levels with too few
-        units), and for a feature that varies in two or more levels ``h``, ``df``, ``p``, ``p_permuted`` (if it was
-        needed), ``p_adjusted`` and ``q`` (both of the larger p), ``eta_squared`` (value and interval), ``significant``
-        and, after a significant test, ``pairs``: ``a``, ``b``, ``z``, ``p``, ``p_wilcoxon``, ``p_permuted`` (if it was
-        needed), ``p_adjusted`` (of the largest p), ``delta`` (Cliff's; value and interval), ``significant``.
+    ``family`` is the number of tests, m. Of a test, ``levels`` has the figures of those with enough units,
+    ``p_adjusted`` and ``q`` are of the largest of its p-values (``p_permuted`` is there if it was needed), and
+    ``pairs`` follow a significant one.
     """
     order = np.random.default_rng(plan.seed).permutation(len(units))
     unit = np.unique(np.array(units, str), return_inverse=True)[1]

@@ -20,7 +20,7 @@ from typing import Any
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy import Category, Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.datasets.example import Item, NoGold, groups_apart
@@ -230,11 +230,16 @@ class AuditedItems:
         labels = self.labels.get(self.by.key, {}).get(item, frozenset())
         return labels or frozenset({self.by.none} if self.by.none else ())
 
-    def figurative(self, item: Item) -> bool | None:
-        """Return whether an item has figurative language; ``None`` if the scheme does not say or it has no gold."""
-        category = self.scheme.categories.get("figurative")
-        labels = self.labels.get("figurative", {}).get(item)
-        return None if category is None or labels is None else bool(labels - {category.none})
+    @property
+    def beside(self) -> Category | None:
+        """The category by the presence of whose labels scores are broken down: the scheme's first ``errors_by``."""
+        keys = (key for key in self.scheme.errors_by if key != self.by.key)
+        return next((self.scheme.categories[key] for key in keys), None)
+
+    def present(self, item: Item) -> bool | None:
+        """Return whether an item has a label of :attr:`beside`; ``None`` without such a category or without gold."""
+        labels = None if self.beside is None else self.labels.get(self.beside.key, {}).get(item)
+        return None if self.beside is None or labels is None else bool(labels - {self.beside.none})
 
 
 def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> AuditedItems:

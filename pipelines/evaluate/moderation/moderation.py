@@ -1,8 +1,9 @@
 """Ask moderation systems about the items with gold, and compare what they flag.
 
 FigSIM 4.4: flag rates by severity (Table 2), and the mean score of self-harm by severity and figurative language
-(Figure 3). An item without a verdict (refused, malformed, failed) is in no rate: it is counted beside them. Answers are
-first looked up in the encrypted store of answers, so a killed stage and a later snapshot request only missing ones.
+(Figure 3). Which categories a scheme has in their place: :class:`AuditedItems`. An item without a verdict (refused,
+malformed, failed) is in no rate: it is counted beside them. Answers are first looked up in the encrypted store of
+answers, so a killed stage and a later snapshot request only missing ones.
 
 Rates have Wilson's interval (1927) at the effective sample size of grouped items (Korn and Graubard 1998; Franco et al.
 2019): n over the design effect, and the number of groups where no item or every item is flagged. Means and differences
@@ -17,7 +18,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.evaluate.moderation.channels import AuditedItems, Judged, System, read
 from pipelines.evaluate.moderation.moderator import Verdict, moderator_of
@@ -39,7 +38,6 @@ from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.vault.vault import Vault
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -160,8 +158,8 @@ def rounded(value: float | None) -> Any:
 
 FLAGS = ("self_harm", "overall")
 EVERY = "all"
-# Of items by figurative language, as FigSIM's Figure 3 has them.
-KINDS = {"figurative": True, "literal": False}
+# Of items by whether they have a label of another category (FigSIM's Figure 3: figurative language).
+KINDS = {"present": True, "absent": False}
 TESTS = ("mcnemar", "randomisation")
 
 
@@ -181,8 +179,8 @@ class Audit:
         self.levels = [label.name for label in audited.by.labels if label.name not in merged]
         held = [audited.levels(item) for item in items]
         self._at = {name: _bools(name in labels for labels in held) for name in self.levels}
-        figurative = [audited.figurative(item) for item in items]
-        self._kinds = {kind: _bools(each is on for each in figurative) for kind, on in KINDS.items()}
+        present = [audited.present(item) for item in items]
+        self._kinds = {kind: _bools(each is on for each in present) for kind, on in KINDS.items()}
         # the places of a single ordinal label; a category with several labels has no order to test
         self._ordinal = audited.by.ordinal
         places = [next((i for i, n in enumerate(self.levels) if n in labels), 0) for labels in held]
@@ -194,10 +192,10 @@ class Audit:
         Returns:
             ``outcomes``, ``reasons`` and ``unanswered`` (by level and outcome) count the items; ``partial`` those of
             which only a part was judged. ``flags``: flag -> level or "all" -> a rate over the judged items. ``scores``:
-            level or "all" -> "figurative", "literal" and "all" -> a mean, empty without scores. ``trend``: flag -> a
-            test over the order of the levels. ``figurative``: the difference of the mean scores of figurative and
-            literal items of one level. All values of a hidden cell, and hidden counts, are ``None``; so is the
-            difference if the items that it is made of are a hidden cell.
+            level or "all" -> "present", "absent" and "all" -> a mean, empty without scores. ``trend``: flag -> a
+            test over the order of the levels. ``difference``: of the mean scores of items of one level that have a
+            label of :attr:`AuditedItems.beside` and of those that have none. All values of a hidden cell, and hidden
+            counts, are ``None``; so is the difference if the items that it is made of are a hidden cell.
         """
         outcomes = [str(verdict.outcome) for verdict in verdicts]
         judged = voted(verdicts)
@@ -214,14 +212,14 @@ class Audit:
         if self._ordinal:
             figures["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
         if (scored := ~np.isnan(score)).any():
-            figures["figurative"] = self._figurative(score, scored=scored)
+            figures["difference"] = self._difference(score, scored=scored)
         return figures
 
-    def _figurative(self, score: Floats, *, scored: Bools) -> Json:
+    def _difference(self, score: Floats, *, scored: Bools) -> Json:
         """Return the difference within levels; only levels with items of both kinds are part of it."""
-        figurative, literal = (scored & self._kinds[kind] for kind in KINDS)
-        both = np.isin(self._place, np.intersect1d(self._place[figurative], self._place[literal]))
-        used = [side & both for side in (figurative, literal)]
+        present, absent = (scored & self._kinds[kind] for kind in KINDS)
+        both = np.isin(self._place, np.intersect1d(self._place[present], self._place[absent]))
+        used = [side & both for side in (present, absent)]
         counts = {kind: self._judged(side) for kind, side in zip(self._kinds, used, strict=True)}
         if None in shown(counts, least=self._least).values():
             return dict.fromkeys(("value", "low", "high", "n", "strata"))
@@ -330,17 +328,18 @@ def run(ctx: Context) -> dict[str, Any]:
     Without a system, nothing is decrypted or sent, and the table is empty.
 
     Returns:
-        ``by`` (the category of the levels), ``levels``, ``least`` (smaller cells are hidden), ``items``, ``groups`` and
+        ``by`` (the category of the levels), ``beside`` (by the presence of what scores are given too), ``levels``,
+        ``least`` (smaller cells are hidden), ``items``, ``groups`` and
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :class:`Audit`); ``pairs`` (see its method ``pairs``).
     """
-    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
     rows: list[dict[str, Any]] = []
     if names:
         audited = read(corpus, params=params, vault=vault, root=root)
-        judged = _judged(names, audited=audited, params=params, settings=settings, vault=vault)
+        judged = _judged(names, audited=audited, ctx=ctx)
         rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
         metrics = _metrics(audited, judged=judged, params=params)
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
@@ -348,30 +347,32 @@ def run(ctx: Context) -> dict[str, Any]:
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each system, the receiver, and the cost; nothing is sent."""
-    names = params.moderation.of(corpus)
+    names = ctx.params.moderation.of(ctx.corpus)
     if not names:
         return
-    items = list(read(corpus, params=params, vault=vault, root=root).items.values())
-    with AnswerStore.open(settings.answers_url) as answers:
+    items = list(read(ctx.corpus, params=ctx.params, vault=ctx.vault, root=ctx.root).items.values())
+    with AnswerStore.open(ctx.settings.answers_url) as answers:
         for name in names:
-            yield from System(name, params=params, settings=settings, answers=answers, vault=vault).plan(items)
+            yield from _system(name, answers=answers, ctx=ctx).plan(items)
 
 
-def _judged(
-    names: tuple[str, ...], *, audited: AuditedItems, params: Params, settings: Settings, vault: Vault
-) -> dict[str, Judged]:
+def _system(name: str, *, answers: AnswerStore, ctx: Context) -> System:
+    return System(name, params=ctx.params, settings=ctx.settings, answers=answers, vault=ctx.vault)
+
+
+def _judged(names: tuple[str, ...], *, audited: AuditedItems, ctx: Context) -> dict[str, Judged]:
     items = list(audited.items.values())
     judged: dict[str, Judged] = {}
-    with AnswerStore.open(settings.answers_url) as answers:
+    with AnswerStore.open(ctx.settings.answers_url) as answers:
         for name in names:
-            judged[name] = System(name, params=params, settings=settings, answers=answers, vault=vault).judge(items)
+            judged[name] = _system(name, answers=answers, ctx=ctx).judge(items)
     # after all systems, so that the answers of every system are kept if one fails
     for name, judgement in judged.items():
-        check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)
+        check_failures(
+            [verdict.outcome for verdict in judgement.verdicts], labeller=name, most=ctx.params.votes.max_failed
+        )
     return judged
 
 
@@ -394,6 +395,7 @@ def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params
         )
     return {
         "by": audited.by.key,
+        "beside": audited.scheme.compared_by(audited.beside.key) if audited.beside else "",
         "least": params.analysis.least,
         "levels": audit.levels,
         "items": len(audited.items),

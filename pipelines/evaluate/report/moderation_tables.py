@@ -19,7 +19,7 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
 EVERY = "all"
 HIDDEN = "hidden"
-KINDS = ("figurative", "literal")
+KINDS = ("present", "absent")
 OUTCOMES = ("vote", "refused", "malformed", "failed", "abstained")
 # The greatest score of each scale.
 MOST = {"0 to 7": 7.0, "0 to 1": 1.0}
@@ -42,8 +42,8 @@ def _blocks(metrics: Json, *, paper: Paper) -> Iterator[Block]:
     yield from _trends(metrics)
     for name, system in metrics["systems"].items():
         if system["scores"]:
-            yield scores(name, system, levels=metrics["levels"])
-            yield from _figurative(name, system)
+            yield scores(name, system, levels=metrics["levels"], beside=metrics["beside"])
+            yield from _difference(name, system, beside=metrics["beside"])
     yield pairs(metrics)
     yield unanswered(metrics)
     yield points("moderation")
@@ -81,12 +81,12 @@ def _trends(metrics: Json) -> Iterator[str]:
         )
 
 
-def scores(name: str, system: Json, *, levels: list[str]) -> Sheet:
-    """Draw the mean self-harm score of figurative and literal items by level."""
+def scores(name: str, system: Json, *, levels: list[str], beside: str) -> Sheet:
+    """Draw the mean self-harm score by level, and by the presence of what ``beside`` names."""
     by_level = system["scores"]
     kinds = KINDS if any(by_level[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
-    caption += " and figurative language" if len(kinds) > 1 else ""
+    caption += f" and {_lower(beside)}" if len(kinds) > 1 else ""
     colours = dict(zip(kinds, (BLUE, ORANGE), strict=False))
     bars, rows = [], []
     for level in (*levels, EVERY):
@@ -105,13 +105,17 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Sheet:
     return Sheet(caption, ("Level", *heads), tuple(rows), svg=svg)
 
 
-def _figurative(name: str, system: Json) -> Iterator[str]:
-    difference = system.get("figurative")
+def _difference(name: str, system: Json, *, beside: str) -> Iterator[str]:
+    difference = system.get("difference")
     if difference and difference["n"] is None:
-        yield f"{name}: the difference of figurative and literal items is hidden, because one kind is of few authors."
+        yield f"{name}: the difference by {_lower(beside)} is hidden, because one kind is of few authors."
     elif difference and difference["value"] is not None:
         apart = interval(difference, scale=1, digits=2)
-        yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
+        yield f"{name}: {_lower(beside)}, mean score of present minus absent within levels, over all levels: {apart}."
+
+
+def _lower(title: str) -> str:
+    return f"{title[:1].lower()}{title[1:]}"
 
 
 def pairs(metrics: Json) -> Sheet:

@@ -14,8 +14,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.params import load
-from pipelines.core.config.params_text import leaves
+from pipelines.core.config.params import leaves, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, DataError
 from pipelines.core.taxonomy import Scheme

@@ -180,8 +180,8 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     for name, made in rows.items():
         place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
         tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
-    reasons = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
-    counts = Counter(reason for _, reason in reasons)
+    entries = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
+    counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)
     categories = {key: one.report(found, members=described.members) for key, one in voted.items()}
     report: dict[str, Any] = {
@@ -195,9 +195,9 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
         "agreement": statistics.agreement(*(one.decisions for one in voted.values()), split=found.split),
         "labellers": labellers,
         "queue": {
-            "records": len({item for item, _ in reasons}),
+            "records": len({item for item, _ in entries}),
             "unread": len(items - read),
-            "reasons": {reason: counts[reason] for reason in REASONS},
+            "reasons": {reason: counts[reason] for reason in tables.REASONS},
         },
         "categories": categories,
         "cost": sum(labeller["cost"] for labeller in labellers.values()),
@@ -323,9 +323,6 @@ def refused_of(votes: pa.Table, *, category: str) -> dict[Item, set[str]]:
     return refused
 
 
-REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
-
-
 def reasons(
     decisions: Mapping[Item, Decision],
     *,
@@ -334,7 +331,7 @@ def reasons(
     injected: Collection[Item],
     offline: Mapping[Item, LabelSet] = MappingProxyType({}),
 ) -> dict[Item, tuple[str, ...]]:
-    """Return the items that people should review in a category, each with its reasons in the order of :data:`REASONS`.
+    """Return the items that people should review in a category, each with its reasons (:data:`tables.REASONS`).
 
     ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
     labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
@@ -357,7 +354,7 @@ def reasons(
             "offline_dissent": category.severity(offline.get(item, frozenset())) > severity,
         }
         if any(found.values()):
-            queue[item] = tuple(reason for reason in REASONS if found[reason])
+            queue[item] = tuple(reason for reason in tables.REASONS if found[reason])
     return queue
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, Item
 from pipelines.models.prediction import VOTE, Prediction, Predictor, Spent, Votes

@@ -24,10 +24,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from crisis_corpus.journal import KEY_FILE
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent, write_private
 from pipelines.operate.backup.pool import BackupManifest, Pool, each
 from pipelines.operate.services import mlflow_app, postgres
 from pipelines.store.vault.engine import database_file
@@ -35,9 +34,8 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
 from pipelines.takedown.takedown import Say
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git
 
 AIRFLOW, MLFLOW, VAULT = "airflow", "mlflow", "vault"
 DUMP = ".dump"

@@ -18,8 +18,7 @@ from typing import Any
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.core.process import private_home
-from pipelines.core.progress import silent
+from pipelines.core.process import private_home, silent
 from pipelines.operate.backup import backup
 from pipelines.operate.backup.backup import AIRFLOW, BUNDLE, MLFLOW_FILES, VAULT
 from pipelines.operate.backup.pool import BackupManifest, Pool
@@ -30,9 +29,8 @@ from pipelines.takedown import takedown
 from pipelines.takedown.receipts import TOMBSTONES, read_tombstones
 from pipelines.takedown.takedown import Say
 from pipelines.workspace import dag_graph
-from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.objects import TREE
 
 # What may be in the new home: the secret is never in a backup.

@@ -28,9 +28,8 @@ from pipelines.models.kind import Kind, spec, weights
 from pipelines.operate.plan import needs
 from pipelines.operate.plan.cost import PICTURE, RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git
 from pipelines.workspace.profile import texts_at
 
 Json = Mapping[str, Any]

@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, sha256
@@ -27,9 +26,8 @@ from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.rows import GOLD, Fit, resolve
-from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import Scheme, path_of
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.core.taxonomy.loader import path_of
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN
 from pipelines.datasets.items import split_digest
@@ -151,7 +149,8 @@ class _Source:
         described = self._described(fit, task=task, scheme=scheme, weights=weights)
         described.write(to)
         shutil.copy(path_of(described.scheme, root=self.root), to / SCHEME)
-        pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
+        listed = pa.table({"record_id": tables.strings(sorted(records))})
+        tables.write(listed, to / integrity.RECORDS, name="pack_records")
         card.write(to, described=described, measured=measured(described, root=self.root))
         (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
         return to

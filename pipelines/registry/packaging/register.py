@@ -17,7 +17,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.models.fitting import tracking
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from crisis_corpus import integrity
-from crisis_corpus.journal import JournalRow, canonical
-from crisis_corpus.state import Standing
+from crisis_corpus.journal import JournalRow, Standing, canonical
 from pipelines.core.errors import BadParams
 from pipelines.datasets.items import digest_of
 from pipelines.evaluate.model_scores import Json, Run

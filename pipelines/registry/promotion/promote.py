@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crisis_corpus.journal import JournalRow
-from crisis_corpus.state import MOVES, Standing, standing
+from crisis_corpus.journal import MOVES, JournalRow, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.registry import transitions
 from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch

@@ -20,11 +20,10 @@ from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.core.config.collect import Sandbox
-from pipelines.core.config.logins import APPROVER
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import APPROVER, Settings
 from pipelines.core.errors import DataError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.operate import status
 from pipelines.operate.services.airflow_api import ENDED, RUN_SECONDS, Airflow, named
 from pipelines.operate.services.services import LocalDeployment

@@ -46,10 +46,13 @@ class OpenAI(Moderator):
             return malformed("no_self_harm")
         if not isinstance(flagged := result["flagged"], bool):
             raise TypeError
+        of_self_harm = [float(scores[name]) for name in SELF_HARM]
+        if not all(0 <= score <= 1 for score in of_self_harm):
+            raise ValueError
         return Verdict(
             Outcome.VOTE,
             self_harm=any(categories[name] for name in SELF_HARM),
             overall=flagged,
-            score=max(float(scores[name]) for name in SELF_HARM),
+            score=max(of_self_harm),
             categories=tuple(sorted(name for name, on in categories.items() if on is True)),
         )

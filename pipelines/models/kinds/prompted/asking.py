@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.datasets.example import Example, Item, only
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Decoding, Remote, described
