@@ -52,14 +52,14 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.fitting import instruct, loop
+from pipelines.models.fitting.classifier import Recipe, TrainingSettings
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
-from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Job, Serving
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind
 from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Built
 from pipelines.operate.plan.needs import base_sizes
 
@@ -93,7 +93,7 @@ def make_bases(folder: Path) -> None:
     for kind, toy in TOYS.items():
         place = folder / kind / "base"
         place.mkdir(parents=True)
-        tiny.make(toy, folder=place, seed=1)
+        base_files.make(toy, folder=place, seed=1)
         torch.manual_seed(1)
         with torch.device(DEVICE):
             if kind == "lora":
@@ -151,7 +151,7 @@ def chosen(kind: str) -> tuple[Scheme, Task]:
 
 def examples(kind: str, *, split: str, count: int) -> list[Example]:
     """Return examples of random words and, beside captions, pictures of random colours."""
-    chance, words = random.Random(split), tiny.frequent(tiny.WORDS)
+    chance, words = random.Random(split), base_files.frequent(base_files.WORDS)
     labels = chosen(kind)[1].labels
     pictures = []
     for _ in range(PICTURES):
@@ -264,7 +264,7 @@ def samples(folder: Path) -> tuple[packing.TokenizedSample, ...]:
     """Return the conversations that ours trains on, as tokens."""
     job = job_of(folder=folder, place=folder)
     prompt = instruct.instruction(job.scheme, category=job.task.key)
-    return tuple(map(sft._Reader(job, prompt=prompt, tokenizer=tiny.causal_tokenizer()), job.train))
+    return tuple(map(sft._Reader(job, prompt=prompt, tokenizer=base_files.causal_tokenizer()), job.train))
 
 
 def say(**line: Any) -> None:
@@ -321,7 +321,7 @@ def exact(*, folder: Path) -> None:
     """
     place, chosen = base_of("lora", folder=folder), samples(folder)[:STEP]
     if not GPU:
-        tiny.make(place, folder=folder / "exact", seed=1)
+        base_files.make(place, folder=folder / "exact", seed=1)
         place = str(folder / "exact")
     model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype="auto").to(DEVICE)
     model.config.use_cache = False

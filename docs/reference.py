@@ -1,7 +1,7 @@
 """Write the reference pages into docs/reference/ from the code (``make docs``).
 
 Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
-:data:`FILES`, tables from their schemas, and errors from the source, so that nothing is imported for them.
+:data:`FILES`, tables from their contracts, and errors from the source, so that nothing is imported for them.
 """
 
 from __future__ import annotations
@@ -227,18 +227,33 @@ def unique(rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def table_page() -> str:
-    """Return the page of the typed tables."""
-    from pipelines.store.tables import SCHEMAS, key_of, sealed_columns
+    """Return the page of the tables' contracts."""
+    from pipelines.store.tables import CONTRACTS
 
     out = [
-        "# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"
+        "# Tables\n\nParquet tables of stages and months of data. A table with a row that violates its "
+        "contract is not written (`ContractViolated`). A value is never null, a text never empty and a float always "
+        "finite unless stated otherwise. A sealed column is encrypted with its record's key.\n\n"
     ]
-    for name, schema in SCHEMAS.items():
-        sealed = set(sealed_columns(schema))
-        rows = [[f"`{one.name}`", one.type, "yes" if one.name in sealed else ""] for one in schema]
-        key = ", ".join(f"`{column}`" for column in key_of(schema))
-        out.append(f"## {name}\n\nSorted by {key}.\n\n{table('column | type | sealed', rows)}")
+    for name, contract in CONTRACTS.items():
+        rows = [[f"`{one.name}`", one.type, values(one), one.about] for one in contract.columns]
+        key = ", ".join(f"`{column}`" for column in contract.key)
+        out.append(f"## {name}\n\n{contract.about} Sorted by {key}, which no two rows share.\n\n")
+        out.append(table("column | type | values | meaning", rows))
     return "".join(out)
+
+
+def values(column: Any) -> str:
+    """Return which values the contract of a column accepts."""
+    low, high = column.accepted_range
+    words = [
+        "sealed" if column.sealed else "",
+        ", ".join(f"`{value}`" for value in column.accepted_values),
+        "" if low is None else f"at least {low}" if high is None else f"{low} to {high}",
+        "may be empty" if column.empty else "",
+        "may be null" if column.nullable else "",
+    ]
+    return "; ".join(filter(None, words))
 
 
 def store_rows() -> str:

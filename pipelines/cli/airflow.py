@@ -44,7 +44,7 @@ def setup(
 
 @app.command("trigger")
 def trigger(
-    dag: Annotated[str, argument("the Dag's id, such as posts_collect, with or without CORPUS_AIRFLOW_PREFIX", "DAG")],
+    dag: Annotated[str, argument("the Dag's id, such as forum_collect, with or without CORPUS_AIRFLOW_PREFIX", "DAG")],
     partition_key: Annotated[
         str | None, option("the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months")
     ] = None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-PER_CORPUS = "one value for both corpora, or CORPUS=VALUE for each"
+PER_CORPUS = "one value for all corpora, or CORPUS=VALUE for each"
 # Addresses that `corpus init` writes into the file of environment variables.
 FIELDS = ("home", "repo", "remote", "vault_url", "answers_url", "refresh_url", "journal_url")
 ADDRESSES = {f"CORPUS_{field.upper()}": field for field in FIELDS}

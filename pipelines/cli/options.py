@@ -97,7 +97,7 @@ def _month(value: str) -> str:
 
 
 CorpusName = Annotated[
-    str, argument("the corpus: a name in section corpora of params.yaml, such as memes", "CORPUS", **checked("corpus"))
+    str, argument("the corpus: a name in section corpora of params.yaml", "CORPUS", **checked("corpus"))
 ]
 Month = Annotated[str, option("the calendar month to process, YYYY-MM", callback=_month)]
 Shard = Annotated[int, option("the shard (numbered part of the posts) to process, from 0", min=0)]

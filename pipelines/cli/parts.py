@@ -14,9 +14,9 @@ from pipelines.core.parts import Parts, verify
 def registries() -> Mapping[str, Parts[Any]]:
     """Return the registry of the parts that each section of the parameters names."""
     # only a command that checks parts imports them
+    from pipelines.evaluate.moderation.moderator import MODERATORS
     from pipelines.llm.vendor import VENDORS
     from pipelines.models.kind import KINDS
-    from pipelines.moderation.moderator import MODERATORS
 
     return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
 

@@ -32,7 +32,7 @@ DryRun = Annotated[bool, option("check and print the change of parameters withou
 
 @params.command()
 def show(
-    section: Annotated[str | None, argument("print only this section or parameter, such as sample.memes")] = None,
+    section: Annotated[str | None, argument("print only this section or parameter, such as sample.forum")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the parameters of the corpus branch, or those of one section."""
@@ -80,7 +80,7 @@ def diff(as_json: AsJson = False) -> None:
 
 @params.command("set")
 def set_value(
-    key: Annotated[str, argument("the parameter's dotted name, such as sample.memes.size")],
+    key: Annotated[str, argument("the parameter's dotted name, such as sample.forum.size")],
     value: Annotated[str, argument("the new value as YAML: 900, true, null, [a, b], {member: 1}")],
     reason: ChangeReason,
     by: By = None,
@@ -217,4 +217,4 @@ def clone(
         except CorpusError:
             shutil.rmtree(folder)
             raise
-    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@memes`, or another stage")
+    typer.echo(f"cd {folder} && dvc pull --allow-missing  # then `dvc repro quality@CORPUS`, or another stage")

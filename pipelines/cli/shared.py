@@ -68,8 +68,8 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
         console.print(note)
 
 
-def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
-    """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
+def run_step(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
+    """Run a step on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
     with opened() as (settings, vault):
         arguments |= {"settings": settings} if needs_settings else {}
         emit(run(corpus, params=load(), vault=vault, **arguments))
@@ -132,7 +132,7 @@ def require_mlflow(settings: Settings) -> None:
 @contextmanager
 def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
-    from pipelines.registry import anchors
+    from pipelines.registry import transitions
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
     from pipelines.workspace.clone import require_corpus
@@ -146,7 +146,7 @@ def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
         opened(settings, vault=vault, **options) as context,
     ):
         # here and not for takedowns: an altered journal must not stop a deletion
-        anchors.check(context.journal, settings=settings, cwd=context.root)
+        transitions.check_anchors(context.journal, settings=settings, cwd=context.root)
         yield context
 
 

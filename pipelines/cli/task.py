@@ -90,7 +90,7 @@ def pin(
 
 @app.command("stage")
 def stage(
-    stages: Annotated[list[str], argument("the stages to run, such as dedupe@memes")],
+    stages: Annotated[list[str], argument("the stages to run, such as dedupe@forum")],
     base: Base,
     run: RunName,
     results: Results = "[]",
@@ -141,7 +141,7 @@ def agreement(
     corpus: CorpusName, name: Annotated[str, argument("the annotation round to summarise")], base: Base, run: RunName
 ) -> None:
     """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
-    from pipelines.report.agreement_tables import summary
+    from pipelines.evaluate.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
         clone.take(context.receive([context.reproduce(f"agreement@{corpus}")]))
@@ -151,7 +151,7 @@ def agreement(
 
 @app.command("approve")
 def approve(
-    subject: Annotated[str, argument("what the person approves or rejects, such as `promote crisis-posts 2`")],
+    subject: Annotated[str, argument("what the person approves or rejects, such as `promote forum-help 2`")],
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
@@ -188,7 +188,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
-    from pipelines.registry import pins
+    from pipelines.registry import batch_predict
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
     from pipelines.workspace import publish
@@ -199,7 +199,7 @@ def champions(corpus: CorpusName) -> None:
     def write(root: Path) -> None:
         with Journal.of(settings) as journal:
             options: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
-            pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **options))
+            pinned.extend(pin.model for pin in batch_predict.champions(corpus, root=root, **options))
 
     emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 

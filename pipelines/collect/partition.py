@@ -49,7 +49,10 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         published = _untouched(before[RECORDS][0], posts, vault=vault)
         posts = pa.concat_tables([posts.cast(tables.SCHEMAS["records"]), published])
     drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
-    named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}")
+    # numbers of an addition must not be those of the published drops
+    earlier = pc.sum(pc.equal(drops["step"], STEP)).as_py()
+    where = f"{window.key}/{STEP}/{earlier}" if earlier else f"{window.key}/{STEP}"
+    named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=where)
     rows = exclusion_rows({(r, WHOLE): why for r, why in named.items()}, step=STEP)
     drops = pa.concat_tables([drops, pa.Table.from_pylist(rows, schema=drops.schema)])
     tables.write(posts, month / "records.parquet", name="records")

@@ -47,7 +47,7 @@ def _seconds(name: str, **options: Any) -> sa.Column[int]:
 KEY = {"primary_key": True}
 metadata = sa.MetaData()
 posts = sa.Table(
-    "refresh_posts", metadata, _text("corpus", **KEY), _text("record_id", **KEY), _text("subreddit"),
+    "refresh_records", metadata, _text("corpus", **KEY), _text("record_id", **KEY), _text("subreddit"),
     _text("author_id", 32, nullable=True), _seconds("created", index=True), _text("source", 32),
     _text("reason", nullable=True), sa.Column("sealed", sa.LargeBinary),
     sa.Column("published", sa.Boolean, nullable=False, default=False),

@@ -1,4 +1,4 @@
-"""Split the sample into train, validation and test, balanced and without leaks (the stage ``split``).
+"""Split the sample into train, validation and test, balanced and without leaks.
 
 FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item without gold counts by what is known of it
 (month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots under
@@ -34,6 +34,7 @@ from pipelines.curate.units import leakage, resolve, separated_pairs
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item, items_of
 from pipelines.store.vault.vault import Vault
 
@@ -44,7 +45,13 @@ UNUSED = 2
 log = logging.getLogger(__name__)
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "dedupe", "gold", "sample"),
+    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.splits"),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Write the table ``splits``, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
@@ -54,6 +61,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     (``separated_pairs``). Neither may move: both stay assigned, and the one in the later split (in the order of
     ``ratios``) is withheld from the table, so that no model is tuned or tested on it.
     """
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))

@@ -20,7 +20,7 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault
 
-HEADS = ("cause_effect", "figurative", "mental_state")
+HEADS = ("cause_effect", "figures_of_speech", "mental_state")
 
 Remarks = tuple[str, str, str]
 
@@ -84,5 +84,5 @@ def packed(remarks: Remarks) -> str:
 def unpacked(data: bytes) -> Remarks:
     """Decode the three remarks on a meme from the JSON that :func:`packed` returns."""
     stored = json.loads(data)
-    cause_effect, figurative, mental_state = (stored[head] for head in HEADS)
-    return cause_effect, figurative, mental_state
+    cause_effect, figures_of_speech, mental_state = (stored[head] for head in HEADS)
+    return cause_effect, figures_of_speech, mental_state

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.rounds import material
+from pipelines.annotate.rounds import desk
 from pipelines.core import rows
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
@@ -116,7 +116,7 @@ def write_content(
     out = io.StringIO()
     lines = csv.writer(out)
     lines.writerow(["record_id", "image", "gold", "said", "kinds", "title", "body", "picture"])
-    opened = material.tasks(corpus, items=places, cases=None, params=params, vault=vault, root=root)
+    opened = desk.task_list(corpus, items=places, cases=None, params=params, vault=vault, root=root)
     for task in opened:
         error = by_item[task.item]
         picture = ""

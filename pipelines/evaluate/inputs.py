@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms.manifest import opened, rows
+from pipelines.annotate.manifest import opened, rows
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.rows import Answer

@@ -1,4 +1,4 @@
-"""Run the stage ``rationales``: collect a labeller's remarks on items, for the models whose entry names a labeller.
+"""Collect a labeller's remarks on items, for the models whose entry names a labeller.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads (``pipelines.datasets.features.HEADS``). The
 heads are theirs; the prompt's wording and every number here are ours. The prompt neither asks for a label nor shows
@@ -38,6 +38,7 @@ from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import write_rows
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 # Ours: three remarks of at most 25 words, the JSON around them, and some reserve for a wordy model.
@@ -58,8 +59,8 @@ from which somebody who missed the point would understand it.
 
 REMARKS
 - "cause_effect": what leads to what in the {item}, with the everyday knowledge that it takes for granted.
-- "figurative": which figure of speech or of picture it plays with (irony, metaphor, exaggeration, a known template) \
-and what that stands for; that it is meant literally, if it is.
+- "figures_of_speech": which figure of speech or of picture it plays with (irony, metaphor, exaggeration, a \
+known template) and what that stands for; that it is meant literally, if it is.
 - "mental_state": what the voice or the figure in the {item} feels, wants or intends.
 
 GUIDELINES
@@ -101,7 +102,23 @@ class RationaleQuery:
             yield row | {"remarks": packed(self.remarks[item]) if item in self.remarks else None}
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "split"),
+    params=(
+        "labellers",
+        "models",
+        "train.rows",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    asks=True,
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Collect remarks on items; write ``snapshot/<corpus>/rationales/<model>/rationales.parquet``, and metrics.
 
     Each labeller that a model of ``train.rows`` reads rationales of is called once for all items of the split. Without
@@ -115,6 +132,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     readers = readers_of(corpus, params=params)
     place(corpus, model="", root=root).parent.mkdir(parents=True, exist_ok=True)
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}

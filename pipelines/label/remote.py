@@ -21,7 +21,7 @@ from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.asking import CUT, Asking, without_middle
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, Size, size, tokens
+from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
 from pipelines.llm.prompting.prompts import Prompt, delimiter

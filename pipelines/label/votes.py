@@ -1,4 +1,4 @@
-"""Run the stage ``votes``: collect one labeller's answer about every item of the split, paying for each answer once.
+"""Collect one labeller's answer about every item of the split, paying for each answer once.
 
 A remote labeller is asked for all predicted categories of the scheme in one request. Its answers are first looked up in
 the encrypted store of answers. Airflow's mapped tasks (:func:`ask`, one per shard) may fill the store in advance; the
@@ -33,10 +33,11 @@ from pipelines.llm.prompting.prompts import build, register
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
-    from pipelines.label.offline.fit import Offline
+    from pipelines.label.offline import Offline
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Desk:
         return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
 
     def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:
-        from pipelines.label.offline.fit import fit
+        from pipelines.label.offline import fit
 
         gold = {
             item: task.seen(labels)
@@ -190,9 +191,26 @@ def planned(
         yield replace(planned, cost={**planned.cost, "jobs": jobs})
 
 
-def run(
-    corpus: str, *, labeller: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split"),
+    params=(
+        "labellers.{name}",
+        "votes.min_positives",
+        "votes.mode",
+        "votes.max_output_tokens",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "votes.seed",
+        "prompts",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    rows="votes",
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Label a corpus; write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and metrics.
 
     Returns:
@@ -203,6 +221,8 @@ def run(
     Raises:
         BudgetSpent: the budget is used up; every answer so far is kept.
     """
+    corpus, labeller, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
+    ctx.described("labeller", params.labellers)
     with ExitStack() as stack:
         desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
         posts, asked = desk.posts, desk.open(labeller)

@@ -15,7 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -320,23 +320,31 @@ class Client:
         Raises:
             Passing: a timeout or no connection.
         """
+        with self._transport.exchanging(key) as exchange:
+            reply = await self._reply("POST", path, json=body)
+            return replace(reply, effective=exchange.effective)
+
+    async def get(self, path: str) -> Reply:
+        """Get what is below the provider's address, such as the state of a batch; see :meth:`post`."""
+        return await self._reply("GET", path)
+
+    async def _reply(self, method: str, path: str, **sent: Any) -> Reply:
         import httpx2
 
         headers = self.vendor.headers(self.provider.key)
-        with self._transport.exchanging(key) as exchange:
-            try:
-                async with asyncio.timeout(self.vendor.timeout_seconds):
-                    answer = await self.http.post(self.url + path, json=body, headers=headers)
-            except (TimeoutError, httpx2.TimeoutException):
-                raise Passing(reason="timeout") from None
-            except httpx2.TransportError:
-                raise Passing(reason="connection") from None
-            try:
-                told = json.loads(answer.content)
-            except (ValueError, RecursionError):
-                told = None
-            found, wait = told if isinstance(told, dict) else None, retry_after(answer.headers)
-            return Reply(answer.status_code, _words((found or {}).get("error")), wait, found, exchange.effective)
+        try:
+            async with asyncio.timeout(self.vendor.timeout_seconds):
+                answer = await self.http.request(method, self.url + path, headers=headers, **sent)
+        except (TimeoutError, httpx2.TimeoutException):
+            raise Passing(reason="timeout") from None
+        except httpx2.TransportError:
+            raise Passing(reason="connection") from None
+        try:
+            told = json.loads(answer.content)
+        except (ValueError, RecursionError):
+            told = None
+        found = told if isinstance(told, dict) else None
+        return Reply(answer.status_code, _words((found or {}).get("error")), retry_after(answer.headers), found)
 
     def fault(self, reply: Reply) -> LabellingError:
         """Return the error of a reply whose status is not 200: wait, send again, or end the run."""

@@ -1,4 +1,4 @@
-"""Run the stage ``predict``: collect the answers of one model for one task (a row of ``answers``).
+"""Collect the answers of one model for one task (a row of ``answers``).
 
 The predictions of a fit that kept none of its weights are copied, other fits predict; a model that is not fitted here
 is asked, or its stored answers are read. A prediction has labels only if its outcome is ``vote``. An item without an
@@ -26,12 +26,32 @@ from pipelines.models.kind import Desk, Serving
 from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
+    params=(
+        "models.{model}",
+        "ensembles",
+        "labellers",
+        "predict.batch",
+        "votes.mode",
+        "votes.max_output_tokens",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "votes.seed",
+        "prompts",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    writes=("predictions/{name}",),
+    rows="answers",
+)
 
-def run(
-    corpus: str, *, row: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+
+def run(ctx: Context) -> dict[str, Any]:
     """Collect a model's predictions; write them to ``snapshot/<corpus>/predictions/<row>/``, and metrics.
 
     ``predictions.parquet`` has a row for each answer about an item of validation or test with gold, except the prompt's
@@ -44,6 +64,7 @@ def run(
         ``data_commit``, of one whose weights were kept ``taken_down_since`` (records that it was trained on or selected
         by, and that were taken down since); and what the kind of model adds (:class:`pipelines.models.kind.Answers`).
     """
+    corpus, row, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
     answer = rows.read(root).answer(corpus, row)
     place = root / "snapshot" / corpus / "predictions" / row
     if answer.seed is not None:

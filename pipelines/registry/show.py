@@ -29,7 +29,7 @@ def gather(
     """Collect the state of one registered model, or of all that have a journal row or a version of this project.
 
     Args:
-        known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
+        known: by model, the digest of a journal row that must exist (``transitions.published_anchors``).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a

@@ -21,7 +21,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy import Category, load
 from pipelines.release.anonymity import Person
-from pipelines.release.rekey import Content
+from pipelines.release.release_store import Content
 from pipelines.store import tables
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault

@@ -86,7 +86,7 @@ COMMENTS = {
     "expires": 'the day from which the source may no longer be read, in quotes: "YYYY-MM-DD"',
     "retention_days": "the number of days for which content is kept",
     "labellers": "who labels the posts; remote ones need a key (CORPUS_<PROVIDER>_KEY) and a budget",
-    "budget_usd": "US dollars that all remote labellers together may cost; `corpus plan cost posts` computes the need",
+    "budget_usd": "US dollars that all remote labellers together may cost; `corpus plan cost CORPUS` computes the need",
     "ensembles": "ensembles whose votes are aggregated to silver labels; all members must be labellers above",
     "ensemble": "the ensemble on whose silver labels models are fitted",
     "rows": "models that are evaluated without a fit on the corpus",

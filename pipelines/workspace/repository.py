@@ -247,7 +247,6 @@ def _remove(path: Path) -> None:
 
 CODE_FOLDERS = ("pipelines", "crisis_corpus")
 SCHEMES = "schemes"
-REVISIONS = "revisions"
 
 
 @dataclass(frozen=True)
@@ -282,21 +281,17 @@ def keep_results(clone: Workspace, earlier: EarlierResults) -> tuple[list[str], 
 
     Returns the names of the stages whose results were kept, and of those that must run again.
 
-    An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
-    unchanged, and none of the parameters, data and libraries' versions that the stage depends on differs. All other
-    entries stay unchanged, and DVC runs their stages.
+    An entry is rewritten for the newer command, dependencies and parameters if it was current, and none of the
+    parameters, data, revisions and libraries' versions that the stage depends on differs. All other entries stay
+    unchanged, and DVC runs their stages.
     """
     merged = Workspace(clone.path, settings=clone.settings)
     merged.write_lock(earlier.lock)
     lock, kept = dict(earlier.lock), []
     inventory, schemes = merged.inventory(), _schemes(merged)
-    revisions = _params(merged).get(REVISIONS, {})
     stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, earlier.current))
     for name, defined in stages.items():
-        entry, step = earlier.lock[name], name.partition("@")[0]
-        same = earlier.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
-        if not same:
-            continue
+        entry = earlier.lock[name]
         try:
             deps = [inventory.entry(path) for path in defined.deps]
         except DataError:
@@ -335,9 +330,9 @@ def _differences(
     for file, values in defined.params.items():
         recorded = entry.get("params", {}).get(file, {})
         for key, value in values.items():
-            # a library whose version was not recorded is no difference
+            # a library whose version was not recorded is no difference; the stage's revision is recorded
             there, old = _lookup(before, key) if file in FILES else (key in recorded, recorded.get(key))
-            if there and not key.startswith(f"{REVISIONS}.") and json.loads(json.dumps(old)) != value:
+            if there and json.loads(json.dumps(old)) != value:
                 yield key
 
 

@@ -57,7 +57,7 @@ class Definition:
             name: cls(
                 name,
                 stage.cmd,
-                tuple(sorted(dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency))),
+                tuple(sorted({dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency)})),
                 {
                     dep.def_path: {key: values[dep.def_path][key] for key in sorted(dep.params)}
                     for dep in stage.deps
@@ -73,7 +73,7 @@ class Definition:
         return (
             entry.keys() <= {"cmd", "deps", "params", "outs"}
             and entry.get("cmd") == self.cmd
-            and tuple(dep["path"] for dep in entry.get("deps", ())) == self.deps
+            and {dep["path"] for dep in entry.get("deps", ())} == {*self.deps}
             and entry.get("params", {}) == self.params
             and tuple(out["path"] for out in entry.get("outs", ())) == self.outs
         )

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from crisis_corpus_sandbox.reddit import label_quotas
-from pipelines.analysis import analysis
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis
 
 FIGSIM, CRADLE = load("figsim"), load("cradle")
 Gold = dict[tuple[str, int], frozenset[str]]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines.analysis import analysis
-from pipelines.analysis.small_counts import shown, shown_table
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis
+from pipelines.evaluate.analysis.small_counts import shown, shown_table
 
 TABLES = arrays.arrays(np.int64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 12))
 

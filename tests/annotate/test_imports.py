@@ -27,6 +27,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.publish import publish_partition
 from tests import small_corpus
 from tests.annotate import published_sets as sets
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.stages import rerun
 
@@ -157,7 +158,7 @@ def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, 
     small_corpus.write_table(tmp_path / "snapshot/memes/sample/sample.parquet", sampled, name="sample")
     taking = params.gold["memes"].model_copy(update={"published": "gold.csv"})
     params = params.model_copy(update={"gold": {**params.gold, "memes": taking}})
-    metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)
+    metrics = gold.run(context_of("memes", params=params, settings=settings, vault=vault, root=tmp_path))
     assert (metrics["records"], metrics["without"]) == (1049, 0)
 
 

@@ -1,4 +1,4 @@
-"""Make a corpus from dumps to reports by commands alone, without Airflow, under one secret and on a fixed port."""
+"""Make corpora from dumps to registered models by commands alone, without Airflow, under one secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,27 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def check_out(root: Path, folder: Path, *, profile: Mapping[str, Any]) -> Path:
-    """Commit the working tree of ``root`` and the profile ``golden`` into a checkout of its own."""
+def check_out(
+    root: Path,
+    folder: Path,
+    *,
+    profile: Mapping[str, Any],
+    files: Mapping[str, str] | None = None,
+    without: Sequence[str] = (),
+) -> Path:
+    """Commit the working tree of ``root``, the profile ``golden`` and further files into a checkout of its own.
+
+    Args:
+        without: folders that are left out.
+    """
     listed = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=root).splitlines()
+    listed = [name for name in listed if name.partition("/")[0] not in without]
     for name in (name for name in listed if (root / name).is_file()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, folder / name)
-    (folder / "profiles" / "golden.yaml").write_text(yaml.safe_dump(dict(profile)))
+    for name, text in {"profiles/golden.yaml": yaml.safe_dump(dict(profile)), **(files or {})}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     git("init", "--quiet", "-b", "main", cwd=folder)
     git("add", "--all", cwd=folder)
     git("commit", "--quiet", "-m", "the working tree", cwd=folder)
@@ -85,19 +99,28 @@ def git(*argv: str, cwd: Path) -> str:
 
 @dataclass
 class World:
-    """A checkout, a home, and the environment of their commands."""
+    """A checkout, a home, and the environment of their commands.
+
+    Args:
+        corpora: the content of each corpus by its name.
+        rounds: of each corpus that people label here, a round and the decision on its labels.
+        port: of the sandbox.
+    """
 
     checkout: Path
     home: Path
+    corpora: Mapping[str, str] = field(default_factory=CORPORA.copy)
+    rounds: Mapping[str, tuple[str, str]] = field(default_factory=ROUNDS.copy)
+    port: int = PORT
 
     def __post_init__(self) -> None:
-        address = f"http://127.0.0.1:{PORT}"
+        address = f"http://127.0.0.1:{self.port}"
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "MLFLOW_"))},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CORPUS_HOME": str(self.home),
             "CORPUS_SECRET": SECRET,
-            "CORPUS_SANDBOX_PORT": str(PORT),
+            "CORPUS_SANDBOX_PORT": str(self.port),
             "CORPUS_CONTACT": "golden@localhost",
             "CORPUS_ANNOTATION_FILES": str(self.home / "queues"),
             **dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), address),
@@ -115,12 +138,12 @@ class World:
         self._publishing = threading.Lock()
         self.registered: list[str] = []
 
-    def run(self, *argv: str, given: Any = None, refused: int = 0) -> str:
+    def run(self, *argv: str, given: Any = None, refused: int = 0, cwd: Path | None = None) -> str:
         """Run a command of the checkout; return what it prints. It may also exit with the status ``refused``."""
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", *argv],
-            cwd=self.checkout,
+            cwd=cwd or self.checkout,
             env=self.environment,
             input=None if given is None else json.dumps(given),
             text=True,
@@ -145,19 +168,23 @@ class World:
         with _alone():
             yield from self._served()
 
+    def reddit(self) -> None:
+        """Write the offline Reddit that is served."""
+        self.run("sandbox", "build", "--profile", "golden")
+
     def _served(self) -> Iterator[None]:
         started = []
         try:
             socket_file = self.home / "fork.sock"
             script = next((self.checkout / "pipelines").rglob("forkserver.py"))
             started.append(self._start("fork", [sys.executable, "-P", str(script), str(socket_file)]))
-            self.run("sandbox", "build", "--profile", "golden")
+            self.reddit()
             serve = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", "golden"]
             started.append(self._start("sandbox", serve))
             (self.home / "mlflow").mkdir()
             with mlflow_server.serving(self.home / "mlflow", files=self.home / "mlflow" / "files") as address:
                 if started[-1].poll() is not None:
-                    raise CommandFailed(f"the sandbox ended: another program has port {PORT}?")
+                    raise CommandFailed(f"the sandbox ended: another program has port {self.port}?")
                 self.environment |= {"MLFLOW_TRACKING_URI": address, "CORPUS_FORKSERVER": str(socket_file)}
                 yield
         finally:
@@ -172,19 +199,26 @@ class World:
             )
 
     def make(self) -> None:
-        """Make both corpora, side by side."""
+        """Make all corpora, side by side."""
         self.run("init", "--profile", "golden")
         self.stages = self._stages()
-        with ThreadPoolExecutor(len(CORPORA)) as pool:
-            list(pool.map(self._corpus, CORPORA))
+        with ThreadPoolExecutor(len(self.corpora)) as pool:
+            list(pool.map(self._corpus, self.corpora))
+
+    def months(self) -> Sequence[str]:
+        """Return the months that are collected."""
+        months: list[str] = json.loads((self.home / "sandbox" / "truth_images.json").read_text())["months"]
+        return months
 
     def _corpus(self, corpus: str) -> None:
-        for month in json.loads((self.home / "sandbox" / "truth_images.json").read_text())["months"]:
+        for month in self.months():
             self._month(corpus, month)
-        stages = [name for name in self.stages if name.partition("@")[2].partition("-")[0] == corpus]
+        self.labels(corpus)
+        stages = [name for name in self.stages if self._owner(name) == corpus]
         stages = [name for name in stages if not name.startswith(LAST)]
         self._snapshot(corpus, [name for name in stages if name.startswith(FIRST)])
-        self._annotate(corpus)
+        if corpus in self.rounds:
+            self._annotate(corpus)
         self._snapshot(corpus, stages)
         for name, versions in self.call("register", "--corpus", corpus)["registered"].items():
             self.registered.append(name)
@@ -195,6 +229,14 @@ class World:
         with self._publishing:
             self.run("task", "champions", corpus)
         self._snapshot(corpus, [f"{LAST}@{corpus}"])
+
+    def _owner(self, stage: str) -> str:
+        """Return the corpus of a stage: the key of a row begins with its name."""
+        key = stage.partition("@")[2]
+        return max((name for name in self.corpora if key == name or key.startswith(f"{name}-")), key=len, default="")
+
+    def labels(self, corpus: str) -> None:
+        """Put the labels in that exist before the sample is drawn."""
 
     def clone(self) -> Path:
         """Return a clone with everything that the corpus branch has."""
@@ -224,9 +266,9 @@ class World:
         which = (corpus, "--month", month)
         collected = self._step("collect", *which, out=[f"work/{corpus}/{month}/*.parquet"])
         pointers = dict(collected["pointers"])
-        out = [f"data/{corpus}/{month}/{CORPORA[corpus]}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
+        out = [f"data/{corpus}/{month}/{self.corpora[corpus]}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
         for shard in range(collected["result"]["shards"]):
-            made = self._step(CORPORA[corpus], *which, "--shard", str(shard), out=out, given=collected["pointers"])
+            made = self._step(self.corpora[corpus], *which, "--shard", str(shard), out=out, given=collected["pointers"])
             pointers |= made["pointers"]
         made = self._step("partition", *which, out=[f"data/{corpus}/{month}/*.parquet"], given=pointers)
         kept = {path: text for path, text in (pointers | made["pointers"]).items() if path.startswith("data/")}
@@ -243,16 +285,20 @@ class World:
         with self._publishing:
             self.call("task", "publish-snapshot", corpus, stages[-1], *at, "--results", "-", given=tokens)
 
+    def answer(self, queues: Path) -> None:
+        """Answer the queues of a round as people would."""
+        answer_queues(queues, sandbox=self.home / "sandbox")
+
     def _annotate(self, corpus: str) -> None:
-        """Hold a round of annotation, whose people answer by the sandbox's truth, with errors."""
-        name, decision = ROUNDS[corpus]
+        """Hold a round of annotation."""
+        name, decision = self.rounds[corpus]
         queues = self.home / "queues" / corpus / name
         with self._publishing:
             self.run("round", "open", corpus, name)
-            answer_queues(queues, sandbox=self.home / "sandbox")
+            self.answer(queues)
             self.run("round", "pull", corpus, name)
             self.run("round", "adjudicate", corpus, name)
-            answer_queues(queues / "adjudication", sandbox=self.home / "sandbox")
+            self.answer(queues / "adjudication")
             self.run("round", "close", corpus, name, decision, "--reason", "complete")
 
 

@@ -30,6 +30,7 @@ from pipelines.operate.plan import cost
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import small_sandbox
+from tests.contexts import context_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -50,7 +51,7 @@ class Lab:
     vault: Vault
 
     def votes(self, labeller: str, *, params: Params | None = None) -> dict[str, Any]:
-        return votes.run("posts", labeller=labeller, **{**self.places, "params": params or self.params})
+        return votes.run(context_of("posts", row=labeller, **{**self.places, "params": params or self.params}))
 
     @property
     def places(self) -> dict[str, Any]:
@@ -92,10 +93,10 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 texts.run("posts", window=window, shard=1, params=params, vault=vault, root=root)
                 partition.run("posts", window=window, params=params, vault=vault, root=root)
             for stage in (dedupe, sample):
-                stage.run("posts", params=params, vault=vault, root=root)
-            gold.run("posts", params=params, settings=settings, vault=vault, root=root)
-            split.run("posts", params=params, vault=vault, root=root)
-            few_shot.run("posts", params=params, root=root)
+                stage.run(context_of("posts", params=params, vault=vault, root=root))
+            gold.run(context_of("posts", params=params, settings=settings, vault=vault, root=root))
+            split.run(context_of("posts", params=params, vault=vault, root=root))
+            few_shot.run(context_of("posts", params=params, root=root))
     return home
 
 
@@ -132,7 +133,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert sum(counted[v]["repaired"] for v in VENDORS)
 
     for ensemble in ("cradle", "offline"):
-        numbers = silver.run("posts", ensemble=ensemble, params=lab.params, vault=lab.vault, root=lab.root)
+        numbers = silver.run(context_of("posts", row=ensemble, params=lab.params, vault=lab.vault, root=lab.root))
         assert numbers["records"] == sum(SIZES.values())
         assert numbers["queue"]["unread"] == 0
         assert sum(sum(split.values()) for split in numbers["agreement"].values()) == sum(SIZES.values())
@@ -142,7 +143,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         best = max(numbers["categories"]["labels"]["test"][m]["all"]["exact"] for m in numbers["members"])
         assert numbers["categories"]["labels"]["test"]["ensemble"]["all"]["exact"] >= best - 0.05
 
-    whole = injection_test.run("posts", ensemble="cradle", **lab.places)
+    whole = injection_test.run(context_of("posts", row="cradle", **lab.places))
     flipped = whole["categories"]["labels"]
     assert flipped["asked"] == 120
     left = cost.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]

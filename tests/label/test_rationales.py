@@ -29,6 +29,7 @@ from pipelines.llm.outcome import Outcome, Raw
 from pipelines.models import train
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.json_server import Request, completion, json_server
 from tests.label.conftest import VendorHost
 from tests.refusals import refused
@@ -103,7 +104,7 @@ class Lab:
     def run(self, models: Mapping[str, str | None]) -> dict[str, Any]:
         """Run the stage as if ``models`` were fitted and read the rationales of these labellers."""
         places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
-        return rationales.run("memes", params=self.given(models), **places)
+        return rationales.run(context_of("memes", params=self.given(models), **places))
 
     def load(self, model: str, *, labeller: str = "gpt") -> Cues:
         return features.load("memes", model=model, labeller=labeller, vault=self.memes.vault, root=self.memes.root)
@@ -277,11 +278,15 @@ def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer
 @pytest.mark.parametrize(
     ("text", "refused", "outcome"),
     [
-        ('{"cause_effect": "a", "figurative": " b\\n c ", "mental_state": ""}', None, Outcome.VOTE),
-        ('```json\n{"cause_effect": "a", "figurative": "b c", "mental_state": ""}\n```', None, Outcome.VOTE),
-        ('{"cause_effect": "a", "figurative": "b c"}', None, Outcome.MALFORMED),
-        ('{"cause_effect": "a", "figurative": "b c", "mental_state": 3}', None, Outcome.MALFORMED),
-        ('{"cause_effect": "a", "figurative": "b c", "mental_state": "", "severity": "None"}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figures_of_speech": " b\\n c ", "mental_state": ""}', None, Outcome.VOTE),
+        ('```json\n{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": ""}\n```', None, Outcome.VOTE),
+        ('{"cause_effect": "a", "figures_of_speech": "b c"}', None, Outcome.MALFORMED),
+        ('{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": 3}', None, Outcome.MALFORMED),
+        (
+            '{"cause_effect": "a", "figures_of_speech": "b c", "mental_state": "", "severity": "None"}',
+            None,
+            Outcome.MALFORMED,
+        ),
         ("It is a joke.", None, Outcome.MALFORMED),
         ("I'm sorry, I can't help with that.", None, Outcome.REFUSED),
         (None, None, Outcome.MALFORMED),
@@ -305,8 +310,8 @@ def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: p
         models = {**lab.params.models, "tiny-m3h": spec}
         params = lab.params.model_copy(update={"train": train_rows, "models": models})
         given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
-        rationales.run("memes", params=params, **given)
+        rationales.run(context_of("memes", params=params, **given))
         (lab.memes.root / rows.FILE).write_text(rows.text(params, root=lab.memes.root))
-        done = train.run("memes", row="severity-tiny-m3h-gold-1", params=params, **given)
+        done = train.run(context_of("memes", row="severity-tiny-m3h-gold-1", params=params, **given))
     assert done["remarks"] == {"vote": 18}
     assert done["fit"]["epoch"] == 1

@@ -10,17 +10,18 @@ from scipy import stats
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.moderation.channels import AuditedItem, AuditedItems, drawn
+from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend, wilson
+from pipelines.evaluate.moderation.moderator import Verdict, combined
+from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report.page import Page
+from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
-from pipelines.moderation.channels import AuditedItem, AuditedItems, drawn
-from pipelines.moderation.moderator import Verdict, combined
-from pipelines.report import moderation_tables, page
-from pipelines.report.page import Page
-from pipelines.report.papers import Paper
 from tests.evaluate.printed import paper as paper_of
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
 LEAST = 5
+BESIDE = load("figsim").compared_by("figurative")
 LEVELS = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death"]
 TOTALS = [161, 189, 339, 163, 167, 30]
 # FigSIM T2 as whole numbers: the only ones that round to the printed rates. Azure judged fewer memes (SPEC 14), and so
@@ -62,7 +63,7 @@ def metrics() -> dict[str, object]:
     audit = Audit(found, params=PARAMS, least=LEAST)
     shared = {"model": "m", "input": "both", "scale": None, "requests": 1049, "cost": 0.0}
     systems = {name: {"kind": name, **shared, **audit.system(verdicts)} for name, verdicts in told.items()}
-    counts = {"by": "severity", "levels": audit.levels, "items": 1049, "groups": 1049}
+    counts = {"by": "severity", "beside": BESIDE, "levels": audit.levels, "items": 1049, "groups": 1049}
     return {**counts, "systems": systems, "pairs": audit.pairs(told)}
 
 
@@ -101,13 +102,14 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     found = items([level for level, _, _ in rows], figurative=[on for _, on, _ in rows])
     verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
     told = {"scale": "0 to 7", **Audit(found, params=PARAMS, least=1).system(verdicts)}
-    drawing = moderation_tables.scores("azure", told, levels=LEVELS)
+    drawing = moderation_tables.scores("azure", told, levels=LEVELS, beside=BESIDE)
     [ideation] = [row for row in drawing.rows if row[0] == "Suicide ideation"]
     assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]
-    assert "2.33 figurative" in drawing.svg and "4.50 literal" in drawing.svg
+    assert "2.33 present" in drawing.svg and "4.50 absent" in drawing.svg
+    assert drawing.title.endswith("by level and presence of a figurative phenomenon")
     # only ideation has both kinds: 7/3 - 9/2
-    assert told["figurative"]["value"] == pytest.approx(7 / 3 - 4.5, abs=1e-6)
-    assert told["figurative"]["strata"] == 1
+    assert told["difference"]["value"] == pytest.approx(7 / 3 - 4.5, abs=1e-6)
+    assert told["difference"]["strata"] == 1
 
 
 def told(sizes: dict[tuple[str, bool], int], *, groups: int | None = None) -> dict[str, Any]:
@@ -128,11 +130,11 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     assert set(flags["Suicide death"].values()) == {None}
     assert set(flags["Suicide ideation"].values()) == {None}, "or the total would give away the other one"
     assert (flags["None"]["n"], flags["all"]["n"], flags["Suicide planning"]["n"]) == (40, 54, 0)
-    assert scores["Suicide ideation"]["all"]["n"] is None is scores["Suicide ideation"]["figurative"]["mean"]
-    assert scores["all"]["figurative"]["n"] == 31
-    drawing = moderation_tables.scores("azure", found, levels=LEVELS)
+    assert scores["Suicide ideation"]["all"]["n"] is None is scores["Suicide ideation"]["present"]["mean"]
+    assert scores["all"]["present"]["n"] == 31
+    drawing = moderation_tables.scores("azure", found, levels=LEVELS, beside=BESIDE)
     cells = {row[0]: row[1:] for row in drawing.rows}
-    assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, figurative" in drawing.svg
+    assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, present" in drawing.svg
     metrics = {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}}
     sheet = moderation_tables.rates(metrics, flag="self_harm", title="t", paper=Paper())
     assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
@@ -142,15 +144,15 @@ def test_the_difference_of_few_literal_items_is_hidden() -> None:
     """Their mean would follow from it and the mean of the figurative ones."""
     sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20}
     found = told(sizes)
-    assert set(found["figurative"].values()) == {None}
-    [words] = moderation_tables._figurative("azure", found)
+    assert set(found["difference"].values()) == {None}
+    [words] = moderation_tables._difference("azure", found, beside=BESIDE)
     assert "is hidden, because one kind is of few authors" in words
-    enough = told(sizes | {("Suicide ideation", False): 6})["figurative"]
+    enough = told(sizes | {("Suicide ideation", False): 6})["difference"]
     assert (enough["n"], enough["strata"], enough["value"]) == (49, 2, 0)
     apart = told({("None", True): 20, ("Suicide ideation", False): 20})
-    assert apart["figurative"]["value"] is None, "no level has both"
+    assert apart["difference"]["value"] is None, "no level has both"
     many = told({("None", True): 40, ("None", False): 40}, groups=4)
-    assert many["figurative"]["n"] is None, "80 items of four authors"
+    assert many["difference"]["n"] is None, "80 items of four authors"
 
 
 def test_many_items_of_few_authors_are_a_small_cell_and_a_hidden_kind_of_a_shown_level_hides_the_other_kind() -> None:
@@ -160,8 +162,8 @@ def test_many_items_of_few_authors_are_a_small_cell_and_a_hidden_kind_of_a_shown
     sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20, ("Suicide ideation", False): 20}
     scores = told(sizes)["scores"]
     assert scores["None"]["all"]["n"] == 23
-    assert scores["None"]["literal"]["n"] is scores["None"]["figurative"]["n"] is None
-    assert scores["Suicide ideation"]["literal"]["n"] is None, "the column's total would give it away"
+    assert scores["None"]["absent"]["n"] is scores["None"]["present"]["n"] is None
+    assert scores["Suicide ideation"]["absent"]["n"] is None, "the column's total would give it away"
 
 
 @pytest.mark.parametrize(("flagged", "n"), [(0, 30), (10, 30), (30, 30), (210, 339)])

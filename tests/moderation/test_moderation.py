@@ -19,14 +19,15 @@ import pytest
 from pipelines.core.config.label import ProviderNotConsented
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
+from pipelines.evaluate.moderation import moderation
+from pipelines.evaluate.moderation.channels import CUT, AuditedItem, System
+from pipelines.evaluate.moderation.moderator import Moderator
+from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.sender import WORKERS_PER_SLOT
-from pipelines.moderation import moderation
-from pipelines.moderation.channels import CUT, AuditedItem, System
-from pipelines.moderation.moderator import Moderator
 from pipelines.operate.plan import cost
-from pipelines.report import moderation_tables, page
-from pipelines.report.papers import Paper
 from pipelines.store.answers import AnswerStore
+from tests.contexts import context_of
 from tests.json_server import Request, json_server
 from tests.label.conftest import VendorHost
 from tests.moderation.conftest import SIZES, SYSTEMS, Audit, asked, audit, digest, opened
@@ -86,7 +87,7 @@ def test_another_snapshot_or_threshold_asks_nothing_again(lab: Audit, vendors: V
 def test_without_a_system_nothing_is_sent_and_the_table_is_empty(lab: Audit, vendors: VendorHost) -> None:
     section = lab.params.moderation.model_copy(update={"systems": {}})
     lab.params = lab.params.model_copy(update={"moderation": section})
-    told = moderation.run("memes", params=lab.params, **lab.places)
+    told = moderation.run(context_of("memes", params=lab.params, **lab.places))
     assert told == {"items": 0, "systems": {}, "pairs": []}
     assert lab.rows() == []
     assert sum(counts(vendors).values()) == 0
@@ -280,7 +281,7 @@ def test_posts_with_gold_are_audited_by_label(
         labelled = [post for post in corpus.posts.values() if post.split != "train"]
         given: dict[str, Any] = {"params": params, "settings": Settings.from_env(), "vault": vault, "root": tmp_path}
         leaves = cost.run("posts", steps=["moderation"], **given)["leaves"]
-        told = moderation.run("posts", **given)
+        told = moderation.run(context_of("posts", **given))
     assert {(row["texts"], row["pictures"]) for row in leaves} == {(len(labelled), 0)}
     assert told["items"] == len(labelled) == told["systems"]["openai"]["outcomes"]["vote"]
     assert told["by"] == "labels"

@@ -13,7 +13,7 @@ from pipelines.core.config.label import Consent
 from pipelines.core.config.params import Params, leaves, load, overlay, parse, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.llm.costs import usd
+from pipelines.llm.budget import usd
 from pipelines.llm.model_facts import price
 from pipelines.models import kind as kinds
 from pipelines.models.kind import KINDS

@@ -216,7 +216,7 @@ class InjectionTest(Section):
 
 
 class ModeratorEntry(Entry):
-    """A moderation system; the fields are those of a class in ``pipelines/moderation/moderators``."""
+    """A moderation system; the fields are those of a class in ``pipelines/evaluate/moderation/moderators``."""
 
     kind: str
     provider: str

@@ -40,12 +40,10 @@ ALL_CORPORA = "all-corpora"
 class Params(OperateSections, ModelSections, LabelSections, CollectSections):
     """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
-    ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
     ``distributions`` has what other distributions may add parts (:mod:`pipelines.core.parts`).
     """
 
     profile: str | None
-    revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
     @property

@@ -335,7 +335,8 @@ class Scheme:
     """The label scheme of a corpus: its categories, with their labels and rules.
 
     ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``errors_by`` names
-    the categories by whose labels the errors of ordinal tasks are broken down (FigSIM T12). ``item``, ``role`` and
+    the categories by whose labels the errors of ordinal tasks (FigSIM T12) and, by the first of them, the scores of
+    moderation systems (Figure 3) are broken down. ``item``, ``role`` and
     ``purpose`` are used in prompts, ``items`` (the plural) in reports. ``digest`` is the SHA-256 of the data file.
     """
 

@@ -30,15 +30,15 @@ def calibrate(
     write: bool = True,
     **stored: Any,
 ) -> dict[str, Any]:
-    """Fit calibration and alerts on dev, and write them to the model's folder, with ``stored``.
+    """Fit calibration and alerts on validation, and write them to the model's folder, with ``stored``.
 
     Args:
-        raw: the scores of dev, shape (examples, labels).
+        raw: the scores of validation, shape (examples, labels).
         sets: the label set of each example, by default the most probable one after calibration.
         write: false in all processes but one.
 
     Returns:
-        The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
+        The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on validation.
     """
     task, examples = job.task, job.validation
     fitted = calibration.fit(raw, examples=examples, task=task)
@@ -52,7 +52,8 @@ class CalibratedPredictor(ABC):
     """A predictor that computes calibrated probabilities of labels, and derives label sets and alerts from them.
 
     Args:
-        alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
+        alerts: label -> its alert: the threshold, fitted on validation, at which the label is flagged besides the label
+            set.
     """
 
     def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:

@@ -18,8 +18,7 @@ from pipelines.core.config.settings import SECRETS, passwords_file, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count
-from pipelines.operate.doctor.deployment import Deployment, succeeds, within
-from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+from pipelines.operate.doctor.deployment import Deployment, Finding, failure, ok, succeeds, warning, within
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks
 from pipelines.store.vault.engine import database_file, file_missing

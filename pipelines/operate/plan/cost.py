@@ -17,13 +17,13 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, LabellingError
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
+from pipelines.evaluate.moderation import moderation
 from pipelines.label import injection_test, rationales, votes
-from pipelines.llm import costs
+from pipelines.llm import budget
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.llm.prompting.prompts import PromptExample, build
 from pipelines.llm.vendor import vendor_of
 from pipelines.models import predict
-from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault.vault import Vault
@@ -143,8 +143,8 @@ def typical(
             shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
             prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)
         system, parts = prompt.render(post, delimiter="0" * 16)
-        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        size = budget.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         tokens += items * (size.read + size.written)
-        expected += round(share * items * costs.usd(paid, read=size.read, written=size.written), 2)
-        at_most += round(items * costs.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)
+        expected += round(share * items * budget.usd(paid, read=size.read, written=size.written), 2)
+        at_most += round(items * budget.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)
     return RequestPlan(items * len(tasks), tokens, round(expected, 2), round(at_most, 2))

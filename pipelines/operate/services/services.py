@@ -40,7 +40,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.process import create_private, private_home, write_private
 from pipelines.operate.services import mlflow_app, postgres
 from pipelines.operate.services.airflow_api import Airflow, Login, named
-from pipelines.operate.services.guard import Guard
+from pipelines.operate.services.mlflow_app import Guard
 from pipelines.operate.services.postgres import Postgres
 
 # An idle machine takes 15; with four busy processes per core it took 70.

@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, sha256
@@ -150,7 +149,8 @@ class _Source:
         described = self._described(fit, task=task, scheme=scheme, weights=weights)
         described.write(to)
         shutil.copy(path_of(described.scheme, root=self.root), to / SCHEME)
-        pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
+        listed = pa.table({"record_id": tables.strings(sorted(records))})
+        tables.write(listed, to / integrity.RECORDS, name="pack_records")
         card.write(to, described=described, measured=measured(described, root=self.root))
         (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
         return to

@@ -17,7 +17,7 @@ from pipelines.registry.journal import Journal
 from pipelines.registry.promotion import holdout, looks, scores
 from pipelines.registry.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
 from pipelines.registry.promotion.looks import DividedTest, RecordedLook
-from pipelines.registry.promotion.superiority import Superiority, compared
+from pipelines.registry.promotion.scores import Superiority, compared
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5

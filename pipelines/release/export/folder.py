@@ -71,7 +71,7 @@ def checked_repo(repo: str) -> str:
     except HFValidationError:
         repo = ""
     if repo.count("/") != 1:
-        detail = "needs OWNER/NAME: letters, digits, '-', '_' and '.', such as my-lab/memes"
+        detail = "needs OWNER/NAME: letters, digits, '-', '_' and '.', such as my-lab/forum"
         raise BadParams(where="repo", detail=detail)
     return repo
 

@@ -104,7 +104,7 @@ BESIDE = {
     "sft": "The input is one text, `Title: … Text: …`. The registered model first scrubs personal data, asks with "
     "the words of `prompt.json`, and only lets answers pass that `scheme.yaml` allows; its probabilities are "
     f"calibrated with `{recall_constraints.FILE}`.",
-    "text": "The input is the text of a meme. The registered model first reads it from the picture if there is none, "
+    "text": "The input is the text of a picture. The registered model first reads it from there if there is none, "
     "scrubs personal data, and gives a label from its threshold in `thresholds.json` (several labels), or the most "
     "probable one (one label).",
     "image": "The input is a picture. The registered model first re-encodes it as the corpus does, and gives a label "

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.annotate.backend import Queue
-from pipelines.annotate.backends import BACKENDS, Backend
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.rounds import queues
-from pipelines.annotate.rounds.store import on_tip
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import BACKENDS, Backend, Queue
+from pipelines.annotate.rounds import store as rounds
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
@@ -50,7 +48,7 @@ class Annotation(Store):
                 made.write_bytes(case.gone.out_of(path.read_bytes(), name=path.name))
             made.replace(path)
         _rounds(
-            case.settings, lambda queue, backend: queues.remove_records([queue], backend=backend, gone=case.gone.ids)
+            case.settings, lambda queue, backend: rounds.remove_records([queue], backend=backend, gone=case.gone.ids)
         )
 
 
@@ -81,13 +79,13 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
             # a backend that is gone is refused only if one of its rounds is open
             with suppress(ConfigError):
                 going = of_kind if BACKENDS.get(kind, allowed).keeps else going
-            people = queues.people(going)
+            people = rounds.people(going)
             if going:
-                backend = queues.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
-                total += sum(each(queue, backend) for manifest in going for queue in queues.of_round(manifest))
+                backend = rounds.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
+                total += sum(each(queue, backend) for manifest in going for queue in rounds.queues_of(manifest))
         return total
 
-    return on_tip(settings, work, folders=["annotations"])
+    return rounds.on_tip(settings, work, folders=["annotations"])
 
 
 class Answers(Store):

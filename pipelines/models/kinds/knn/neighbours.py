@@ -3,7 +3,7 @@
 Posts are compared by MiniLM's sentence embeddings, centred on the mean of train, as all posts have much in common. An
 embedding is content, because much of its post can be reconstructed from it; so it is encrypted under its record's key.
 A takedown makes it unreadable, and its post no longer votes. The number of neighbours, the labeller's weight and the
-calibration are chosen on dev.
+calibration are chosen on validation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Floats = npt.NDArray[np.float64]
 
 TABLE, FILE = "neighbours", "neighbours.parquet"
 # Ours, measured on the sandbox's posts (180 of train, six runs, 10 to 180 neighbours): a vote weighs exp(SHARPNESS *
-# cosine), a Gaussian of the distance of unit vectors. At 7 dev's log loss is 1.46 to 1.63 and test's exact match .69 to
-# .73; at 5 1.47 to 1.66, at 10 1.51 to 1.62 (.67 to .71), at 20 1.82 and more, with equal weights 1.56 to 1.99.
+# cosine), a Gaussian of the distance of unit vectors. At 7 validation's log loss is 1.46 to 1.63 and test's exact match
+# .69 to .73; at 5 1.47 to 1.66, at 10 1.51 to 1.62 (.67 to .71), at 20 1.82 and more, with equal weights 1.56 to 1.99.
 SHARPNESS = 7.0
 # Ours: label frequencies of train also vote, with the weight of one neighbour at this cosine. .2 to .6 differ little.
 PRIOR_AT = 0.4
@@ -104,7 +104,7 @@ def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
     return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)
 
 
-# Ours: probability of a label that a labeller names, before its weight is chosen on dev.
+# Ours: probability of a label that a labeller names, before its weight is chosen on validation.
 TRUSTED = 0.9
 CHUNK = 256  # posts that are compared with train at once
 
@@ -151,8 +151,8 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
     Rows without a vote do not change.
 
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
-    exact match .80, .83 and .86 at the weights of the least log loss on dev (.25, .5, .5), neighbours alone .71. The
-    mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
+    exact match .80, .83 and .86 at the weights of the least log loss on validation (.25, .5, .5), neighbours alone .71.
+    The mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
 
     Args:
         scores: calibrated probabilities from the neighbours, shape (records, labels).
@@ -169,13 +169,13 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
 
 
 def fit(job: Job[Knn]) -> dict[str, Any]:
-    """Fit a kNN model: write the index of train to ``out``; choose number of neighbours and labeller's weight on dev.
+    """Fit a kNN model: write the index of train to ``out``; choose neighbours and labeller's weight on validation.
 
-    The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
+    The choice has the least log loss there after calibration; on a tie, fewer neighbours and the smaller weight win.
 
     Returns:
         ``neighbours``, ``blend`` (``None`` without a labeller), ``records`` (of the index), ``unseen`` (labels that
-        train does not have), ``answered`` (records of dev with an answer), ``tried`` (log loss on dev of each choice),
+        train does not have), ``answered`` (records of validation with an answer), ``tried`` (log loss of each choice),
         and what :func:`pipelines.metrics.recall_constraints.learned` returns.
     """
     spec, task, out, validation, vault = job.spec, job.task, job.out, job.validation, job.vault
@@ -239,7 +239,7 @@ class KnnPredictor(CalibratedPredictor):
 def _chosen(
     job: Job[Knn], *, index: Index, asked: Floats, answers: Sequence[LabelSet | None]
 ) -> tuple[Mixed, list[dict[str, float]]]:
-    """Return the choice with the least log loss on dev, and all choices that were tried."""
+    """Return the choice with the least log loss on validation, and all choices that were tried."""
     spec, task, examples = job.spec, job.task, job.validation
     truth = targets(examples, task=task) > 0
     blends = sorted(spec.blend) if spec.votes else [0.0]
