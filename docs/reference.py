@@ -1,11 +1,13 @@
 """Write the reference pages into docs/reference/ from the code (``make docs``).
 
 Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
-:data:`FILES`, tables from their contracts, and errors from the source, so that nothing is imported for them.
+:data:`FILES`, tables from their contracts, parts from their registries, and errors from the source, so that nothing is
+imported for them.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pkgutil
@@ -13,11 +15,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import UnionType
+from types import FunctionType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -298,6 +301,101 @@ def error_page() -> str:
     return head + table("error | exit status | family | message | remedy", rows)
 
 
+# The section whose entries name a part -> what its methods get and give, and a test to begin with.
+PARTS: dict[str, tuple[list[str], str]] = {
+    "sources": (
+        ["collect.submission.Submission", "collect.submission.Dropped", "collect.sources.Monthly",
+         "collect.sources.Listed", "collect.sources.ListedPost", "collect.sources.Lookup", "collect.month.Window",
+         "collect.sources.ClosedEntry"],
+        "tests/collect/sources/test_added_source.py",
+    ),
+    "providers": (
+        ["llm.vendor.Client", "llm.vendor.Provider", "llm.vendor.Reply", "llm.outcome.Raw",
+         "llm.model_facts.Capabilities", "core.config.label.Price"],
+        "tests/label/test_vendors.py",
+    ),
+    "models": (
+        ["models.kind.Based", "models.kind.Serving", "models.kind.Job", "models.kind.Desk", "models.kind.Answers",
+         "datasets.example.Example", "datasets.example.only", "datasets.example.targets", "core.taxonomy.task.Task",
+         "models.prediction.Prediction", "models.prediction.Predictor",
+         "models.fitting.calibrated_predictor.CalibratedPredictor", "models.fitting.calibrated_predictor.calibrate",
+         "metrics.recall_constraints.load", "metrics.calibration.Calibration"],
+        "tests/train/small_tuned.py",
+    ),
+    "moderators": (
+        ["moderation.moderator.Request", "moderation.moderator.Verdict", "llm.outcome.Outcome"],
+        "tests/moderation/test_wires.py",
+    ),
+    "round.backends": (
+        ["annotate.backend.Queue", "annotate.backend.AnnotationTask", "annotate.backend.AnnotatorAnswer",
+         "annotate.forms.form.Form"],
+        "tests/annotate/backend_contract.py",
+    ),
+    "images.ocr.engines": (
+        ["collect.read.engine.OcrReading", "collect.read.engine.OcrFailed"], "tests/curate/ocr/test_engines.py",
+    ),
+}  # fmt: skip
+
+
+def part_page() -> str:
+    """Return the page of the parts that are declared once: what each class owes, and what it gets and gives."""
+    from pipelines.cli.parts import named, registries
+
+    out = [
+        "# Parts of your own\n\nA part is a class in a module (a model: in a package) whose name is the part's, and "
+        "its test: two files. A project of your own offers it by an entry point instead. Faults are codes of "
+        '[Errors](errors.md), raised by their family: `SourceError("CorruptDump", name=…)`.\n\n'
+    ]
+    for section, registry in {**registries(), **named()}.items():
+        below, test = PARTS[section]
+        names = ", ".join(f"`{name}`" for name in registry.names({}))
+        place, entry = registry.package.replace(".", "/"), f"`{registry.key}` of an entry of `{section}`"
+        if section in named():
+            entry = f"the entry's key in `{section}`"
+        out.append(
+            f"## {section}\n\nThere are {names}, in `{place}/`. The name is {entry}; the entry point's group is "
+            f"`{registry.group}`. See `{test}`.\n\n{described(registry.base)}"
+        )
+        for path in below:
+            module, _, name = f"pipelines.{path}".rpartition(".")
+            out.append(described(getattr(import_module(module), name)))
+        own = [(name, registry.get(name, {})) for name in registry.names({})]
+        rows = [[f"`{name}`", ", ".join(f"`{one}`" for one in part.variables)]
+                for name, part in own if getattr(part, "variables", ())]  # fmt: skip
+        out.append(table(f"{section} | environment variables that it needs", rows))
+    return "".join(out)
+
+
+def described(thing: Any) -> str:
+    """Return a class or function with its signature, docstring and own methods, as code."""
+    lines = [signature(thing), *quoted(thing, 4)]
+    if isinstance(thing, type):
+        hints = vars(thing).get("__annotations__", {})
+        lines += [f"    {name}: {hint}" for name, hint in hints.items() if name[0] != "_" and name != "model_config"]
+        for name, value in list(vars(thing).items()):
+            function = next((getattr(value, at) for at in ("__func__", "fget", "func") if hasattr(value, at)), value)
+            if name[0] != "_" and isinstance(function, FunctionType):
+                lines += [""] if value is function else ["", f"    @{type(value).__name__}"]
+                lines += ["    @abstractmethod"] if getattr(function, "__isabstractmethod__", False) else []
+                lines += [f"    {signature(function)}", *quoted(function, 8)]
+    return f"`{thing.__module__}`\n\n```python\n" + "\n".join(lines) + "\n```\n\n"
+
+
+def signature(thing: Any) -> str:
+    """Return the first line of a class or function."""
+    if isinstance(thing, type):
+        bases = ", ".join(base.__name__ for base in thing.__bases__ if base is not object)
+        return f"class {thing.__name__}({bases}):".replace("()", "")
+    word = "async def" if inspect.iscoroutinefunction(thing) else "def"
+    return f"{word} {thing.__name__}{str(inspect.signature(thing)).replace(chr(39), '')}:"
+
+
+def quoted(thing: Any, indent: int) -> list[str]:
+    """Return the lines of a docstring."""
+    text = inspect.getdoc(thing) if thing.__doc__ else None
+    return textwrap.indent(f'"""{text}"""', " " * indent).splitlines() if text else []
+
+
 def plain(text: str | None) -> str:
     """Return text that Markdown leaves unchanged."""
     return (text or "").replace("<", "&lt;").replace("*", "\\*")
@@ -314,6 +412,7 @@ def pages() -> dict[str, str]:
         "params.schema.json": json.dumps(Params.model_json_schema(), indent=1) + "\n",
         "tables.md": table_page(),
         "errors.md": error_page(),
+        "parts.md": part_page(),
     }
 
 

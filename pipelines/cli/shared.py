@@ -8,8 +8,9 @@ import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.metrics.label_tables import Sheet
-    from pipelines.registry.candidate import Context
+    from pipelines.registry import candidate
+    from pipelines.store.stage import Context
     from pipelines.store.vault.vault import Vault
 
 # A server that takes longer to answer is treated as down.
@@ -73,6 +75,16 @@ def run_step(run: Callable[..., Any], corpus: str, *, needs_settings: bool = Tru
     with opened() as (settings, vault):
         arguments |= {"settings": settings} if needs_settings else {}
         emit(run(corpus, params=load(), vault=vault, **arguments))
+
+
+@contextmanager
+def context(corpus: str, *, row: str = "") -> Iterator[Context]:
+    """Yield what a stage of a corpus runs with, here; the vault is opened when it is needed."""
+    from pipelines.store.stage import Context
+
+    settings = Settings.from_env()
+    with ExitStack() as stack:
+        yield Context(corpus, load(), settings, cache(lambda: stack.enter_context(open_vault(settings))), row=row)
 
 
 def open_vault(settings: Settings) -> Vault:
@@ -130,7 +142,7 @@ def require_mlflow(settings: Settings) -> None:
 
 
 @contextmanager
-def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
+def open_registry(settings: Settings, **options: Any) -> Iterator[candidate.Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
     from pipelines.registry import transitions
     from pipelines.registry.candidate import opened

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +11,7 @@ import typer
 
 from pipelines.cli.options import STAGES as PANEL
 from pipelines.cli.options import CorpusName, checked, option
-from pipelines.cli.shared import emit, open_vault
-from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
+from pipelines.cli.shared import context, emit
 
 # Stage -> its module, in the order of the graph.
 STAGES = {
@@ -51,17 +47,14 @@ RowName = Annotated[
 
 def run_stage(name: str, corpus: str, *, row: str = "") -> None:
     """Run a stage on a corpus, here; print what it returns as JSON, without what its metrics list at length."""
-    from pipelines.store.stage import Context
     from pipelines.workspace.scratch import temporary_files
 
     stage = import_module(STAGES[name])
     if bool(row) != bool(stage.STAGE.rows):
         detail = "is missing" if stage.STAGE.rows else f"the stage {name} has no rows"
         raise typer.BadParameter(detail, param_hint="'--row'")
-    settings = Settings.from_env()
-    with ExitStack() as stack, temporary_files(settings.home):
-        keys = cache(lambda: stack.enter_context(open_vault(settings)))
-        done = stage.run(Context(corpus, load(), settings, keys, row=row))
+    with context(corpus, row=row) as ctx, temporary_files(ctx.settings.home):
+        done = stage.run(ctx)
         emit({key: value for key, value in done.items() if len(json.dumps(value)) <= LONG})
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
-from pipelines.cli.shared import doing, emit, empty_folder, open_vault, require_mlflow, run_step, show_sheets
+from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, require_mlflow, show_sheets
 from pipelines.cli.stages import run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -22,9 +22,6 @@ RowName = Annotated[
 ]
 LabellerName = Annotated[
     str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
-]
-EnsembleName = Annotated[
-    str, option("the ensemble: a name in section ensembles of catalogue.yaml", **checked("ensemble"))
 ]
 
 
@@ -38,7 +35,8 @@ def label(
     """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
     from pipelines.label import votes as stage
 
-    run_step(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
+    with context(corpus, row=labeller) as ctx:
+        emit(stage.ask(ctx, shard=shard, wait=wait))
 
 
 @app.command("votes-report", rich_help_panel="Label")

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.example import Item
@@ -32,7 +29,6 @@ from pipelines.llm.asking import PlannedRequests
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.vault.vault import Vault
 
 Labels = Mapping[Item, frozenset[str] | None]
 
@@ -66,12 +62,12 @@ def run(ctx: Context) -> dict[str, Any]:
         queued for review) and ``families`` (see :func:`by_family`). If requests would not hold the attacks, no copy is
         labelled: ``not_tested`` counts the copies by reason, and there are no categories.
     """
-    corpus, ensemble, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
+    corpus, ensemble, params, root = ctx.corpus, ctx.row, ctx.params, ctx.root
     described = ctx.described("ensemble", params.ensembles)
     folder = root / "snapshot" / corpus / "votes"
     offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:
-        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        desk = Desk.of(ctx, stack=stack)
         copies = _copies(desk)
         if _withheld(desk, copies) and any(isinstance(params.labellers[m], RemoteLabeller) for m in described.members):
             untested = {"detected": 0, "not_tested": {"words_not_sent": len(copies)}, "categories": {}}
@@ -118,17 +114,14 @@ def run(ctx: Context) -> dict[str, Any]:
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each remote member of ``silver.ensembles``, and at what cost; nothing is sent.
 
     A member of several ensembles is counted once, because it answers a copy once.
     """
-    ensembles = params.silver.ensembles.get(corpus, ())
-    members = dict.fromkeys(name for one in ensembles for name in params.ensembles[one].members)
-    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    for asked, desk in remote_labellers(corpus, names=members, **places):
+    ensembles = ctx.params.silver.ensembles.get(ctx.corpus, ())
+    members = dict.fromkeys(name for one in ensembles for name in ctx.params.ensembles[one].members)
+    for asked, desk in remote_labellers(ctx, names=members):
         copies = _copies(desk)
         yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies))
 

@@ -321,8 +321,7 @@ class Client:
             Passing: a timeout or no connection.
         """
         with self._transport.exchanging(key) as exchange:
-            reply = await self._reply("POST", path, json=body)
-            return replace(reply, effective=exchange.effective)
+            return replace(await self._reply("POST", path, json=body), effective=exchange.effective)
 
     async def get(self, path: str) -> Reply:
         """Get what is below the provider's address, such as the state of a batch; see :meth:`post`."""
@@ -331,19 +330,17 @@ class Client:
     async def _reply(self, method: str, path: str, **sent: Any) -> Reply:
         import httpx2
 
-        headers = self.vendor.headers(self.provider.key)
+        sent["headers"] = self.vendor.headers(self.provider.key)
         try:
             async with asyncio.timeout(self.vendor.timeout_seconds):
-                answer = await self.http.request(method, self.url + path, headers=headers, **sent)
-        except (TimeoutError, httpx2.TimeoutException):
-            raise Passing(reason="timeout") from None
-        except httpx2.TransportError:
-            raise Passing(reason="connection") from None
-        try:
-            told = json.loads(answer.content)
-        except (ValueError, RecursionError):
-            told = None
-        found = told if isinstance(told, dict) else None
+                answer = await self.http.request(method, self.url + path, **sent)
+        except (TimeoutError, httpx2.TransportError) as error:
+            late = isinstance(error, TimeoutError | httpx2.TimeoutException)
+            raise Passing(reason="timeout" if late else "connection") from None
+        found: Any = None
+        with suppress(ValueError, RecursionError):
+            found = json.loads(answer.content)
+        found = found if isinstance(found, dict) else None
         return Reply(answer.status_code, _words((found or {}).get("error")), retry_after(answer.headers), found)
 
     def fault(self, reply: Reply) -> LabellingError:

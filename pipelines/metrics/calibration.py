@@ -128,17 +128,31 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
     """Fit a slope and an intercept for each label to held-out decision values; return them, shape (labels, 2).
 
     Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are shrunk to their mean, since
-    five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label.
-    ``values`` and ``targets`` have shape (posts, labels).
+    five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label. A label
+    without positives, or without negatives, says nothing about slopes and has the mean of the others: of a scheme with
+    many labels most have none on validation. ``values`` and ``targets`` have shape (posts, labels).
     """
-    from scipy.optimize import minimize
-
-    labels = values.shape[1]
-    positives, negatives = targets.sum(axis=0), (~targets).sum(axis=0)
-    wanted = np.where(targets, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     scale = values.std(axis=0)
     scale[scale == 0] = 1.0
-    x = values / scale
+    both = targets.any(axis=0) & ~targets.all(axis=0)
+    known = both | ~both.any()
+    fitted = np.zeros((2, values.shape[1]))
+    fitted[:, known] = _sigmoids((values / scale)[:, known], targets=targets[:, known], slope=None)
+    fitted[0] /= scale
+    if not known.all():
+        # of the values themselves: the spread of those of a label without positives is less for that reason
+        slope = float(fitted[0, known].mean())
+        fitted[:, ~known] = _sigmoids(values[:, ~known], targets=targets[:, ~known], slope=slope)
+    return np.ascontiguousarray(fitted.T)
+
+
+def _sigmoids(x: Values, *, targets: Targets, slope: float | None) -> tuple[Values, Values]:
+    """Return the slopes and intercepts with the least loss; with ``slope``, all slopes are this one."""
+    from scipy.optimize import minimize
+
+    labels = x.shape[1]
+    positives, negatives = targets.sum(axis=0), (~targets).sum(axis=0)
+    wanted = np.where(targets, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
     def loss(point: Values) -> tuple[float, Values]:
         slopes, intercepts = point[:labels], point[labels:]
@@ -148,10 +162,10 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
         worth = np.sum(np.logaddexp(0, z) - wanted * z) + PULL * np.sum(away**2)
         return float(worth), np.concatenate([(error * x).sum(axis=0) + 2 * PULL * away, error.sum(axis=0)])
 
-    start = np.concatenate([np.ones(labels), np.log((positives + 1) / (negatives + 1))])
-    bounds = [(0.0, None)] * labels + [(None, None)] * labels
+    start = np.concatenate([np.full(labels, slope or 1.0), np.log((positives + 1) / (negatives + 1))])
+    bounds = [(0.0, None) if slope is None else (slope, slope)] * labels + [(None, None)] * labels
     optimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}).x
-    return np.stack([optimum[:labels] / scale, optimum[labels:]], axis=1)
+    return optimum[:labels], optimum[labels:]
 
 
 def probabilities(values: Values, *, sigmoids: Values) -> Values:

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core import rows
-from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.rows import Answer, Fit
 from pipelines.core.taxonomy import load as scheme_of
@@ -27,7 +25,6 @@ from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.vault.vault import Vault
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
@@ -64,30 +61,27 @@ def run(ctx: Context) -> dict[str, Any]:
         ``data_commit``, of one whose weights were kept ``taken_down_since`` (records that it was trained on or selected
         by, and that were taken down since); and what the kind of model adds (:class:`pipelines.models.kind.Answers`).
     """
-    corpus, row, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
+    corpus, row, root = ctx.corpus, ctx.row, ctx.root
     answer = rows.read(root).answer(corpus, row)
     place = root / "snapshot" / corpus / "predictions" / row
     if answer.seed is not None:
         fit = rows.read(root).fit(corpus, row)
-        metrics = _fitted(fit, params=params, settings=settings, vault=vault, root=root, to=place)
+        metrics = _fitted(fit, ctx=ctx, to=place)
     else:
-        metrics = _answered(_desk(answer, params=params, settings=settings, vault=vault, root=root), to=place)
+        metrics = _answered(_desk(answer, ctx=ctx), to=place)
     return write_metrics(metrics, root / "metrics" / corpus / f"predict-{row}.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what each row of the corpus would send to a labeller, and at what cost."""
-    for answer in rows.resolve(params, root=root).answers.values():
-        if answer.corpus == corpus and answer.seed is None:
-            desk = _desk(answer, params=params, settings=settings, vault=vault, root=root)
-            yield from kind.spec(params, answer.model).planned(desk)
+    for answer in rows.resolve(ctx.params, root=ctx.root).answers.values():
+        if answer.corpus == ctx.corpus and answer.seed is None:
+            yield from kind.spec(ctx.params, answer.model).planned(_desk(answer, ctx=ctx))
 
 
-def _desk(answer: Answer, *, params: Params, settings: Settings, vault: Vault, root: Path) -> Desk:
-    task = task_of(scheme_of(params.corpora[answer.corpus].scheme, root=root), answer.task)
-    return Desk(answer.corpus, answer.model, task, params, settings, vault, root)
+def _desk(answer: Answer, *, ctx: Context) -> Desk:
+    task = task_of(scheme_of(ctx.params.corpora[answer.corpus].scheme, root=ctx.root), answer.task)
+    return Desk(answer.corpus, answer.model, task, ctx.params, ctx.settings, ctx.vault, ctx.root)
 
 
 def _answered(desk: Desk, *, to: Path) -> dict[str, Any]:
@@ -101,8 +95,9 @@ def _answered(desk: Desk, *, to: Path) -> dict[str, Any]:
     return {"kind": spec.kind, **counts, **found.more}
 
 
-def _fitted(fit: Fit, *, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> dict[str, Any]:
+def _fitted(fit: Fit, *, ctx: Context, to: Path) -> dict[str, Any]:
     """Copy the predictions of a fit, or predict with its weights."""
+    params, vault, root = ctx.params, ctx.vault, ctx.root
     folder = card.folder_of(fit.corpus, fit.name, root=root)
     made = card.read(folder, allowed=params.distributions)
     about = {"kind": made.kind, "data_commit": made.data_commit}
@@ -112,7 +107,7 @@ def _fitted(fit: Fit, *, params: Params, settings: Settings, vault: Vault, root:
     material = material_of(fit, spec=made.spec, params=params, vault=vault, root=root, learning=False)
     seen = card.lineage(folder)
     refuse_seen(material, seen=seen, model=made.shown)
-    scratch = settings.home / "train"
+    scratch = ctx.settings.home / "train"
     given = serving_of(fit, spec=made.spec, material=material, params=params, vault=vault, root=root, folder=scratch)
     counts = predict_with(made.spec, folder, serving=Serving(**given), row=fit, material=material, to=to)
     return about | counts | {"taken_down_since": len(vault.tombstoned(seen))}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from pipelines.core.config.base import Fitted, Section, fitted
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -32,6 +33,7 @@ class Stage:
     Args:
         reads: other stages, whose results for the corpus it reads; other folders; files of metrics.
         params: keys of the parameters, and of ``rows.yaml``.
+        parameters: the model of its section of ``params.yaml``, unless :class:`Params` has it.
         writes: folders below ``snapshot/<corpus>``, and other paths of metrics; ``None`` for the stage's name, and of a
             row for its folder there.
         rows: the section of ``rows.yaml`` with a row for each run; else it runs once for each corpus.
@@ -44,6 +46,7 @@ class Stage:
     writes: tuple[str, ...] | None = None
     rows: str = ""
     asks: bool = False
+    parameters: type[Section] | None = None
     revision: int = 1
 
 
@@ -63,6 +66,10 @@ class Context:
     keys: Callable[[], Vault]
     root: Path = Path()
     row: str = ""
+
+    def section(self, name: str, model: type[Fitted]) -> Fitted:
+        """Return a stage's own section of the parameters."""
+        return fitted(model, (self.params.model_extra or {}).get(name, {}), key=name)
 
     @property
     def vault(self) -> Vault:

@@ -230,8 +230,11 @@ def skies(reddit: Reddit, folder: Path) -> None:
         posts = []
         for number in range(45):
             weather = chance.choice([*SKIES])
-            data = encoded(sky(SKIES[weather], chance=chance), "PNG" if number % 2 else "JPEG")
-            picture = reddit.picture(f"{subreddit}{number}.jpeg", data, kind="application/octet-stream")
+            form = "PNG" if number % 2 else "JPEG"
+            data = encoded(sky(SKIES[weather], chance=chance), form)
+            # one host in ten says of no picture what it is
+            kind = "application/octet-stream" if number % 10 == 9 else f"image/{form.lower()}"
+            picture = reddit.picture(f"{subreddit}{number}.jpeg", data, kind=kind)
             posts.append(SandboxPost("plain", "", pictures=[picture]))
         if subreddit == "cloudwatch":
             twice = reddit.posts["skies"][:3]

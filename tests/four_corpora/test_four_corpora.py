@@ -23,6 +23,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Corpora whose labels people give in a round of the files backend, with the decision on it.
 ROUNDS: dict[str, dict[str, tuple[str, str]]] = {"first": {}, "last": {"skies": ("calibration", "--gold")}}
+# Why posts of a corpus are left out, and labels that no item of train has.
+DROPPED = {
+    "allotment": {"deleted", "deleted_later", "not_english", "removed", "too_short"},
+    "shop-signs": {"content_type", "deleted", "no_image", "not_found", "removed", "truncated"},
+    "letters60": set(),
+    "skies": {"content_type"},
+}
+UNSEEN = {
+    "allotment": {"beekeeping"}, "shop-signs": set(), "letters60": {"piano", "weaving", "yoga"}, "skies": {"Aurora"},
+}  # fmt: skip
 SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST, "last": content.LAST}
 
 
@@ -152,3 +162,13 @@ def test_champions_label_every_month(ran: Ran) -> None:
     for corpus, names in ran.profile["batch_predict"].items():
         found = ran.metrics(corpus, "batch_predict").keys()
         assert found and found <= {*names}
+
+
+def test_what_cannot_be_used_is_counted_and_what_was_never_seen_is_named(ran: Ran) -> None:
+    for corpus in ran.team.corpora:
+        counted = ran.metrics(corpus, "quality")["collect"]
+        assert DROPPED[corpus] <= counted["dropped"].keys()
+        assert counted["submissions"] >= counted["items"] == counted["kept"] > 60
+        fits = [json.loads(path.read_text()) for path in (ran.clone / "metrics" / corpus).glob("train-*.json")]
+        assert UNSEEN[corpus] <= {label for fit in fits for label in fit["unseen"]}
+        assert ran.metrics(corpus, "split")["leakage"] == 0

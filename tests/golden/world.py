@@ -227,8 +227,9 @@ class World:
                     "promote", name, str(version["version"]), "--who", "golden", "--why", "complete", refused=REFUSED
                 )
         with self._publishing:
-            self.run("task", "champions", corpus)
-        self._snapshot(corpus, [f"{LAST}@{corpus}"])
+            champions = self.call("task", "champions", corpus)["champions"]
+        if champions:
+            self._snapshot(corpus, [f"{LAST}@{corpus}"])
 
     def _owner(self, stage: str) -> str:
         """Return the corpus of a stage: the key of a row begins with its name."""

@@ -123,7 +123,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 def test_a_labeller_is_asked_once_about_all_categories_and_shown_examples_of_all(lab: Lab) -> None:
     shown = {lab.memes.memes[item].image for item in tables.examples(lab.memes.root / "snapshot" / "memes")}
     assert len(shown) == 3
-    [planned] = votes.planned("memes", **lab.places)
+    [planned] = votes.planned(context_of("memes", **lab.places))
     rows = lab.votes("seer")
     assert planned.cost["to_ask"] == len(lab.seer.asked) == len(lab.memes.memes)
     for body in lab.seer.asked:
@@ -195,7 +195,7 @@ def test_attacks_that_the_paper_does_not_send_are_counted_as_not_tested(lab: Lab
     before = len(lab.seer.asked)
     probed = injection_test.run(context_of("memes", row="seers", **lab.places))
     assert probed == {"detected": 0, "not_tested": {"words_not_sent": 6}, "categories": {}}
-    assert {planned.cost["to_ask"] for planned in injection_test.planned("memes", **lab.places)} == {0}
+    assert {planned.cost["to_ask"] for planned in injection_test.planned(context_of("memes", **lab.places))} == {0}
     assert len(lab.seer.asked) == before, "nothing is paid for"
     votes_report.gather(lab.memes.root, "memes")
     # offline labellers read the words

@@ -47,6 +47,20 @@ def test_probabilities_are_as_often_right_as_they_say() -> None:
     assert np.abs(found - truth).max() < 0.06
 
 
+def test_labels_that_validation_lacks_take_nothing_from_the_others() -> None:
+    """Of sixty labels most have no positive on validation; the slopes of the others were once shrunk to theirs."""
+    rng = np.random.default_rng(0)
+    targets = np.zeros((29, 60), dtype=np.bool_)
+    targets[:, :5] = rng.random((29, 5)) < 0.25
+    values = np.where(targets, 3, -3) + rng.normal(size=targets.shape)
+    alone, among = (fit_sigmoids(values[:, :n], targets=targets[:, :n]) for n in (5, 60))
+    assert among[:5] == pytest.approx(alone)
+    found = probabilities(values, sigmoids=among)
+    assert ((found > 0.5) == targets).all()
+    stronger = np.where(np.arange(60) >= 5, values + 6, values)
+    assert (probabilities(stronger, sigmoids=among)[:, 5:] > 0.5).mean() > 0.9, "what train has can still be found"
+
+
 def test_a_classifier_that_is_wrong_is_not_turned_round() -> None:
     values = np.linspace(-1, 1, 40)[:, None]
     sigmoids = fit_sigmoids(values, targets=values < 0)

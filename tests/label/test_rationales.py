@@ -90,7 +90,11 @@ class Lab:
     def ask(self) -> RationaleQuery:
         """Return what the labeller gpt says of each item."""
         places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
-        with rationales.explainers("memes", params=self.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+        with rationales.explainers(context_of("memes", params=self.given({"infused": INFUSED}), **places)) as (
+            [asked],
+            posts,
+            _,
+        ):
             return asked.explain(posts, most=self.params.votes.max_failed)
 
     def given(self, models: Mapping[str, str | None]) -> Params:
@@ -244,7 +248,11 @@ def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys
 def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: Lab, explainer: Explainer) -> None:
     kept, gone = sorted(lab.memes.memes)[:2]
     places = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
-    with rationales.explainers("memes", params=lab.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+    with rationales.explainers(context_of("memes", params=lab.given({"infused": INFUSED}), **places)) as (
+        [asked],
+        posts,
+        _,
+    ):
         both = {kept: posts[kept], gone: replace(posts[kept], record_id=gone[0])}
         lab.memes.vault.destroy([gone[0]], reason="request", now=NOW)
         found = asked.explain(both, most=0.0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import dvc.repo
 
+from pipelines.annotate.backends import _labelling_config as labelling_config
 from pipelines.annotate.backends import files
-from pipelines.annotate.label_studio import labelling_config
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pipelines.label.silver.ballots import Agreement
 
+from pipelines.label.silver.aggregate import Agreement
 from pipelines.llm.outcome import Outcome
 from pipelines.store import tables
 from pipelines.store.table_files import Column
 from tests.refusals import refused
 from tests.small_corpus import ROOT, full, write_table
+from tests.train import small_memes, small_posts
 
 CONTRACTS = sorted(tables.CONTRACTS.items())
 # Modules that write Parquet without a contract, and why.
@@ -98,6 +100,18 @@ def test_what_a_contract_allows_is_written(name: str, contract: tables.Contract,
     write_table(tmp_path / "t.parquet", distinct.values(), name=name)
     assert tables.read(tmp_path / "t.parquet", name=name).num_rows == len(distinct)
     write_table(tmp_path / "t.parquet", [], name=name)
+
+
+def test_the_tables_of_the_small_corpora_keep_their_contracts(tmp_path: Path) -> None:
+    with small_posts.opened(tmp_path) as vault:
+        small_posts.write(tmp_path, vault=vault)
+        small_memes.write(tmp_path, vault=vault)
+    names = {tuple(contract.schema.names): name for name, contract in CONTRACTS}
+    found = {path: pq.read_table(path) for path in tmp_path.rglob("*.parquet")}
+    for table in found.values():
+        name = names[tuple(table.column_names)]
+        tables.CONTRACTS[name].require(table, name=name)
+    assert {path.stem for path in found} >= {"records", "splits", "gold", "examples", "votes", "silver"}
 
 
 def test_the_key_and_the_columns_to_which_content_is_bound_are_columns() -> None:

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -40,8 +40,12 @@ ALL_CORPORA = "all-corpora"
 class Params(OperateSections, ModelSections, LabelSections, CollectSections):
     """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
+    Sections that stages declare themselves (:class:`pipelines.store.stage.Stage`) are checked by :data:`checks`.
+
     ``distributions`` has what other distributions may add parts (:mod:`pipelines.core.parts`).
     """
+
+    model_config = ConfigDict(extra="allow")
 
     profile: str | None
     distributions: dict[str, Distribution] = Field(default_factory=dict)

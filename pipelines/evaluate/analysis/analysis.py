@@ -22,7 +22,7 @@ no id and no small count. Features are computed from decrypted content in memory
     }
 
 FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed in full, as in all reports;
-counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.analysis.small_counts`).
+counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.evaluate.analysis.small_counts`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -28,7 +27,6 @@ import pyarrow as pa
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.evaluate.moderation.channels import AuditedItems, Judged, System, read
 from pipelines.evaluate.moderation.moderator import Verdict, moderator_of
@@ -40,7 +38,6 @@ from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.vault.vault import Vault
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -336,13 +333,13 @@ def run(ctx: Context) -> dict[str, Any]:
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :class:`Audit`); ``pairs`` (see its method ``pairs``).
     """
-    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
     rows: list[dict[str, Any]] = []
     if names:
         audited = read(corpus, params=params, vault=vault, root=root)
-        judged = _judged(names, audited=audited, params=params, settings=settings, vault=vault)
+        judged = _judged(names, audited=audited, ctx=ctx)
         rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
         metrics = _metrics(audited, judged=judged, params=params)
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
@@ -350,30 +347,32 @@ def run(ctx: Context) -> dict[str, Any]:
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each system, the receiver, and the cost; nothing is sent."""
-    names = params.moderation.of(corpus)
+    names = ctx.params.moderation.of(ctx.corpus)
     if not names:
         return
-    items = list(read(corpus, params=params, vault=vault, root=root).items.values())
-    with AnswerStore.open(settings.answers_url) as answers:
+    items = list(read(ctx.corpus, params=ctx.params, vault=ctx.vault, root=ctx.root).items.values())
+    with AnswerStore.open(ctx.settings.answers_url) as answers:
         for name in names:
-            yield from System(name, params=params, settings=settings, answers=answers, vault=vault).plan(items)
+            yield from _system(name, answers=answers, ctx=ctx).plan(items)
 
 
-def _judged(
-    names: tuple[str, ...], *, audited: AuditedItems, params: Params, settings: Settings, vault: Vault
-) -> dict[str, Judged]:
+def _system(name: str, *, answers: AnswerStore, ctx: Context) -> System:
+    return System(name, params=ctx.params, settings=ctx.settings, answers=answers, vault=ctx.vault)
+
+
+def _judged(names: tuple[str, ...], *, audited: AuditedItems, ctx: Context) -> dict[str, Judged]:
     items = list(audited.items.values())
     judged: dict[str, Judged] = {}
-    with AnswerStore.open(settings.answers_url) as answers:
+    with AnswerStore.open(ctx.settings.answers_url) as answers:
         for name in names:
-            judged[name] = System(name, params=params, settings=settings, answers=answers, vault=vault).judge(items)
+            judged[name] = _system(name, answers=answers, ctx=ctx).judge(items)
     # after all systems, so that the answers of every system are kept if one fails
     for name, judgement in judged.items():
-        check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)
+        check_failures(
+            [verdict.outcome for verdict in judgement.verdicts], labeller=name, most=ctx.params.votes.max_failed
+        )
     return judged
 
 

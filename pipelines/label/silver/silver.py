@@ -180,8 +180,8 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     for name, made in rows.items():
         place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
         tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
-    reasons = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
-    counts = Counter(reason for _, reason in reasons)
+    entries = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
+    counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)
     categories = {key: one.report(found, members=described.members) for key, one in voted.items()}
     report: dict[str, Any] = {
@@ -195,7 +195,7 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
         "agreement": statistics.agreement(*(one.decisions for one in voted.values()), split=found.split),
         "labellers": labellers,
         "queue": {
-            "records": len({item for item, _ in reasons}),
+            "records": len({item for item, _ in entries}),
             "unread": len(items - read),
             "reasons": {reason: counts[reason] for reason in tables.REASONS},
         },
