@@ -52,8 +52,8 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.models.fitting import instruct, loop
-from pipelines.models.fitting.classifier import Recipe, TrainingSettings
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
+from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Job, Serving
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind

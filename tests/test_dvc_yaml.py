@@ -127,5 +127,5 @@ def test_no_stage_before_train_depends_on_how_models_are_asked() -> None:
 
 
 def test_files_of_data_are_dependencies() -> None:
-    for path in ("llm/vendors/openai.yaml", "label/attacks/attacks.yaml", "core/taxonomy/schemes/communities.yaml"):
+    for path in ("llm/vendors/openai.yaml", "label/attacks.yaml", "core/taxonomy/schemes/communities.yaml"):
         assert reached(f"pipelines/{path}"), path

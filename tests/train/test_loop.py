@@ -22,7 +22,6 @@ from safetensors.torch import load_file
 from pipelines.core.config.params import load
 from pipelines.datasets.example import Example
 from pipelines.models import kind
-from pipelines.models.fitting.classifier import Recipe
 from pipelines.models.fitting.inference import Diverged, ahead, predict
 from pipelines.models.fitting.loop import fit
 from pipelines.models.fitting.loss_and_optimizer import (
@@ -34,6 +33,7 @@ from pipelines.models.fitting.loss_and_optimizer import (
     spare_memory,
     weigh,
 )
+from pipelines.models.fitting.recipe import Recipe
 from pipelines.models.kinds.m3h import M3h
 from pipelines.models.pretrained.backbones import Batch
 from tests.refusals import refused

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,14 @@ from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
 from pipelines.models.fitting import checkpoint
-from pipelines.models.fitting.classifier import Classifier, PackableClassifier, TrainingSettings
 from pipelines.models.fitting.inference import HEAD, REST, THRESHOLDS, WEIGHTS, Diverged, predict
 from pipelines.models.fitting.loss_and_optimizer import Loop, Weights, reproducible, weigh
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.kind import Job, Serving
 from pipelines.models.pretrained.backbones import Built, had, opened
+
+if TYPE_CHECKING:
+    from pipelines.models.fitting.classifier import Classifier, PackableClassifier
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]

@@ -13,9 +13,9 @@ from transformers import AutoModelForSequenceClassification
 
 from pipelines.models.fitting import loop
 from pipelines.models.fitting.calibrated_predictor import calibrate
-from pipelines.models.fitting.classifier import TrainingSettings
 from pipelines.models.fitting.inference import machine, predict
 from pipelines.models.fitting.loss_and_optimizer import weigh
+from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.kind import Job
 from pipelines.models.kinds.encoder import Encoder
 from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
