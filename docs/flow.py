@@ -72,6 +72,8 @@ def connected(written: str, dep: str) -> bool:
 
 def paths(dep: str, stage: dict[str, Any], rows: dict[str, Any]) -> set[str]:
     """Return what a dep of a stage reads: a dep that is a field of the stage's rows has a path in each of them."""
+    if dep.startswith("${item.code["):
+        return set()
     if not (whole := re.fullmatch(r"\$\{item\.(\w+)\}", dep)):
         return {dep}
     section = stage["foreach"].strip("${}").removeprefix("rows.")
