@@ -98,7 +98,8 @@ def graph() -> dict[str, Box]:
     boxes: dict[str, Box] = {}
     for name in [*(task for chain in chains for task in chain), *stages, *BEFORE]:
         dags = [dag for dag in bold if name in bold[dag]]
-        boxes[name] = Box(name, name if name in KINDS else "corpora", ", ".join(dags))
+        # what no docstring names is a stage that a team has added
+        boxes[name] = Box(name, name if name in KINDS else "corpora", ", ".join(dags) or "*" * (name in stages))
         if name in bold:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
     if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:
