@@ -176,9 +176,13 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 
 def parts() -> Iterator[tuple[str, str, Any]]:
-    """Yield key, type and default of the parameters that parts add to the entries that name them."""
+    """Yield key, type and default of the parameters that parts and stages declare themselves."""
     from pipelines.cli.parts import named, registries
+    from pipelines.cli.stages import STAGES
 
+    for name, module in STAGES.items():
+        if (own := import_module(module).STAGE.parameters) is not None:
+            yield from parameters(own, f"{name}.")
     for section, registry in registries().items():
         for name in registry.names({}):
             yield from parameters(registry.get(name, {}), f"{section}.<name>.")
