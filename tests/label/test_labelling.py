@@ -201,7 +201,7 @@ def test_killed_at_any_moment_it_asks_nothing_twice(lab: Lab, vendors: Any, tmp_
     own = {"CORPUS_ANSWERS_URL": f"sqlite:///{answers}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment = os.environ | own
     (lab.root / "params.yaml").write_text(lab.params.model_dump_json())
-    argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--labeller", "gpt"]
+    argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--row", "gpt"]
     before = len(vendors.log())
     kills = 0
     for answered in (30, 75, 130):
