@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends import BACKENDS, Backend, Queue
-from pipelines.annotate.rounds import store
+from pipelines.annotate.rounds import store as rounds
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core.config.params import FILES, load
 from pipelines.core.config.settings import Settings
@@ -48,7 +48,7 @@ class Annotation(Store):
                 made.write_bytes(case.gone.out_of(path.read_bytes(), name=path.name))
             made.replace(path)
         _rounds(
-            case.settings, lambda queue, backend: store.remove_records([queue], backend=backend, gone=case.gone.ids)
+            case.settings, lambda queue, backend: rounds.remove_records([queue], backend=backend, gone=case.gone.ids)
         )
 
 
@@ -79,13 +79,13 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
             # a backend that is gone is refused only if one of its rounds is open
             with suppress(ConfigError):
                 going = of_kind if BACKENDS.get(kind, allowed).keeps else going
-            people = store.people(going)
+            people = rounds.people(going)
             if going:
-                backend = store.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
-                total += sum(each(queue, backend) for manifest in going for queue in store.queues_of(manifest))
+                backend = rounds.open_backend(going[0], params=params, settings=settings, pseudonyms=people)
+                total += sum(each(queue, backend) for manifest in going for queue in rounds.queues_of(manifest))
         return total
 
-    return store.on_tip(settings, work, folders=["annotations"])
+    return rounds.on_tip(settings, work, folders=["annotations"])
 
 
 class Answers(Store):
