@@ -294,6 +294,6 @@ def predict_with(
 
 
 def _identified(spec: Kind) -> list[dict[str, Any]]:
-    from pipelines.models.pretrained import base_files
+    from pipelines.models import base_files
 
     return base_files.identified(spec.bases) if spec.bases else []

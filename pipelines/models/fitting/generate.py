@@ -24,11 +24,11 @@ from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.label_sets import matrix
 from pipelines.metrics.recall_constraints import Alerts, raised
+from pipelines.models.backbones import check_complete, had, opened, unfit
 from pipelines.models.fitting import adapter
 from pipelines.models.fitting.instruct import completion, conversation, instruction
 from pipelines.models.fitting.posterior import Grammar, PosteriorReader
 from pipelines.models.prediction import VOTE, Prediction, Progress
-from pipelines.models.pretrained.backbones import check_complete, had, opened, unfit
 
 Floats = npt.NDArray[np.float64]
 Reader = Callable[[str], tuple[str, LabelSet]]
