@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, LabelSet
-from pipelines.llm.prompting.prompts import Prompt
+from pipelines.llm.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.label_sets import matrix

@@ -30,7 +30,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from pipelines.core.errors import DataError
 from pipelines.core.process import hide_messages
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
-from pipelines.llm.prompting.prompts import Prompt
+from pipelines.llm.prompts import Prompt
 from pipelines.models.backbones import had, opened, unfit
 from pipelines.models.fitting import adapter, calibrated_predictor, instruct
 from pipelines.models.fitting.generate import Generator
