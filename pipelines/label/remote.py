@@ -24,7 +24,7 @@ from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
-from pipelines.llm.prompting.prompts import Prompt, delimiter
+from pipelines.llm.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace

@@ -24,8 +24,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
 from pipelines.datasets.example import NoGold
-from pipelines.label import few_shot, injection_test, votes, votes_report
-from pipelines.label.silver import silver
+from pipelines.label import few_shot, injection_test, silver, votes, votes_report
 from pipelines.operate.plan import cost
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault

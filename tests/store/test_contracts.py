@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.label.silver.aggregate import Agreement
+from pipelines.label.aggregate import Agreement
 from pipelines.llm.outcome import Outcome
 from pipelines.store import tables
 from pipelines.store.table_files import Column

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from pipelines.core.config.base import Section
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.models.pretrained.backbones import had, unfit
-from pipelines.models.pretrained.base_files import files_of, located, on_hub
+from pipelines.models.backbones import had, unfit
+from pipelines.models.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # The identity of a base model on the hub, or the folder with another base model.

@@ -9,8 +9,8 @@ from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Based, Job, Kind, Say, Serving, later
 
 if TYPE_CHECKING:
+    from pipelines.models.backbones import Built
     from pipelines.models.prediction import Predictor
-    from pipelines.models.pretrained.backbones import Built
 
 
 class Classifier(Recipe, Kind):

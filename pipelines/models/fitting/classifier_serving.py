@@ -14,10 +14,10 @@ from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example
 from pipelines.metrics.decoding import decide
+from pipelines.models.backbones import Built
 from pipelines.models.fitting import inference
 from pipelines.models.kind import Serving
 from pipelines.models.prediction import VOTE, Prediction, Progress
-from pipelines.models.pretrained.backbones import Built
 
 WEIGHTS, THRESHOLDS = "weights.safetensors", "thresholds.json"
 # Of a package: the encoder's configuration, and the weights of the head, which the library does not save with it.

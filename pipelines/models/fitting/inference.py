@@ -19,7 +19,7 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example
-from pipelines.models.pretrained.backbones import Batch, Built
+from pipelines.models.backbones import Batch, Built
 
 # Ours: prediction keeps no gradients, so more examples fit into the same memory.
 AT_ONCE = 4

@@ -23,9 +23,9 @@ import torch
 
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
+from pipelines.models.backbones import Batch, Built
 from pipelines.models.fitting.inference import Recordings, autocast, cut, machine, on, prepared
 from pipelines.models.fitting.recipe import TrainingSettings
-from pipelines.models.pretrained.backbones import Batch, Built
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
 MEGA = 16

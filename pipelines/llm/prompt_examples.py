@@ -13,7 +13,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TRAIN, only
 from pipelines.datasets.post import Post
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompting.prompts import PromptExample, choose
+from pipelines.llm.prompts import PromptExample, choose
 
 if TYPE_CHECKING:
     from pipelines.core.taxonomy.task import Task
