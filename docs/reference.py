@@ -374,9 +374,10 @@ def described(thing: Any) -> str:
         lines += [f"    {name}: {hint}" for name, hint in hints.items() if name[0] != "_" and name != "model_config"]
         for name, value in list(vars(thing).items()):
             function = next((getattr(value, at) for at in ("__func__", "fget", "func") if hasattr(value, at)), value)
-            if name[0] != "_" and isinstance(function, FunctionType):
+            owed = getattr(function, "__isabstractmethod__", False)
+            if (owed or name[0] != "_") and isinstance(function, FunctionType):
                 lines += [""] if value is function else ["", f"    @{type(value).__name__}"]
-                lines += ["    @abstractmethod"] if getattr(function, "__isabstractmethod__", False) else []
+                lines += ["    @abstractmethod"] if owed else []
                 lines += [f"    {signature(function)}", *quoted(function, 8)]
     return f"`{thing.__module__}`\n\n```python\n" + "\n".join(lines) + "\n```\n\n"
 

@@ -36,7 +36,7 @@ class Classifier(Recipe, Kind):
         return found
 
     def open(self, folder: Path, serving: Serving) -> Predictor:
-        from pipelines.models.fitting.inference import opened
+        from pipelines.models.fitting.classifier_serving import opened
 
         return opened(self, folder, serving=serving)
 
