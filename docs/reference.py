@@ -323,12 +323,12 @@ PARTS: dict[str, tuple[list[str], str]] = {
         "tests/train/small_tuned.py",
     ),
     "moderators": (
-        ["moderation.moderator.Request", "moderation.moderator.Verdict", "llm.outcome.Outcome"],
+        ["evaluate.moderation.moderator.Request", "evaluate.moderation.moderator.Verdict", "llm.outcome.Outcome"],
         "tests/moderation/test_wires.py",
     ),
     "round.backends": (
-        ["annotate.backend.Queue", "annotate.backend.AnnotationTask", "annotate.backend.AnnotatorAnswer",
-         "annotate.forms.form.Form"],
+        ["annotate.backends.Queue", "annotate.backends.AnnotationTask", "annotate.backends.AnnotatorAnswer",
+         "annotate.form.Form"],
         "tests/annotate/backend_contract.py",
     ),
     "images.ocr.engines": (

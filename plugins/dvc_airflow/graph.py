@@ -148,7 +148,10 @@ def further(stages: dict[str, Stage], corpus: str, *, targets: Mapping[str, Sequ
     ``targets`` are those of each Dag, in the order in which they run. A stage is in the first Dag that has all stages
     upstream of it.
     """
-    known = {stage.step for names in targets.values() for stage in closure(stages, targets=names)}
+    # that are run where a model reads them, and by the Dag of champions
+    known = {"rationales", "batch_predict"} | {
+        stage.step for names in targets.values() for stage in closure(stages, targets=names)
+    }
     has = {dag: {stage.name for stage in closure(stages, targets=names)} for dag, names in targets.items()}
     added: dict[str, list[str]] = {dag: [] for dag in targets}
     for name, stage in stages.items():
