@@ -35,7 +35,7 @@ from pipelines.takedown import receipts, rewrite, takedown
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.stores import Case, stores
-from pipelines.takedown.stores.work import Scratch
+from pipelines.takedown.stores.interim import Scratch
 from pipelines.takedown.takedown import TakedownUnfinished
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
