@@ -1,7 +1,5 @@
 """Versions of crisis-posts that know some of the test by heart, so that the gate has something to tell apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

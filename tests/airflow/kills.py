@@ -1,7 +1,5 @@
 """Killing what Airflow runs, as a crash would."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -11,7 +9,6 @@ import psutil
 
 
 def runner_of(*words: str, root: Path) -> psutil.Process | None:
-    """Return the Airflow process that runs a task, found by words of its child's command line."""
     for process in psutil.process_iter(["cmdline", "cwd"]):
         argv = process.info["cmdline"] or []
         if {"pipelines", *words} <= set(argv) and process.info["cwd"] == str(root):
@@ -20,7 +17,6 @@ def runner_of(*words: str, root: Path) -> psutil.Process | None:
 
 
 def kill_first(*words: str, root: Path, killed: list[int], patience: float) -> None:
-    """Wait for such a process, kill it, and note its number."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if runner := runner_of(*words, root=root):

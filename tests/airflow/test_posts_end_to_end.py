@@ -1,7 +1,3 @@
-"""Posts under a real scheduler, from the dumps to silver labels. The tests build on one another, after the memes."""
-
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any
@@ -90,9 +86,7 @@ def test_injected_copies_change_little_and_hide_nothing(world: Any, labelled: st
 
 
 @pytest.mark.faults
-def test_labelling_again_sends_nothing_and_commits_nothing(
-    world: Any, labelled: str, labelling_again: tuple[str, int]
-) -> None:
+def test_labelling_again_changes_nothing(world: Any, labelled: str, labelling_again: tuple[str, int]) -> None:
     run_id, before = labelling_again
     world.wait(lambda: world.state("posts_label", run_id) in {"success", "failed"}, what="labelling again")
     assert world.state("posts_label", run_id) == "success"

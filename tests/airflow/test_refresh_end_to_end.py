@@ -4,8 +4,6 @@ The deployment is its own, since the shared one reads dumps. The sandbox's month
 listings show the newest posts only, and the tests do not change the clock.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -52,7 +50,6 @@ def live(profile: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def reddit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A deployment whose corpus of posts reads Reddit's listings."""
     with deployed(tmp_path_factory.mktemp("refreshed"), smaller=live) as world:
         for dag_id in (REFRESH, DATASET):
             world.airflow.unpause(dag_id)
@@ -60,7 +57,6 @@ def reddit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def asked(world: World) -> dict[str, int]:
-    """Return how many requests the sandbox has answered, by kind."""
     address = f"http://127.0.0.1:{world.settings.sandbox_port}/_sandbox/requests"
     found: dict[str, int] = requests.get(address, timeout=30).json()
     return found
@@ -78,7 +74,6 @@ def refreshed(world: World) -> dict[str, Any]:
 
 
 def told(world: World, dag_id: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Return what a task returned."""
     path = f"/dags/{dag_id}/dagRuns/{task['dag_run_id']}/taskInstances/{task['task_id']}/xcomEntries/return_value"
     value = world.airflow.get(path, deserialize=True)["value"]
     found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
@@ -90,7 +85,6 @@ def only_refreshed(tasks: dict[str, Any]) -> bool:
 
 
 def stored(world: World) -> set[str]:
-    """Return the record ids of the posts that wait for their month."""
     with RefreshStore.open(world.settings.refresh_url) as store:
         return set(store.origins("posts", column="source"))
 
@@ -109,13 +103,11 @@ def published(world: World) -> tuple[list[str], set[str]]:
 
 
 def events(world: World, dag_id: str) -> list[dict[str, Any]]:
-    """Return the events of the asset `posts` that a Dag has emitted."""
     found = world.airflow.get("/assets/events", source_dag_id=dag_id, limit=100)["asset_events"]
     return [event for event in found if event["name"] == "posts"]
 
 
 def woken(world: World, *, runs: int) -> dict[str, Any]:
-    """Wait for the success of the newest run of the Dag that the month wakes."""
     world.wait(lambda: len(world.airflow.runs(DATASET)) == runs, what=f"{runs} runs of {DATASET}")
     run = world.airflow.runs(DATASET)[-1]
     finished(world, DATASET, run["dag_run_id"])
@@ -123,7 +115,6 @@ def woken(world: World, *, runs: int) -> dict[str, Any]:
 
 
 def kill_between_pages(world: World, *, pages: int) -> None:
-    """Kill the task `refresh` once it has read some pages of the listings."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if (runner := runner_of("refresh", root=world.root)) is None:
@@ -156,7 +147,6 @@ def test_a_run_in_which_nothing_is_due_sends_no_request(reddit: World) -> None:
 
 
 def scheduled(world: World) -> dict[str, Any]:
-    """Return the task `collect` of the run that the schedule of the month has made."""
     [run] = [run for run in world.airflow.runs(COLLECT) if run["run_type"] == "scheduled"]
     assert run["partition_key"] == MONTH
     [task] = [t for t in world.instances(COLLECT, run["dag_run_id"]) if t["task_id"] == "collect"]

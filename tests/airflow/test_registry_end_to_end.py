@@ -1,7 +1,3 @@
-"""A champion under a real scheduler: judged, approved by a person, refused where it is worse, and asked about all."""
-
-from __future__ import annotations
-
 import json
 from typing import Any
 

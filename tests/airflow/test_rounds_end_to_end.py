@@ -1,7 +1,3 @@
-"""Fifty memes under a real scheduler and a real Label Studio. The tests build on one another, after the posts."""
-
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -37,8 +33,6 @@ Truth = dict[tuple[str, int], dict[str, list[str]]]
 
 @dataclass
 class Held:
-    """A round that was held to its end."""
-
     run_id: str
     truth: Truth
     head: str
@@ -48,7 +42,6 @@ class Held:
 
 @pytest.fixture(scope="session")
 def curated(world: Any, begun: list[int]) -> None:
-    """Both corpora are collected and split."""
     for corpus in ("memes", "posts"):
         done = f"snapshot({corpus}): quality@{corpus}"
         world.wait(partial(lambda subject: subject in world.subjects(), done), what=done)
@@ -62,7 +55,6 @@ def accounts(world: Any, curated: None, label_studio: Future[Any]) -> dict[str, 
 
 
 def truth_of(world: Any) -> Truth:
-    """Return the labels of every picture that the sandbox knows."""
     told = json.loads((world.settings.sandbox / "truth_images.json").read_text())
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         labels = {s["fullname"]: s["labels"]["figsim"] for s in told["submissions"] if s["labels"]["figsim"]}
@@ -83,7 +75,6 @@ def state(world: Any, run_id: str, task_id: str) -> str:
 
 
 def answer(world: Any, run_id: str, task_id: str, *, option: str) -> None:
-    """Say in Airflow what a person would click."""
     world.wait(
         lambda: world.airflow.answer(DAG, run_id, task_id, option=option, given={}), what=f"the answer to {task_id}"
     )
@@ -143,7 +134,6 @@ def held(world: Any, accounts: dict[str, Account]) -> Held:
 
 
 def kill_scheduler(world: Any) -> None:
-    """Kill the scheduler with every worker it has, as a crash would, and start another."""
     noted = json.loads((world.settings.home / "run" / "airflow-scheduler.pid").read_text())
     scheduler = psutil.Process(noted["pid"])
     for process in [*scheduler.children(recursive=True), scheduler]:
@@ -211,7 +201,6 @@ def test_nothing_is_left_in_label_studio(world: Any, held: Held, accounts: dict[
 
 
 def found(folder: Path, *, needles: list[bytes]) -> int:
-    """Return how many of the needles are in any file below a folder."""
     whole = b"\0".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     escaped = {n: json.dumps(n.decode(errors="replace"))[1:-1].encode() for n in needles}
     return sum(n in whole or escaped[n] in whole for n in needles)

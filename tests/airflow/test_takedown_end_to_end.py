@@ -1,7 +1,3 @@
-"""The canary test of deletion: twenty records of a deployment that has done all its work, and what is left of them."""
-
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -64,7 +60,6 @@ class Canary:
 
 
 def shards(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the live tables with content: their name in store.tables, and where they are."""
     for corpus in CORPORA:
         for path in sorted((root / "data" / corpus).glob("*/*.parquet")):
             if path.stem == "records":
@@ -102,7 +97,6 @@ def chosen(root: Path) -> dict[str, set[str]]:
 
 
 def needles_of(root: Path, *, ids: set[str], vault: Vault) -> set[bytes]:
-    """Return the content of these records, plain and sealed, that no other record has."""
     theirs: set[bytes] = set()
     others: set[bytes] = set()
     for name, path in shards(root):
@@ -171,7 +165,6 @@ def test_no_place_yields_a_word_a_picture_or_an_id(world: Any, canary: Canary) -
 
 
 def test_the_places_are_all_there_are(world: Any, canary: Canary) -> None:
-    """Every file of the deployment, whether a store names it or not."""
     files = [path for path in world.settings.home.rglob("*") if path.is_file()]
     places = [place for store in stores() for place in store.paths(world.settings)]
     unknown = {path.relative_to(world.settings.home).parts[0] for path in files} - {
@@ -244,7 +237,6 @@ def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, cana
 
 
 def splits(world: Any) -> dict[tuple[str, int], str]:
-    """Return which split each meme is in at the tip."""
     with workspace(world.settings) as clone:
         clone.checkout("snapshot/memes/split")
         rows = tables.read(clone.path / "snapshot" / "memes" / "split" / "splits.parquet", name="splits").to_pylist()
@@ -254,9 +246,7 @@ def splits(world: Any) -> dict[tuple[str, int], str]:
 def test_the_daily_sweep_checks_every_remaining_record(world: Any, canary: Canary) -> None:
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         before = vault.counts()
-    world.airflow.unpause("deletion_sweep")
-    run_id = world.airflow.trigger("deletion_sweep")
-    world.airflow.finish("deletion_sweep", run_id, answers={})
+    world.run_now("deletion_sweep")
     with Vault.open(world.settings.vault_url, secret=world.settings.secret()) as vault:
         with vault.database.reading() as connection:
             asked = connection.scalars(sa.select(database.checks.c.record_id)).all()
