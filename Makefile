@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all rows walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all stages walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -84,7 +84,9 @@ test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on t
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
 test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
 	$(BIN)/python -m pytest -m "faults or airflow"
-rows: .venv/.installed  ## write rows.yaml from params.yaml, catalogue.yaml and the label schemes
+stages: .venv/.installed  ## write dvc.yaml and pipelines/stages.yaml from the stages' modules, and rows.yaml
+	$(BIN)/python docs/stages.py
+	$(BIN)/python docs/libraries.py
 	$(BIN)/python -m pipelines.core.rows
 golden: .venv/.dev  ## compare commands, Dags and a small corpus with what is frozen in tests/golden
 	@$(BIN)/python tests/golden/golden.py compare

@@ -86,8 +86,8 @@ def airflow() -> Callable[[], Any]:
     from fastapi import FastAPI
     from fastapi.testclient import TestClient
 
+    from corpus_view.attention import dag_ids
     from corpus_view.page_plugin import CorpusPage
-    from corpus_view.runs_seen import dag_ids
 
     import_all_models()
     Base.metadata.create_all(settings.engine)

@@ -47,7 +47,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
@@ -60,8 +59,9 @@ from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind
 from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Built
+from pipelines.operate.plan.needs import base_sizes
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = torch.cuda.is_available()
@@ -93,7 +93,7 @@ def make_bases(folder: Path) -> None:
     for kind, toy in TOYS.items():
         place = folder / kind / "base"
         place.mkdir(parents=True)
-        tiny.make(toy, folder=place, seed=1)
+        base_files.make(toy, folder=place, seed=1)
         torch.manual_seed(1)
         with torch.device(DEVICE):
             if kind == "lora":
@@ -151,7 +151,7 @@ def chosen(kind: str) -> tuple[Scheme, Task]:
 
 def examples(kind: str, *, split: str, count: int) -> list[Example]:
     """Return examples of random words and, beside captions, pictures of random colours."""
-    chance, words = random.Random(split), tiny.frequent(tiny.WORDS)
+    chance, words = random.Random(split), base_files.frequent(base_files.WORDS)
     labels = chosen(kind)[1].labels
     pictures = []
     for _ in range(PICTURES):
@@ -264,7 +264,7 @@ def samples(folder: Path) -> tuple[packing.TokenizedSample, ...]:
     """Return the conversations that ours trains on, as tokens."""
     job = job_of(folder=folder, place=folder)
     prompt = instruct.instruction(job.scheme, category=job.task.key)
-    return tuple(map(sft._Reader(job, prompt=prompt, tokenizer=tiny.causal_tokenizer()), job.train))
+    return tuple(map(sft._Reader(job, prompt=prompt, tokenizer=base_files.causal_tokenizer()), job.train))
 
 
 def say(**line: Any) -> None:
@@ -321,7 +321,7 @@ def exact(*, folder: Path) -> None:
     """
     place, chosen = base_of("lora", folder=folder), samples(folder)[:STEP]
     if not GPU:
-        tiny.make(place, folder=folder / "exact", seed=1)
+        base_files.make(place, folder=folder / "exact", seed=1)
         place = str(folder / "exact")
     model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype="auto").to(DEVICE)
     model.config.use_cache = False

@@ -30,7 +30,7 @@ from pipelines.evaluate.model_scores import VOTE, Board, Run, Sampling, counted
 from pipelines.evaluate.paired import left_out
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.registry.promotion.looks import Budget, GateSet, RecordedLook
-from pipelines.registry.promotion.superiority import SLACK, jackknife, p_value
+from pipelines.registry.promotion.scores import SLACK, jackknife, p_value
 
 ALPHA, LOOKS = 0.05, 50
 LEADS, PLACES = (0.03, 0.05, 0.10), (1, 25, 50)

@@ -170,7 +170,7 @@ def write_month(month: ScaleMonth, *, root: Path, params: Params, vault: Vault) 
     folder = root / "data" / "posts" / month.key
     ids = {vault.record_id(f"t3_{n:x}"): n for n in month.numbers}
     vault.admit([(r, f"t3_{n:x}") for r, n in ids.items()], corpus="posts", month=month.key, now=begin)
-    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["records"].names) | {"kind": "text", "source": "dump"}
+    cells: dict[str, Any] = {"kind": "text", "source": "dump", "nsfw": False, "spoiler": False, "scrubbed": "{}"}
     rows = (
         cells
         | {"record_id": r, "author_id": vault.author_id(scale.author(n, posts=month.posts))}

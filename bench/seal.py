@@ -24,10 +24,17 @@ WHEN = datetime(2022, 12, 1, tzinfo=UTC)
 
 def rows(ids: list[str]) -> list[dict[str, Any]]:
     """Return one small post for each record: a title of 40 characters and an address of 60."""
-    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["records"].names)
-    cells |= {"created": WHEN, "kind": "image", "nsfw": False, "spoiler": False, "source": "dump", "scrubbed": "{}"}
+    cells: dict[str, Any] = {"created": WHEN, "kind": "image", "nsfw": False, "spoiler": False, "source": "dump"}
+    cells |= {"scrubbed": "{}", "subreddit": "one", "body": ""}
     return [
-        cells | {"record_id": i, "title": f"a title of a post, {i[:20]}", "media": f"https://example.org/{i}.jpg"}
+        cells
+        | {
+            "record_id": i,
+            "author_id": i,
+            "source_digest": i,
+            "title": f"a title of a post, {i[:20]}",
+            "media": f"https://example.org/{i}.jpg",
+        }
         for i in ids
     ]
 

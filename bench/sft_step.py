@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipelines.models.kinds.sft import Sft, packing, recipe
 from pipelines.models.kinds.sft.packing import TokenizedSample
 from pipelines.models.kinds.sft.trainer import Keeper, RowCollator, Steps, Tuner
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step
@@ -93,7 +93,7 @@ def ours(samples: Sequence[TokenizedSample], *, folder: str, watch: Watch) -> No
     tuner = Tuner(
         network, arguments, train=steps, validation=judge,
         keeper=Keeper(key="", every=STEPS + 1, task="bench", say=lambda line: None),
-        processing_class=tiny.causal_tokenizer(), peft_config=recipe.adapter(SPEC),
+        processing_class=base_files.causal_tokenizer(), peft_config=recipe.adapter(SPEC),
     )  # fmt: skip
     tuner.add_callback(watch)
     tuner.train()

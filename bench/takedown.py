@@ -57,10 +57,12 @@ stage, out = sys.argv[1], Path(sys.argv[2])
 ids = pa.concat_tables([pq.read_table(p, columns=["record_id"]) for p in Path("data").glob("*/*/records.parquet")])
 ids = ids["record_id"].combine_chunks().sort()
 def write(name, **columns):
-    schema = tables.SCHEMAS[name]
-    full = {f.name: columns.get(f.name, pa.nulls(len(ids), f.type)) for f in schema}
-    table = pa.table({k: pc.cast(v, schema.field(k).type) for k, v in full.items()})
-    tables.write(table, out / f"{name}.parquet", name=name)
+    full = {}
+    for c in tables.CONTRACTS[name].columns:
+        known = {pa.string(): (*c.accepted_values, "-")[0], pa.bool_(): False}
+        least = None if c.nullable else [] if pa.types.is_list(c.type) else known.get(c.type, 0)
+        full[c.name] = pc.cast(columns[c.name], c.type) if c.name in columns else pa.array([least] * len(ids), c.type)
+    tables.write(pa.table(full), out / f"{name}.parquet", name=name)
 first = ids.take(pa.array([i - i % 3 for i in range(len(ids))]))
 zero, labels = pa.array([0] * len(ids)), pa.array([["no_crisis"]] * len(ids))
 if stage == "dedupe":
@@ -143,15 +145,14 @@ def fill(clone: Workspace, *, month: int, count: int, vault: Vault) -> list[str]
     items = sorted((vault.record_id(name), name) for name in names)
     vault.admit(items, corpus="posts", month=f"2022-{month + 1:02d}", now=WHEN)
     ids, folder = [record_id for record_id, _ in items], clone.path / "data" / "posts" / f"2022-{month + 1:02d}"
-    posts = dict.fromkeys(tables.SCHEMAS["records"].names) | {
-        "created": WHEN,
-        "kind": "image",
-        "subreddit": "one",
-        "source": "dump",
-    }
+    posts = {"created": WHEN, "kind": "image", "subreddit": "one", "source": "dump", "source_digest": "-"}
+    posts |= {"media": "[]", "scrubbed": "{}", "nsfw": False, "spoiler": False}
     rows = [posts | {"record_id": i, "author_id": i[::-1], "title": f"a title, {i[:9]}", "body": i * 10} for i in ids]
     seal.write_rows(rows, folder / "records.parquet", name="records", vault=vault)
-    picture = dict.fromkeys(tables.SCHEMAS["images"].names) | {"image": 0}
+    texts = dict.fromkeys(("sha256", "ocr_engine", "language", "fingerprint_id"), "-") | {"text": ""}
+    numbers = dict.fromkeys(("words", "ocr_confidence", "energy", "text_area"), 0) | {"width": 1, "height": 1}
+    hashes = dict.fromkeys(("fingerprint", "inner_fingerprint", "outer_fingerprint"))
+    picture = texts | numbers | hashes | {"image": 0}
     for at in range(0, count, SHARD):
         shard = [picture | {"record_id": i, "bytes": rng.randbytes(BYTES)} for i in ids[at : at + SHARD]]
         seal.write_rows(shard, folder / "images" / f"{at // SHARD:03d}.parquet", name="images", vault=vault)

@@ -5,7 +5,7 @@ without gaps, and each row has the digest of the row before, so a row that is ch
 chain. Each row is signed with a key that is not in the database, so that a person who can write to the database cannot
 forge a row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: to
 detect their loss, pass a digest that was kept (a consumer's token) to :meth:`JournalReader.verify`. Only
-:mod:`pipelines.registry.journal` writes rows.
+:mod:`pipelines.registry.journal` writes rows. The state of a model (:class:`Standing`) follows from its rows.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -306,3 +306,72 @@ def row_of(values: Mapping[Any, Any]) -> JournalRow:
     except ValueError:
         detail = "its metrics are not valid JSON"
         raise JournalBroken(name=values["name"], number=values["number"], detail=detail) from None
+
+
+# Events that put the alias on ``to_version``.
+MOVES = ("promoted", "rolled_back", "withdrawn")
+# Events that consumers see: the token changes, and webhooks are sent.
+VISIBLE = (*MOVES, "stale")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of one model (its champion and other versions), as its journal rows determine it.
+
+    Args:
+        champion: the version that MLflow's alias must point to, or ``None`` if the alias must not exist.
+        before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
+        intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
+        stale: the versions that were trained on records taken down since, and when (ISO 8601) they are removed.
+    """
+
+    name: str
+    head: int = 0
+    champion: int | None = None
+    before: tuple[int, ...] = ()
+    intention: JournalRow | None = None
+    withdrawn: frozenset[int] = frozenset()
+    stale: Mapping[int, str] = field(default_factory=dict)
+
+    def after(self, row: JournalRow) -> Standing:
+        champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
+        stale = self.stale
+        match row.event:
+            case "intended":
+                intention = row
+            case "abandoned":
+                intention = None
+            case "promoted" | "rolled_back":
+                intention, champion = None, row.to_version
+                if row.event == "promoted" and self.champion is not None:
+                    before.append(self.champion)
+                elif row.event == "rolled_back":
+                    # back to the last time at which it was champion
+                    while before and before.pop() != champion:
+                        pass
+            case "withdrawn":
+                # ``to_version`` is the champion afterwards
+                intention, gone = None, int(row.from_version or 0)
+                before = [version for version in before if version != gone]
+                withdrawn |= {gone}
+                champion = None if champion == gone else champion
+            case "stale":
+                # a later takedown does not move the deadline
+                version = int(row.from_version or 0)
+                until = str(row.metrics["until"])
+                stale = {**stale, version: min(until, stale.get(version, until))}
+        return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn, stale)
+
+
+def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
+    """Return the state of a model that follows from its journal rows, oldest first."""
+    standing = Standing(name)
+    for row in rows:
+        standing = standing.after(row)
+    return standing
+
+
+def standing(journal: JournalReader, name: str) -> Standing:
+    """Verify a model's journal and return the present state of the model."""
+    journal.verify(name)
+    return of_rows(name, journal.rows(name))

@@ -16,8 +16,7 @@ from filelock import FileLock
 from crisis_corpus import integrity
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
-from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
-from crisis_corpus.state import VISIBLE, of_rows
+from crisis_corpus.journal import BEGINNING, VISIBLE, JournalReader, JournalRow, of_rows
 from crisis_corpus.versions import CHAMPION, NAME, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
 REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))", re.ASCII)

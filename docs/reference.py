@@ -1,11 +1,13 @@
 """Write the reference pages into docs/reference/ from the code (``make docs``).
 
 Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
-:data:`FILES`, tables from their schemas, and errors from the source, so that nothing is imported for them.
+:data:`FILES`, tables from their contracts, parts from their registries, and errors from the source, so that nothing is
+imported for them.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pkgutil
@@ -13,11 +15,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import UnionType
+from types import FunctionType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
@@ -227,18 +230,33 @@ def unique(rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def table_page() -> str:
-    """Return the page of the typed tables."""
-    from pipelines.store.tables import SCHEMAS, key_of, sealed_columns
+    """Return the page of the tables' contracts."""
+    from pipelines.store.tables import CONTRACTS
 
     out = [
-        "# Tables\n\nParquet tables that the stages exchange. A sealed column is encrypted with its record's key.\n\n"
+        "# Tables\n\nParquet tables of stages and months of data. A table with a row that violates its "
+        "contract is not written (`ContractViolated`). A value is never null, a text never empty and a float always "
+        "finite unless stated otherwise. A sealed column is encrypted with its record's key.\n\n"
     ]
-    for name, schema in SCHEMAS.items():
-        sealed = set(sealed_columns(schema))
-        rows = [[f"`{one.name}`", one.type, "yes" if one.name in sealed else ""] for one in schema]
-        key = ", ".join(f"`{column}`" for column in key_of(schema))
-        out.append(f"## {name}\n\nSorted by {key}.\n\n{table('column | type | sealed', rows)}")
+    for name, contract in CONTRACTS.items():
+        rows = [[f"`{one.name}`", one.type, values(one), one.about] for one in contract.columns]
+        key = ", ".join(f"`{column}`" for column in contract.key)
+        out.append(f"## {name}\n\n{contract.about} Sorted by {key}, which no two rows share.\n\n")
+        out.append(table("column | type | values | meaning", rows))
     return "".join(out)
+
+
+def values(column: Any) -> str:
+    """Return which values the contract of a column accepts."""
+    low, high = column.accepted_range
+    words = [
+        "sealed" if column.sealed else "",
+        ", ".join(f"`{value}`" for value in column.accepted_values),
+        "" if low is None else f"at least {low}" if high is None else f"{low} to {high}",
+        "may be empty" if column.empty else "",
+        "may be null" if column.nullable else "",
+    ]
+    return "; ".join(filter(None, words))
 
 
 def store_rows() -> str:
@@ -283,6 +301,102 @@ def error_page() -> str:
     return head + table("error | exit status | family | message | remedy", rows)
 
 
+# The section whose entries name a part -> what its methods get and give, and a test to begin with.
+PARTS: dict[str, tuple[list[str], str]] = {
+    "sources": (
+        ["collect.submission.Submission", "collect.submission.Dropped", "collect.sources.Monthly",
+         "collect.sources.Listed", "collect.sources.ListedPost", "collect.sources.Lookup", "collect.month.Window",
+         "collect.sources.ClosedEntry"],
+        "tests/collect/sources/test_added_source.py",
+    ),
+    "providers": (
+        ["llm.vendor.Client", "llm.vendor.Provider", "llm.vendor.Reply", "llm.outcome.Raw",
+         "llm.model_facts.Capabilities", "core.config.label.Price"],
+        "tests/label/test_vendors.py",
+    ),
+    "models": (
+        ["models.kind.Based", "models.kind.Serving", "models.kind.Job", "models.kind.Desk", "models.kind.Answers",
+         "datasets.example.Example", "datasets.example.only", "datasets.example.targets", "core.taxonomy.task.Task",
+         "models.prediction.Prediction", "models.prediction.Predictor",
+         "models.fitting.calibrated_predictor.CalibratedPredictor", "models.fitting.calibrated_predictor.calibrate",
+         "metrics.recall_constraints.load", "metrics.calibration.Calibration"],
+        "tests/train/small_tuned.py",
+    ),
+    "moderators": (
+        ["evaluate.moderation.moderator.Request", "evaluate.moderation.moderator.Verdict", "llm.outcome.Outcome"],
+        "tests/moderation/test_wires.py",
+    ),
+    "round.backends": (
+        ["annotate.backends.Queue", "annotate.backends.AnnotationTask", "annotate.backends.AnnotatorAnswer",
+         "annotate.form.Form"],
+        "tests/annotate/backend_contract.py",
+    ),
+    "images.ocr.engines": (
+        ["collect.read.engine.OcrReading", "collect.read.engine.OcrFailed"], "tests/curate/ocr/test_engines.py",
+    ),
+}  # fmt: skip
+
+
+def part_page() -> str:
+    """Return the page of the parts that are declared once: what each class owes, and what it gets and gives."""
+    from pipelines.cli.parts import named, registries
+
+    out = [
+        "# Parts of your own\n\nA part is a class in a module (a model: in a package) whose name is the part's, and "
+        "its test: two files. A project of your own offers it by an entry point instead. Faults are codes of "
+        '[Errors](errors.md), raised by their family: `SourceError("CorruptDump", name=…)`.\n\n'
+    ]
+    for section, registry in {**registries(), **named()}.items():
+        below, test = PARTS[section]
+        names = ", ".join(f"`{name}`" for name in registry.names({}))
+        place, entry = registry.package.replace(".", "/"), f"`{registry.key}` of an entry of `{section}`"
+        if section in named():
+            entry = f"the entry's key in `{section}`"
+        out.append(
+            f"## {section}\n\nThere are {names}, in `{place}/`. The name is {entry}; the entry point's group is "
+            f"`{registry.group}`. See `{test}`.\n\n{described(registry.base)}"
+        )
+        for path in below:
+            module, _, name = f"pipelines.{path}".rpartition(".")
+            out.append(described(getattr(import_module(module), name)))
+        own = [(name, registry.get(name, {})) for name in registry.names({})]
+        rows = [[f"`{name}`", ", ".join(f"`{one}`" for one in part.variables)]
+                for name, part in own if getattr(part, "variables", ())]  # fmt: skip
+        out.append(table(f"{section} | environment variables that it needs", rows))
+    return "".join(out)
+
+
+def described(thing: Any) -> str:
+    """Return a class or function with its signature, docstring and own methods, as code."""
+    lines = [signature(thing), *quoted(thing, 4)]
+    if isinstance(thing, type):
+        hints = vars(thing).get("__annotations__", {})
+        lines += [f"    {name}: {hint}" for name, hint in hints.items() if name[0] != "_" and name != "model_config"]
+        for name, value in list(vars(thing).items()):
+            function = next((getattr(value, at) for at in ("__func__", "fget", "func") if hasattr(value, at)), value)
+            owed = getattr(function, "__isabstractmethod__", False)
+            if (owed or name[0] != "_") and isinstance(function, FunctionType):
+                lines += [""] if value is function else ["", f"    @{type(value).__name__}"]
+                lines += ["    @abstractmethod"] if owed else []
+                lines += [f"    {signature(function)}", *quoted(function, 8)]
+    return f"`{thing.__module__}`\n\n```python\n" + "\n".join(lines) + "\n```\n\n"
+
+
+def signature(thing: Any) -> str:
+    """Return the first line of a class or function."""
+    if isinstance(thing, type):
+        bases = ", ".join(base.__name__ for base in thing.__bases__ if base is not object)
+        return f"class {thing.__name__}({bases}):".replace("()", "")
+    word = "async def" if inspect.iscoroutinefunction(thing) else "def"
+    return f"{word} {thing.__name__}{str(inspect.signature(thing)).replace(chr(39), '')}:"
+
+
+def quoted(thing: Any, indent: int) -> list[str]:
+    """Return the lines of a docstring."""
+    text = inspect.getdoc(thing) if thing.__doc__ else None
+    return textwrap.indent(f'"""{text}"""', " " * indent).splitlines() if text else []
+
+
 def plain(text: str | None) -> str:
     """Return text that Markdown leaves unchanged."""
     return (text or "").replace("<", "&lt;").replace("*", "\\*")
@@ -299,6 +413,7 @@ def pages() -> dict[str, str]:
         "params.schema.json": json.dumps(Params.model_json_schema(), indent=1) + "\n",
         "tables.md": table_page(),
         "errors.md": error_page(),
+        "parts.md": part_page(),
     }
 
 

@@ -22,8 +22,7 @@ import requests
 from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
-from pipelines.core.config import logins
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import ADMIN, TRACKING, Settings, password_of
 from pipelines.operate.services.airflow_api import Airflow, Login
 from pipelines.registry.journal import Journal
 
@@ -128,7 +127,7 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 def token(airflow: str, *, password: str) -> str:
     """Return the token that Airflow gives its administrator."""
-    login = {"username": logins.ADMIN, "password": password}
+    login = {"username": ADMIN, "password": password}
     answer = requests.post(f"{airflow}/auth/token", json=login, timeout=60)
     answer.raise_for_status()
     return str(answer.json()["access_token"])
@@ -186,8 +185,8 @@ def main(wanted: Sequence[str]) -> int:
     settings = Settings.from_env()  # also sets the login of MLflow
     ports = json.loads((settings.home / "ports.json").read_text())
     airflow, tracking = (f"http://127.0.0.1:{ports[name]}" for name in ("airflow", "mlflow"))
-    known = {name: logins.password(settings.home, name) for name in (logins.ADMIN, logins.TRACKING)}
-    client = Airflow(airflow, login=Login(user=logins.ADMIN, password=known[logins.ADMIN]))
+    known = {name: password_of(settings.home, name) for name in (ADMIN, TRACKING)}
+    client = Airflow(airflow, login=Login(user=ADMIN, password=known[ADMIN]))
     version = candidate(settings) if not wanted or {"version", "approve_promotion"} & set(wanted) else 0
     pages: dict[str, tuple[str, tuple[int, int], Sequence[str]]] = {
         "airflow": (f"{airflow}/dags/posts_benchmark", (1400, 800), ()),
@@ -199,8 +198,8 @@ def main(wanted: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as made, browser(Path(made)) as chromium:
         folder = Path(made)
         chromium.send("Network.enable")
-        chromium.send("Network.setCookie", name=COOKIE, url=airflow, value=token(airflow, password=known[logins.ADMIN]))
-        login = base64.b64encode(f"{logins.TRACKING}:{known[logins.TRACKING]}".encode()).decode()
+        chromium.send("Network.setCookie", name=COOKIE, url=airflow, value=token(airflow, password=known[ADMIN]))
+        login = base64.b64encode(f"{TRACKING}:{known[TRACKING]}".encode()).decode()
         for name, (address, size, press) in pages.items():
             if not wanted or name in wanted:
                 basic = {"Authorization": f"Basic {login}"} if address.startswith(tracking) else {}

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
-from pipelines.core.config import params_text
+from pipelines.core.config import params
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.scratch import compiled_kernels
 from tests import built_once
@@ -77,7 +77,7 @@ def parsed_once() -> Iterator[None]:
 
     They also begin a hundred corpora with the same values.
     """
-    load, plain, rewrite = YAML.load, vars(YAML(typ="safe")), params_text._rewritten
+    load, plain, rewrite = YAML.load, vars(YAML(typ="safe")), params._rewritten
 
     @lru_cache(maxsize=128)
     def rewritten(text: str, values: bytes) -> str:
@@ -94,7 +94,7 @@ def parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(YAML, "load", loaded)
-        patch.setattr(params_text, "_rewritten", lambda text, values: rewritten(text, pickle.dumps(values)))
+        patch.setattr(params, "_rewritten", lambda text, values: rewritten(text, pickle.dumps(values)))
         yield
 
 

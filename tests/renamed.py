@@ -11,19 +11,25 @@ from typing import Any
 import yaml
 
 from pipelines.core.config.params import read_params
-from pipelines.core.taxonomy.loader import path_of
+from pipelines.core.taxonomy import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPORA = {"memes": "zines", "posts": "letters"}
 SCHEMES = {"figsim": "marks", "cradle": "alarms"}
 CATEGORIES = {
-    "context": "background", "figurative": "devices", "labels": "kinds_of_alarm", "modality": "medium",
-    "related": "shown", "severity": "stage_of",
-}  # fmt: skip
+    "context": "background",
+    "figurative": "devices",
+    "labels": "kinds_of_alarm",
+    "modality": "medium",
+    "related": "shown",
+    "severity": "stage_of",
+}
 REGISTERED = {
-    "crisis-posts": "alarm-letters", "meme-severity": "zine-how-far", "meme-figurative": "zine-wordplay",
+    "crisis-posts": "alarm-letters",
+    "meme-severity": "zine-how-far",
+    "meme-figurative": "zine-wordplay",
     "meme-related": "zine-depicted",
-}  # fmt: skip
+}
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
 OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
 

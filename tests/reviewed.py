@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import yaml
 
-from pipelines.annotate.forms import protocol
+from pipelines.annotate import manifest
 from pipelines.annotate.imports import mapping
 from pipelines.core import taxonomy
 from pipelines.core.taxonomy.guideline import guideline
@@ -35,8 +35,8 @@ def digests() -> dict[str, dict[str, str]]:
     for name in mapping.available():
         values = mapping.read(name).model_dump(mode="json")
         found[f"pipelines/annotate/imports/mappings/{name}.yaml"] = {key: digest(v) for key, v in values.items()}
-    for name in protocol.available():
-        rounds = {f"round {r.name}": digest(r.model_dump(mode="json")) for r in protocol.load(name).rounds}
+    for name in manifest.protocols():
+        rounds = {f"round {r.name}": digest(r.model_dump(mode="json")) for r in manifest.load_protocol(name).rounds}
         found[f"pipelines/annotate/protocols/{name}.yaml"] = rounds
     return found
 

@@ -22,9 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 APART = ("tests", "bench", "docs")  # counted, but no part of the product
 TEMPLATES = {".jinja", ".html", ".css", ".js", ".sql", ".sh", ".mplstyle", ".toml"}
 # lines of templates and of YAML on 2026-11-27: what moved there since counts as code
-TEMPLATES_THEN, YAML_THEN = 443, 3869
+TEMPLATES_THEN, YAML_THEN = 443, 3592
 # YAML that steers what runs, which is no record of results, no lock and no paper's figures
-BEHAVIOUR = ("dvc.yaml", "params.yaml", "catalogue.yaml", "pipelines/", "profiles/", "docker/")
+GENERATED = ("pipelines/libraries.yaml", "pipelines/stages.yaml")  # as dvc.yaml and rows.yaml are
+BEHAVIOUR = ("params.yaml", "catalogue.yaml", "pipelines/", "profiles/", "docker/")
 NO_DOCS = ("docs/log/", "docs/reference/")
 NOT_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
@@ -155,7 +156,8 @@ def apart_from(path: Path) -> bool:
 
 
 def steers(path: Path) -> bool:
-    return str(path.relative_to(ROOT)).startswith(BEHAVIOUR)
+    name = str(path.relative_to(ROOT))
+    return name.startswith(BEHAVIOUR) and name not in GENERATED
 
 
 def is_page(path: Path) -> bool:

@@ -14,9 +14,10 @@ import pyarrow as pa
 import yaml
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.taxonomy.loader import path_of
+from pipelines.core.taxonomy import path_of
 from pipelines.store import tables
 from pipelines.store.seal import write_rows
+from pipelines.store.table_files import Column
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import trust
 from pipelines.workspace.git import git
@@ -87,8 +88,25 @@ def own_scheme(root: Path, *, like: str) -> str:
 
 
 def full(table: str, **values: object) -> dict[str, object]:
-    """Return a row of a table; columns that are not given are null."""
-    return dict.fromkeys(tables.SCHEMAS[table].names) | values
+    """Return a row that keeps the table's contract; columns that are not given are null, or have the least value."""
+    return {column.name: least(column) for column in tables.CONTRACTS[table].columns} | values
+
+
+def least(column: Column) -> object:
+    """Return the least value that a column may have."""
+    if column.nullable:
+        return None
+    if pa.types.is_list(column.type):
+        return []
+    if pa.types.is_string(column.type):
+        return next(iter(column.accepted_values), "-")
+    if pa.types.is_timestamp(column.type):
+        return datetime(1970, 1, 1, tzinfo=UTC)
+    if pa.types.is_boolean(column.type):
+        return False
+    if pa.types.is_fixed_size_binary(column.type):
+        return bytes(column.type.byte_width)
+    return b"" if column.sealed else column.accepted_range[0] or 0
 
 
 def vote_row(record_id: str, labeller: str, *, labels: Iterable[str], **values: object) -> dict[str, object]:
@@ -107,8 +125,9 @@ def vote_row(record_id: str, labeller: str, *, labels: Iterable[str], **values: 
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, object]], *, name: str) -> None:
-    """Write a table that has no sealed column, such as the result of a stage."""
-    tables.write(pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS[name]), path, name=name)
+    """Write rows that :func:`full` completes as a table that has no sealed column, such as the result of a stage."""
+    whole = [full(name, **row) for row in rows]
+    tables.write(pa.Table.from_pylist(whole, schema=tables.SCHEMAS[name]), path, name=name)
 
 
 def admit(vault: Vault, fullnames: Mapping[str, str], *, corpus: str, month: str, now: datetime = NOW) -> None:
@@ -130,7 +149,9 @@ def write_images(
     paths = []
     for number, rows in enumerate(shards):
         path = root / "data" / corpus / month / "images" / f"{number:03d}.parquet"
-        write_rows([full("images", **row) for row in rows], path, name="images", vault=vault)
+        # a picture that is mostly paper has near-duplicates of its own
+        whole = [full("images", **{"energy": 50.0} | row) for row in rows]
+        write_rows(whole, path, name="images", vault=vault)
         paths.append(path)
     return paths
 

@@ -71,7 +71,7 @@ def follow(world: World, *, rng: random.Random) -> None:
     at = [round(wanted * (third + rng.uniform(0.2, 1.0)) / (len(KILLED) + 1)) for third in range(len(KILLED))]
     kills, calm, deadline = 0, 0.0, time.monotonic() + PATIENCE
     while calm < CALM:
-        assert time.monotonic() < deadline, f"not at rest after {PATIENCE:.0f} s; {world.unfinished()}"
+        assert time.monotonic() < deadline, f"not at rest after {PATIENCE:.0f} s; {world.airflow.unfinished()}"
         states = {dag_id: [run["state"] for run in world.airflow.runs(dag_id)] for dag_id in (*COLLECT, *DATASET)}
         done = sum(state in ENDED for dag_id in COLLECT for state in states[dag_id])
         if kills < len(KILLED) and done >= at[kills]:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from pipelines.core.config.params import load
-from pipelines.core.taxonomy.loader import load as load_scheme
+from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.models.kind import spec
 
@@ -109,7 +109,7 @@ PAPERS = [None, *(name for name in ("cradle", "figsim") if (ROOT / "profiles" / 
 # Pool and queue of every task that needs one, and what happens without it.
 GPU = ({"pool": "gpu", "queue": "gpu"}, "a worker without an accelerator would train, or two tasks would share one GPU")
 PLACES: dict[str, tuple[dict[str, str], str]] = {
-    **dict.fromkeys(("train", "predict", "batch_predict"), GPU),
+    **dict.fromkeys(("train", "predict__computed", "batch_predict"), GPU),
     **dict.fromkeys(("collect", "refresh", "sweep"), ({"pool": "reddit"}, "two tasks would spend one client's budget")),
     "images": ({"pool": "images"}, "more pictures would be decoded at once than there are cores"),
     "texts": ({"pool": "texts"}, "more shards would be checked at once than there are cores"),

@@ -5,19 +5,27 @@ from __future__ import annotations
 import pickle
 import shutil
 import stat
+import sys
 from datetime import date
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.cli.parts import check_parts
+from pipelines.cli.stages import STAGES
+from pipelines.core.config.base import Section
 from pipelines.core.config.collect import SourceEntry
-from pipelines.core.config.params import FILES, load, overlay, read_params
+from pipelines.core.config.params import FILES, load, overlay, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, NoSecret, SourceError, SourceNotApproved
 from pipelines.models.kind import spec
+from pipelines.store.stage import Stage
+from tests.contexts import context_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = date(2026, 1, 1)
@@ -137,3 +145,20 @@ def test_errors_pickle_and_say_what_to_do() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.fields, type(again)) == (str(error), error.fields, SourceError)
     assert "byte 17" in str(error) and "Nothing was committed" in str(error)
+
+
+def test_a_stage_has_a_section_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(Section):
+        size: int
+
+    module: Any = ModuleType("foreign_stage")
+    module.STAGE = Stage(reads=("gold",), params=("foreign_stage",), parameters=Own)
+    monkeypatch.setitem(sys.modules, "foreign_stage", module)
+    monkeypatch.setitem(STAGES, "foreign_stage", "foreign_stage")
+    values = read_params(ROOT)
+    params = validate(values | {"foreign_stage": {"size": 3}}, where="x")
+    assert [*check_parts(params)] == []
+    assert context_of("memes", params=params).section("foreign_stage", Own).size == 3
+    for section, fault in (({"foreign_stage": {"size": "no"}}, "foreign_stage.size"), ({"stage": {}}, "stage: is no")):
+        found = check_parts(validate(values | section, where="x", parts=False))
+        assert [found[0].startswith(fault)] == [True]

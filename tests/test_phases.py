@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTER = """
 import subprocess, sys, time
-from pipelines.core.timing import measured, phase
+from pipelines.core.telemetry import measured, phase
 with measured():
     with phase("clone"):
         time.sleep(0.2)
@@ -26,7 +26,9 @@ with measured():
     {}
     time.sleep(0.1)
 """
-INNER = "subprocess.run([sys.executable, '-c', 'from pipelines.core.timing import measured\\nwith measured(): pass'])"
+INNER = (
+    "subprocess.run([sys.executable, '-c', 'from pipelines.core.telemetry import measured\\nwith measured(): pass'])"
+)
 
 
 def ran(code: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.cli.parts import named, registries
 from pipelines.core.config.params import read_params, texts_below
-from pipelines.store.tables import SCHEMAS
+from pipelines.store.tables import CONTRACTS
 from tests.dags.test_dags import EXPECTED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,14 +73,27 @@ def test_the_sections_show_their_comments(pages: dict[str, str]) -> None:
 
 
 def test_every_table_and_column_is_listed(pages: dict[str, str]) -> None:
-    assert set(SCHEMAS) == headings(pages["tables.md"])
-    for schema in SCHEMAS.values():
-        assert all(f"| `{column}` |" in pages["tables.md"] for column in schema.names)
+    assert set(CONTRACTS) == headings(pages["tables.md"])
+    for contract in CONTRACTS.values():
+        assert contract.about in pages["tables.md"]
+        for column in contract.columns:
+            assert f"| `{column.name}` |" in pages["tables.md"]
+            assert all(f"`{value}`" in pages["tables.md"] for value in column.accepted_values)
+    assert "| `hamming` | int16 | 0 to 64; may be null | differing bits |" in pages["tables.md"]
 
 
 def test_the_page_of_takedowns_lists_every_store(reference: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "takedown.md").read_text()
     assert page.partition("|---|---|---|---|\n")[2] == reference["store_rows"](), "make docs"
+
+
+def test_every_part_is_listed_with_what_its_class_owes(pages: dict[str, str]) -> None:
+    found = {text.partition("\n")[0]: text for text in pages["parts.md"].split("\n## ")[1:]}
+    every = {**registries(), **named()}
+    assert found.keys() == every.keys()
+    for section, parts in every.items():
+        assert all(f"`{name}`" in found[section] for name in parts.names({})) and f"`{parts.group}`" in found[section]
+        assert all(f"def {method}(" in found[section] for method in getattr(parts.base, "__abstractmethods__", ()))
 
 
 def test_every_error_is_listed_with_its_remedy(reference: dict[str, Any], pages: dict[str, str]) -> None:
@@ -91,8 +105,10 @@ def test_every_error_is_listed_with_its_remedy(reference: dict[str, Any], pages:
     assert {error["exit_code"] for error in listed.values()} <= {64, 65, 66, 69, 70, 75, 77, 78}
 
 
-def test_every_variable_of_the_code_is_described() -> None:
-    described = "".join((ROOT / "docs" / name).read_text() for name in ("configuration.md", "airflow.md"))
+def test_every_variable_of_the_code_is_described(pages: dict[str, str]) -> None:
+    described = pages["parts.md"] + "".join(
+        (ROOT / "docs" / name).read_text() for name in ("configuration.md", "airflow.md")
+    )
     described += " ".join(f"CORPUS_LABEL_STUDIO{end}" for end in ("_URL", "_KEY"))
     used = set(re.findall(r'\benv\("([A-Z_]+)"', (ROOT / "pipelines/core/config/settings.py").read_text()))
     used = {f"CORPUS_{name}" for name in used}

@@ -20,7 +20,7 @@ from pipelines.core.rows import FILE as ROWS
 from pipelines.core.rows import Fit, Rows
 from pipelines.operate import status
 from pipelines.operate.status import table
-from pipelines.registry import mlflow_pages
+from pipelines.registry import versions
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
@@ -90,7 +90,7 @@ def test_truth_is_beside_the_removed_duplicates(settings: Settings, tmp_path: Pa
 
 def fit(model: str, *, subset: Subset, seed: int) -> Fit:
     row = {"corpus": "memes", "name": f"severity-{model}-{seed}", "task": "severity", "model": model}
-    row |= dict.fromkeys(("labels", "reads", "code"), "snapshot/a")
+    row |= dict.fromkeys(("labels", "reads"), "snapshot/a") | {"code": ()}
     return Fit.model_validate(row | {"subset": subset, "seed": seed, "keep": True})
 
 
@@ -132,16 +132,16 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     assert tracked.info.run_name == f"memes at {tracked.data.tags['data_commit'][:12]}"
     pages = {"corpus": "memes", "client": client}
     server = Settings.from_env().model_copy(update={"mlflow_tracking_uri": "http://user:secret@127.0.0.1:5000/"})
-    of_commit = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
-    assert of_commit == mlflow_pages.of_commit(server, commit="another", **pages)
+    of_commit = versions.pages_of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
+    assert of_commit == versions.pages_of_commit(server, commit="another", **pages)
     assert of_commit["run"].startswith("http://127.0.0.1:5000/#/experiments/") and of_commit["run"].endswith(run)
     assert "report" not in of_commit
     (tmp_path / "report.html").write_text("a page")
     later = client.create_run(tracked.info.experiment_id).info.run_id
     client.log_artifact(later, str(tmp_path / "report.html"), "report")
-    reported = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
+    reported = versions.pages_of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
     assert reported["run"] == of_commit["run"] and reported["report"].endswith(f"{later}/artifacts/report/report.html")
-    assert mlflow_pages.of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
+    assert versions.pages_of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
     path = client.download_artifacts(run, "evaluation", str(tmp_path))
     found = {file.stem: json.loads(file.read_text()) for file in Path(path).iterdir()}
     listed = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]

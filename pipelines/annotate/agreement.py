@@ -1,4 +1,4 @@
-"""Compute inter-annotator agreement by category, batch and round, with intervals (the stage ``agreement``).
+"""Compute inter-annotator agreement by category, batch and round, with intervals.
 
 Every statistic covers the items that two or more people answered; a skipped item is not an answer. The figures of a
 round show whether its agreement suffices to continue. Krippendorff's alpha comes first: it pools all answers, also of
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.forms.manifest import RoundManifest, opened, rows
+from pipelines.annotate.manifest import RoundManifest, opened, rows
 from pipelines.annotate.response_validation import SKIPPED
-from pipelines.core.config.annotate import Agreement
-from pipelines.core.config.params import Params
+from pipelines.core.config.label import Agreement
 from pipelines.core.taxonomy import Category, Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.tables import Item
 
 if TYPE_CHECKING:
@@ -104,8 +104,15 @@ def _nothing(category: Category) -> set[str]:
     return {str(category.none)} if empty else set()
 
 
-def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
+STAGE = Stage(
+    reads=("annotations", "dedupe"),
+    params=("agreement", SCHEME),
+)
+
+
+def run(ctx: Context) -> Json:
     """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``."""
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     scheme = load(params.corpora[corpus].scheme, root=root)
     rounds: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):

@@ -1,4 +1,4 @@
-"""Collect gold labels from decisions of annotators and adjudicators, checked against the scheme (stage ``gold``).
+"""Collect gold labels from decisions of annotators and adjudicators, checked against the scheme.
 
 Gold precedes the split, which is stratified on it, and is the reference for scoring votes; each label set has its
 origin. An item that people found unfit gets no gold, and the split leaves it out. Labels are in the annotators' label
@@ -19,9 +19,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from pipelines.annotate.backend import Item
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import (
     UNFIT,
     Question,
@@ -34,16 +33,16 @@ from pipelines.annotate.response_validation import (
     unfit,
 )
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load, tiers_of
 from pipelines.curate.items import load as linked_items
-from pipelines.curate.items import published_split
+from pipelines.curate.items import published_split, read_csv
 from pipelines.curate.units import resolve, target_sizes
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.tracked import read_csv
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
+from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
 HEADER = ["record_id", "image", "category", "labels"]
@@ -70,7 +69,13 @@ class GoldSource:
     waiting: Collection[Item] = field(default_factory=frozenset)
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("annotations", "data", "dedupe", "sample"),
+    params=("gold.{corpus}", "sandbox", CONTENT, SCHEME, "split.{corpus}"),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Write the sampled items' tables ``gold`` and ``drops`` (unfit items) to ``snapshot/<corpus>/gold``, and metrics.
 
     Later sources override earlier ones: the sandbox's ground truth, the published file, then the rounds in the order of
@@ -84,6 +89,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         ``pending`` (items of rounds that are not closed in which a category is unsettled), ``rounds`` (rows from each
         round).
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
     section, sources = params.gold[corpus], []

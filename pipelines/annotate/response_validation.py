@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, cast
 
-from pipelines.annotate.forms import form
+from pipelines.annotate import form
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backend import AnnotatorAnswer, Item
-    from pipelines.annotate.forms.manifest import RoundManifest
+    from pipelines.annotate.backends import AnnotatorAnswer, Item
+    from pipelines.annotate.manifest import RoundManifest
     from pipelines.core.taxonomy import Scheme
 
 Row = Mapping[str, object]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import EXISTING, STAGES, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, project_root, run_stage, show_sheets
+from pipelines.cli.options import EXISTING, AsJson, CorpusName, argument, checked, group, option
+from pipelines.cli.shared import doing, emit, opened, project_root, run_step, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -48,15 +48,7 @@ def import_(
     from pipelines.annotate.imports import imports
 
     options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
-    run_stage(imports.run, corpus, now=now(), **options)
-
-
-@app.command(rich_help_panel=STAGES)
-def agreement(corpus: CorpusName) -> None:
-    """Measure the inter-annotator agreement of a corpus by annotation round and batch."""
-    from pipelines.annotate import agreement as stage
-
-    emit(stage.run(corpus, params=load()))
+    run_step(imports.run, corpus, now=now(), **options)
 
 
 @app.command("agreement-report", rich_help_panel="Annotate")
@@ -68,7 +60,7 @@ def agreement_report(
     as_json: AsJson = False,
 ) -> None:
     """Show the inter-annotator agreement that the label schemes' papers print and, beside it, that of a corpus."""
-    from pipelines.report import agreement_tables
+    from pipelines.evaluate.report import agreement_tables
 
     if corpus is None:
         show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)
@@ -76,14 +68,6 @@ def agreement_report(
     with doing("reading the corpus repository"):
         sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)
     show_sheets(sheets, as_json=as_json, note="" if annotated else f"Corpus {corpus} has no human annotations yet.")
-
-
-@app.command(rich_help_panel=STAGES)
-def gold(corpus: CorpusName) -> None:
-    """Write the annotators' final labels as gold labels, and the list of items that annotators found unfit."""
-    from pipelines.annotate import gold as stage
-
-    run_stage(stage.run, corpus)
 
 
 rounds = group("Open and close annotation rounds, import their answers, adjudicate undecided items.")

@@ -77,7 +77,7 @@ def housekeeping(
     ] = None,
 ) -> None:
     """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
-    from pipelines.operate.housekeeping import housekeeping as stage
+    from pipelines.operate import housekeeping as stage
     from pipelines.workspace.clone import require_corpus
 
     settings = Settings.from_env()

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.options import STAGES, STEPS, CorpusName, Month, Shard, option
-from pipelines.cli.shared import emit, open_vault, run_stage
+from pipelines.cli.options import STEPS, CorpusName, Month, Shard, option
+from pipelines.cli.shared import emit, open_vault, run_step
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
@@ -40,7 +40,7 @@ def refresh(
     """Read the subreddits of a corpus that are due, and store their new posts until the month is collected."""
     from pipelines.collect import refresh as step
 
-    run_stage(step.run, corpus, now=now(), every=every)
+    run_step(step.run, corpus, now=now(), every=every)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -50,7 +50,7 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     from pipelines.collect.month import Window
 
     contact = Settings.from_env().contact
-    run_stage(step.run, corpus, window=Window.from_key(month), shard=shard, contact=contact, needs_settings=False)
+    run_step(step.run, corpus, window=Window.from_key(month), shard=shard, contact=contact, needs_settings=False)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -59,7 +59,7 @@ def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 
-    run_stage(step.run, corpus, window=Window.from_key(month), shard=shard, needs_settings=False)
+    run_step(step.run, corpus, window=Window.from_key(month), shard=shard, needs_settings=False)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -68,7 +68,7 @@ def partition(corpus: CorpusName, month: Month) -> None:
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 
-    run_stage(step.run, corpus, window=Window.from_key(month), needs_settings=False)
+    run_step(step.run, corpus, window=Window.from_key(month), needs_settings=False)
 
 
 @app.command("shared-pictures", rich_help_panel="Repository")
@@ -114,35 +114,3 @@ def compile_kernels() -> None:
     child.join()
     if child.exitcode:
         raise typer.Exit(child.exitcode)
-
-
-@app.command(rich_help_panel=STAGES)
-def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicate items of a corpus by picture and text, and drop each item that repeats an earlier one."""
-    from pipelines.curate.dedupe import dedupe as stage
-
-    run_stage(stage.run, corpus, needs_settings=False)
-
-
-@app.command(rich_help_panel=STAGES)
-def sample(corpus: CorpusName) -> None:
-    """Draw a random sample, with a fixed seed, of the items that the stage dedupe kept."""
-    from pipelines.curate import sample as stage
-
-    run_stage(stage.run, corpus, needs_settings=False)
-
-
-@app.command(rich_help_panel=STAGES)
-def split(corpus: CorpusName) -> None:
-    """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
-    from pipelines.curate import split as stage
-
-    run_stage(stage.run, corpus, needs_settings=False)
-
-
-@app.command(rich_help_panel=STAGES)
-def quality(corpus: CorpusName) -> None:
-    """Count the items of the corpus, and compare them with the sandbox's ground truth, if the corpus is simulated."""
-    from pipelines.curate import quality as stage
-
-    run_stage(stage.run, corpus)

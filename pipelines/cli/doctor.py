@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.options import AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, project_root, run_stage, show, show_sheets
+from pipelines.cli.shared import context, doing, emit, project_root, show, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -109,7 +109,8 @@ def cost(
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
     from pipelines.operate.plan import cost as planned
 
-    run_stage(planned.run, corpus, steps=step or ())
+    with context(corpus) as ctx:
+        emit(planned.run(ctx, steps=step or ()))
 
 
 @plan.command("profile")

@@ -21,8 +21,8 @@ from pipelines.core.config.settings import Settings, provider_variable, with_sec
 from pipelines.core.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import Params
+    from pipelines.workspace.profile import Choices
 
 app = typer.Typer()
 
@@ -87,9 +87,9 @@ def init(
     dry_run: Annotated[bool, option("print the files that would be written; change nothing", "--dry-run")] = False,
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
-    from pipelines.core.config.new_profile import Choices
     from pipelines.core.config.params import load
-    from pipelines.workspace.address import local_path
+    from pipelines.workspace.git import local_path
+    from pipelines.workspace.profile import Choices
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
@@ -121,8 +121,8 @@ class Beginning:
 
     def ask(self, params: Params) -> Beginning:
         """Ask the person at the terminal for each value, and return the values; an empty answer keeps the default."""
-        from pipelines.core.config.new_profile import Choices, labelled
-        from pipelines.workspace.address import branches
+        from pipelines.workspace.git import branches
+        from pipelines.workspace.profile import Choices, labelled
 
         update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
         settings = self.settings.model_copy(update=update)
@@ -160,9 +160,9 @@ class Beginning:
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
         """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
-        from pipelines.core.config import new_profile
+        from pipelines.workspace import profile as profiles
         from pipelines.workspace import repository
-        from pipelines.workspace.address import shown
+        from pipelines.workspace.git import shown
 
         checkout, profile, text = Path.cwd(), self.profile, None
         env = self._env(params)
@@ -172,7 +172,7 @@ class Beginning:
             if profile is None:
                 raise BadParams(where="--profile", detail="is needed: the name of the profile to write")
             path = Path(profile if profile.endswith((".yaml", ".yml")) else f"profiles/{profile}.yaml")
-            text, profile = new_profile.profile_text(self.choices, params=params), str(path)
+            text, profile = profiles.profile_text(self.choices, params=params), str(path)
         if dry_run:
             for file, content in ((profile, text), (self.env_file, shown(env) if self.env_file else None)):
                 if content is not None:
@@ -183,25 +183,25 @@ class Beginning:
             if text and profile:
                 if not Path(profile).exists():
                     undo.callback(Path(profile).unlink)
-                new_profile.write_profile(Path(profile), text)
+                profiles.write_profile(Path(profile), text)
             commit = repository.init(self.settings, checkout=checkout, profile=profile)
             undo.pop_all()
         if self.env_file:
-            new_profile.write_env(self.env_file, env)
+            profiles.write_env(self.env_file, env)
         edited = [path for path in repository.uncommitted(checkout) if not text or path != profile]
         self._next_steps(edited=edited)
         return {"commit": commit}
 
     def _env(self, params: Params) -> str:
         from pipelines.collect.sources import source_of
-        from pipelines.core.config import new_profile
+        from pipelines.workspace import profile as profiles
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
         keys = {f"{provider_variable(labeller.provider)}_KEY" for labeller in labellers if labeller.kind == "remote"}
-        for source in new_profile.sources(self.choices):
+        for source in profiles.sources(self.choices):
             keys.update(source_of(source, params).variables)
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
-        return new_profile.env_text(values, secrets=sorted(keys))
+        return profiles.env_text(values, secrets=sorted(keys))
 
     def _next_steps(self, *, edited: Sequence[str]) -> None:
         """Print what `corpus doctor` finds in the new deployment, and what to do next."""

@@ -24,13 +24,13 @@ from pipelines.cli.airflow import app as airflow
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.parts import check_parts
 from pipelines.cli.shared import doing, emit, require_mlflow
+from pipelines.cli.stages import app as stages
 from pipelines.cli.task import app as task
 from pipelines.core.config.params import checks
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
-from pipelines.core.telemetry import sent
-from pipelines.core.timing import measured
+from pipelines.core.telemetry import measured, sent
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
@@ -135,7 +135,8 @@ def status(
     Console().print(numbers.table(gathered))
 
 
-layers = (init.app, repository.app, backup.app, collect.app, annotate.app, train.app, registry.app)
+# a command of its own, such as `report`, takes the place of the stage's
+layers = (init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
 for layer in (*layers, takedown.app, doctor.app):
     app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")

@@ -78,8 +78,8 @@ def _texts_here() -> dict[str, str]:
 
 
 def _texts_published() -> dict[str, str]:
-    from pipelines.workspace.address import branches
     from pipelines.workspace.clone import BRANCH, history
+    from pipelines.workspace.git import branches
     from pipelines.workspace.profile import texts_at
 
     settings = Settings.from_env()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
+from pipelines.cli.stages import STAGES
 from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, ConfigError
@@ -14,9 +16,9 @@ from pipelines.core.parts import Parts, verify
 def registries() -> Mapping[str, Parts[Any]]:
     """Return the registry of the parts that each section of the parameters names."""
     # only a command that checks parts imports them
+    from pipelines.evaluate.moderation.moderator import MODERATORS
     from pipelines.llm.vendor import VENDORS
     from pipelines.models.kind import KINDS
-    from pipelines.moderation.moderator import MODERATORS
 
     return {"providers": VENDORS, "moderators": MODERATORS, "models": KINDS}
 
@@ -54,10 +56,23 @@ def _named(params: Params) -> Iterator[str]:
                 yield f"{key}: {error}"
 
 
+def _sections(params: Params) -> Iterator[str]:
+    """Yield what is wrong with the sections that stages declare themselves."""
+    for name, values in (params.model_extra or {}).items():
+        stage = getattr(import_module(STAGES[name]), "STAGE", None) if name in STAGES else None
+        if stage is None or stage.parameters is None:
+            yield f"{name}: is no section"
+            continue
+        try:
+            fitted(stage.parameters, values, key=name)
+        except BadParams as error:
+            yield error.fields["detail"]
+
+
 def check_parts(params: Params) -> list[str]:
     """Return what is wrong with the entries that name parts, by key and without values."""
     verify(params.distributions)
-    faults, found = [*_named(params)], dict[str, dict[str, Any]]()
+    faults, found = [*_named(params), *_sections(params)], dict[str, dict[str, Any]]()
     for section, parts in registries().items():
         found[section] = {}
         for name, entry in getattr(params, section).items():

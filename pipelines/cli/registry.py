@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import (
-    STAGES,
     STEPS,
     Approval,
     AsJson,
-    CorpusName,
     Person,
     PersonIfAny,
     Reason,
@@ -24,7 +22,7 @@ from pipelines.cli.options import (
     completed,
     option,
 )
-from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow, run_stage
+from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow
 from pipelines.core.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -176,7 +174,7 @@ def registry(
     ] = None,
 ) -> None:
     """Show each model's versions, their aliases, and the decisions about them with reasons and scores."""
-    from pipelines.registry import anchors, show
+    from pipelines.registry import show, transitions
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
 
@@ -191,19 +189,11 @@ def registry(
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with doing("reading the registry"), Journal.of(settings) as journal:
-            shown = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
+            shown = show.gather(name, registry=models, journal=journal, known=transitions.published_anchors(settings))
         if as_json:
             emit({"models": shown})
         else:
             show.render(shown)
-
-
-@app.command("batch_predict", rich_help_panel=STAGES)
-def batch_predict(corpus: CorpusName) -> None:
-    """Label every record of a corpus with the champions (promoted versions) of its models."""
-    from pipelines.registry import batch_predict as stage
-
-    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel="Registry")
@@ -258,15 +248,15 @@ def _moved(moved: Moved) -> dict[str, Any]:
 
 def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
     """Return what an approver may want to open: the version, report and numbers in MLflow, and the commit."""
-    from pipelines.registry import mlflow_pages
+    from pipelines.registry import versions
     from pipelines.registry.versions import entry
 
-    page = mlflow_pages.of_version(context.settings, name=verdict.name, version=verdict.version)
+    page = versions.page_of_version(context.settings, name=verdict.name, version=verdict.version)
     links = {"version": page} if page else {}
     if learnt := verdict.figures.get("candidate"):
         corpus, commit = entry(verdict.name, params=context.params).corpus, learnt["data_commit"]
         options: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
-        links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **options)}
+        links |= {"commit": commit, **versions.pages_of_commit(context.settings, **options)}
     return links
 
 

@@ -48,7 +48,7 @@ def make(
 ) -> None:
     """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
     from crisis_corpus.versions import RegistryUnavailable
-    from pipelines.registry import mlflow_pages
+    from pipelines.registry import versions
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -60,7 +60,7 @@ def make(
         made = package.run(corpus, terms=params.release, name=name, now=now(), to=to, **options)
     links = {"commit": made["commit"]}
     with suppress(RegistryUnavailable):
-        links |= mlflow_pages.of_commit(settings, corpus=corpus, commit=made["commit"])
+        links |= versions.pages_of_commit(settings, corpus=corpus, commit=made["commit"])
     emit(made | {"links": links})
 
 
@@ -69,20 +69,20 @@ def approve(
     name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
     """Approve a draft release for use by others; `corpus release make` cannot replace it afterwards."""
-    from pipelines.release import approval
+    from pipelines.release import access
 
     settings = Settings.from_env()
     decision = Decider.from_options(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
-        emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
+        emit(access.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
 
 @app.command("retire")
 def retire(name: Name, who: Person, why: Reason) -> None:
     """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
-    from pipelines.release import approval
+    from pipelines.release import access
 
-    emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
+    emit(access.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
 Number = Annotated[int, argument("the number of a request for the release", "NUMBER", min=1)]

@@ -15,12 +15,12 @@ import typer
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.options import AsJson, Person, Reason, argument, group, option
 from pipelines.cli.shared import doing, emit, empty_folder
-from pipelines.core.config.params_text import Key
+from pipelines.core.config.params import Key
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
-    from pipelines.workspace.merge import Difference
+    from pipelines.workspace.parameters import Difference
 
 
 params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
@@ -56,7 +56,7 @@ def diff(as_json: AsJson = False) -> None:
     from rich.table import Column, Table
 
     from pipelines.workspace import parameters
-    from pipelines.workspace.merge import MISSING
+    from pipelines.workspace.parameters import MISSING
 
     rows = parameters.diff(Settings.from_env())
     if as_json:
@@ -210,7 +210,7 @@ def clone(
     with doing("cloning"):
         repository.clone(settings, folder=folder)
     if revision:
-        from pipelines.takedown.pointers import check_out_version
+        from pipelines.takedown.rewrite import check_out_version
 
         try:
             check_out_version(folder, revision=revision, settings=settings)

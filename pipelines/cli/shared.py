@@ -8,8 +8,9 @@ import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.metrics.label_tables import Sheet
-    from pipelines.registry.candidate import Context
+    from pipelines.registry import candidate
+    from pipelines.store.stage import Context
     from pipelines.store.vault.vault import Vault
 
 # A server that takes longer to answer is treated as down.
@@ -68,11 +70,21 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
         console.print(note)
 
 
-def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
-    """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
+def run_step(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
+    """Run a step on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
     with opened() as (settings, vault):
         arguments |= {"settings": settings} if needs_settings else {}
         emit(run(corpus, params=load(), vault=vault, **arguments))
+
+
+@contextmanager
+def context(corpus: str, *, row: str = "") -> Iterator[Context]:
+    """Yield what a stage of a corpus runs with, here; the vault is opened when it is needed."""
+    from pipelines.store.stage import Context
+
+    settings = Settings.from_env()
+    with ExitStack() as stack:
+        yield Context(corpus, load(), settings, cache(lambda: stack.enter_context(open_vault(settings))), row=row)
 
 
 def open_vault(settings: Settings) -> Vault:
@@ -130,9 +142,9 @@ def require_mlflow(settings: Settings) -> None:
 
 
 @contextmanager
-def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
+def open_registry(settings: Settings, **options: Any) -> Iterator[candidate.Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
-    from pipelines.registry import anchors
+    from pipelines.registry import transitions
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
     from pipelines.workspace.clone import require_corpus
@@ -146,7 +158,7 @@ def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
         opened(settings, vault=vault, **options) as context,
     ):
         # here and not for takedowns: an altered journal must not stop a deletion
-        anchors.check(context.journal, settings=settings, cwd=context.root)
+        transitions.check_anchors(context.journal, settings=settings, cwd=context.root)
         yield context
 
 

@@ -113,7 +113,7 @@ def sweep(
 ) -> None:
     """Check whether posts still exist at their source, newer ones more often; mark deleted ones for a takedown."""
     from pipelines.takedown import sweep as stage
-    from pipelines.takedown.retention import published
+    from pipelines.takedown.selection import published
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
@@ -131,8 +131,8 @@ def sweep(
 @app.command(rich_help_panel="Privacy")
 def retention() -> None:
     """Count stored records, and those whose retention or approval has ended, by corpus, source and month."""
-    from pipelines.takedown import retention as stage
-    from pipelines.takedown.retention import check_out
+    from pipelines.takedown import selection as stage
+    from pipelines.takedown.selection import check_out
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
@@ -156,11 +156,10 @@ def run_pending(
 ) -> None:
     """Delete records whose post was deleted or whose approval or retention ended; finish interrupted takedowns."""
     from pipelines.release import removal
-    from pipelines.takedown import retention as kept
+    from pipelines.takedown import selection as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown.receipts import read_tombstones
-    from pipelines.takedown.retention import check_out
-    from pipelines.takedown.selection import Criteria
+    from pipelines.takedown.selection import Criteria, check_out
     from pipelines.takedown.takedown import Deletion
     from pipelines.workspace.clone import workspace
 
@@ -229,7 +228,7 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
 
 def _forget_index(settings: Settings, *, scan: bool, dry_run: bool) -> None:
     """Empty the index of records for a person who asked for a scan."""
-    from pipelines.takedown.record_index import RecordIndex
+    from pipelines.takedown.object_versions import RecordIndex
 
     if scan and dry_run:
         raise typer.BadParameter("empties the index of records, which --dry-run does not", param_hint="'--scan'")

@@ -59,7 +59,7 @@ def step(
 ) -> None:
     """Run a command of corpus in a temporary clone; print DVC pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
-    from pipelines.workspace.pointer import check_handed_over, hand_over, received
+    from pipelines.workspace.inventory import check_handed_over, hand_over, received
 
     settings = Settings.from_env()
     secret = settings.secret()
@@ -141,7 +141,7 @@ def agreement(
     corpus: CorpusName, name: Annotated[str, argument("the annotation round to summarise")], base: Base, run: RunName
 ) -> None:
     """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
-    from pipelines.report.agreement_tables import summary
+    from pipelines.evaluate.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
         clone.take(context.receive([context.reproduce(f"agreement@{corpus}")]))
@@ -169,7 +169,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
-    from pipelines.workspace.pointer import received
+    from pipelines.workspace.inventory import received
 
     settings = Settings.from_env()
     written = received(_json(pointers), secret=settings.secret())
@@ -188,7 +188,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
-    from pipelines.registry import pins
+    from pipelines.registry import batch_predict
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
     from pipelines.workspace import publish
@@ -199,7 +199,7 @@ def champions(corpus: CorpusName) -> None:
     def write(root: Path) -> None:
         with Journal.of(settings) as journal:
             options: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
-            pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **options))
+            pinned.extend(pin.model for pin in batch_predict.champions(corpus, root=root, **options))
 
     emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
-from pipelines.cli.shared import doing, emit, empty_folder, open_vault, opened, require_mlflow, run_stage, show_sheets
+from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, require_mlflow, show_sheets
+from pipelines.cli.stages import run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
@@ -22,17 +23,6 @@ RowName = Annotated[
 LabellerName = Annotated[
     str, option("the labeller (a model): a name in section labellers of catalogue.yaml", **checked("labeller"))
 ]
-EnsembleName = Annotated[
-    str, option("the ensemble: a name in section ensembles of catalogue.yaml", **checked("ensemble"))
-]
-
-
-@app.command(rich_help_panel=STAGES)
-def moderation(corpus: CorpusName) -> None:
-    """Ask moderation systems about the items with gold labels, and compare what they flag by severity."""
-    from pipelines.moderation import moderation as stage
-
-    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -45,23 +35,8 @@ def label(
     """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
     from pipelines.label import votes as stage
 
-    run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
-
-
-@app.command("few_shot", rich_help_panel=STAGES)
-def few_shot(corpus: CorpusName) -> None:
-    """Choose the items of validation that the labelling prompts show, with their gold labels, as examples."""
-    from pipelines.label import few_shot as stage
-
-    emit(stage.run(corpus, params=load()))
-
-
-@app.command(rich_help_panel=STAGES)
-def votes(corpus: CorpusName, labeller: LabellerName) -> None:
-    """Collect the labels that one labeller gave (its votes) for every record of all splits."""
-    from pipelines.label import votes as stage
-
-    run_stage(stage.run, corpus, labeller=labeller)
+    with context(corpus, row=labeller) as ctx:
+        emit(stage.ask(ctx, shard=shard, wait=wait))
 
 
 @app.command("votes-report", rich_help_panel="Label")
@@ -78,49 +53,6 @@ def votes_report(
     with doing("reading the corpus repository"):
         sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
     show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
-
-
-@app.command(rich_help_panel=STAGES)
-def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
-    from pipelines.label.silver import silver as stage
-
-    run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
-
-
-@app.command("injection_test", rich_help_panel=STAGES)
-def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Test an ensemble of labellers with prompt injections in copies of posts; count the labels that change."""
-    from pipelines.label import injection_test as stage
-
-    run_stage(stage.run, corpus, ensemble=ensemble)
-
-
-@app.command(rich_help_panel=STAGES)
-def rationales(corpus: CorpusName) -> None:
-    """Request short explanations of items from labellers, for the models that read rationales."""
-    from pipelines.label import rationales as stage
-
-    run_stage(stage.run, corpus)
-
-
-@app.command(rich_help_panel=STAGES)
-def train(corpus: CorpusName, row: RowName) -> None:
-    """Fit one model for one task with one seed, a row of rows.yaml; a killed run resumes from its checkpoint."""
-    from pipelines.models import train as stage
-    from pipelines.workspace.scratch import temporary_files
-
-    with opened() as (settings, vault), temporary_files(settings.home):
-        done = stage.run(corpus, row=row, params=load(), settings=settings, vault=vault)
-        emit(done | {"fit": {**done["fit"], "history": None}})
-
-
-@app.command(rich_help_panel=STAGES)
-def predict(corpus: CorpusName, row: RowName) -> None:
-    """Collect the answers of one model for one task, a row of rows.yaml: fitted, prompted, or read from a file."""
-    from pipelines.models import predict as stage
-
-    run_stage(stage.run, corpus, row=row)
 
 
 @app.command(rich_help_panel="Registry")
@@ -143,23 +75,6 @@ def classify(
 
 
 @app.command(rich_help_panel=STAGES)
-def analysis(corpus: CorpusName) -> None:
-    """Describe a corpus's items with gold: labels, lengths, months, and features tested by label."""
-    from pipelines.analysis import analysis as stage
-
-    run_stage(stage.run, corpus, needs_settings=False)
-
-
-@app.command(rich_help_panel=STAGES)
-def evaluate(corpus: CorpusName) -> None:
-    """Score the predictions of a corpus's models on its test split, compare all pairs of models and analyse errors."""
-    from pipelines.evaluate import evaluate as stage
-
-    metrics = stage.run(corpus, params=load())
-    emit({"tasks": {key: {"n": scores["n"], "best": scores["best"]} for key, scores in metrics["tasks"].items()}})
-
-
-@app.command(rich_help_panel=STAGES)
 def report(
     corpus: CorpusName,
     to: Annotated[
@@ -179,11 +94,9 @@ def report(
     if to is None:
         if commit or against or form != "html":
             raise typer.BadParameter("--format, --commit and --against need it", param_hint="'--to'")
-        from pipelines.report import report as stage
-
-        emit(stage.run(corpus, params=load()))
+        run_stage("report", corpus)
         return
-    from pipelines.report import published
+    from pipelines.evaluate.report import published
 
     empty_folder(to, name="--to")
     with doing("reading the corpus repository"):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.collect.refresh_store import StoredPost
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.collect.submission import DELETIONS, Dropped, Submission
 from pipelines.core.config.params import Params
 from pipelines.store.vault.vault import Vault

@@ -40,12 +40,9 @@ def run(
 ) -> dict[str, Any]:
     """Write ``records`` and ``drops`` of the month under ``work/``, and its ``gaps`` if it has several sources.
 
-    Submissions of records that were taken down (tombstoned in the vault) are left out.
-
-    Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``closed``: the subreddits that no source shows, with
-        the reason, ``gaps`` and ``gap_hours``, and for the following tasks ``shards`` (at least 1) and ``first``, the
-        number of the first shard.
+    Submissions of records that were taken down (tombstoned in the vault) are left out. Returns counts, the ``closed``
+    subreddits, which no source shows, and for the following tasks ``shards`` (at least 1) and the number of the
+    ``first``.
     """
     described = params.corpora[corpus]
     if described.content == "images" and any(params.sources[name].live for name in described.sources):
@@ -108,9 +105,6 @@ def try_day(settings: Settings, *, corpus: str, day: date, now: datetime) -> dic
 
     Nothing stays: the vault has a secret of its own and is removed with the scratch folder, with every key in it. No
     tombstone is known, so a real month may have fewer records.
-
-    Returns:
-        ``day``, ``source``, ``submissions``, ``kept``, ``dropped`` by reason, and ``closed`` subreddits.
     """
     start = datetime(day.year, day.month, day.day, tzinfo=UTC)
     with workspace(settings) as clone:

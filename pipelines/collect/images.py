@@ -20,12 +20,12 @@ from pipelines.collect.read.engine import ENGINES, OcrFailed
 from pipelines.collect.read.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.collect.read.language import CaptionReader, LanguageGate
 from pipelines.collect.read.words import words
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.core import telemetry
 from pipelines.core.config.collect import Fetch
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceUnavailable
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.seal import open_columns, write_rows
@@ -58,9 +58,6 @@ def run(
     picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. A picture
     that failed for a reason that may pass is tried again after all others. Writes
     ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
-
-    Returns:
-        ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))

@@ -29,7 +29,7 @@ from pipelines.core.errors import SourceError
 from pipelines.store import tables
 from pipelines.store.exclusions import CLOSED
 from pipelines.workspace.clone import Workspace, workspace
-from pipelines.workspace.pointer import read_pointer
+from pipelines.workspace.inventory import read_pointer
 
 GAPS, RECORDS, DROPS = "gaps.parquet", "records.parquet", "drops.parquet"
 # Copies of the published tables, which the step `partition` joins with what is added.

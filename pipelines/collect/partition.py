@@ -29,12 +29,8 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     An item is a picture or the text, depending on the corpus's ``content``. Reads the month's ``work/`` tables and the
     shards of its items; writes ``records``, ``drops`` and, if the step ``collect`` wrote them, ``gaps`` of
     ``data/<corpus>/<month>/``. Content columns stay sealed. An addition is joined with the published posts and drops.
-
-    Returns:
-        ``records``, ``items``, ``dropped`` by reason, and ``adds``: whether they add to a published month; for images
-        also ``shared_pictures``: digests of pictures that at least ``images.fetch.shared_by`` authors of the month
-        posted, with the numbers of authors and records. They are popular memes, or what a host shows in place of
-        removed pictures, for ``images.fetch.placeholders``.
+    Of the returned counts, ``shared_pictures`` are popular memes, or what a host shows in place of removed pictures,
+    for ``images.fetch.placeholders``.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
@@ -53,7 +49,10 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         published = _untouched(before[RECORDS][0], posts, vault=vault)
         posts = pa.concat_tables([posts.cast(tables.SCHEMAS["records"]), published])
     drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
-    named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}")
+    # numbers of an addition must not be those of the published drops
+    earlier = pc.sum(pc.equal(drops["step"], STEP)).as_py()
+    where = f"{window.key}/{STEP}/{earlier}" if earlier else f"{window.key}/{STEP}"
+    named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=where)
     rows = exclusion_rows({(r, WHOLE): why for r, why in named.items()}, step=STEP)
     drops = pa.concat_tables([drops, pa.Table.from_pylist(rows, schema=drops.schema)])
     tables.write(posts, month / "records.parquet", name="records")

@@ -1,25 +1,32 @@
-"""Store the posts of refreshes until their month is published, and the ledger of what was read.
+"""Store the posts of refreshes until their month is published, the ledger of what was read, and pages of a read source.
 
 Posts are encrypted under the keys of their records, so that a takedown makes them unreadable here and in every backup.
 A page and the interval of time that it covers are written in one transaction, one writer at a time, on SQLite and
 PostgreSQL: a killed process or a second host loses nothing and stores no post twice. Of a published post only the id
 remains, for two months, so that a later page does not bring the post again.
+
+The pages that a source of whole months has sent are kept in a file until all of them are read, so that a retry requests
+only the others (:class:`ResumeJournal`).
 """
 
 from __future__ import annotations
 
+import hmac
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import orjson
 import sqlalchemy as sa
 
 from pipelines.collect.month import Gaps, Interval, minus, union
-from pipelines.core.errors import DataError
-from pipelines.store import seal
-from pipelines.store.vault.engine import Engine, Store, chunks, database_file
+from pipelines.core.errors import DataError, SealBroken
+from pipelines.store.seal import seal, unseal
+from pipelines.store.vault.engine import Engine, Store, chunks, file_missing
 from pipelines.store.vault.vault import Vault
 
 # Any constant other than the vault's and the answers'.
@@ -112,8 +119,7 @@ class RefreshStore(Store):
     @classmethod
     def existing(cls, url: str) -> AbstractContextManager[RefreshStore | None]:
         """Open the database if there is one, without creating a file."""
-        file = database_file(url)
-        return nullcontext() if file and not file.exists() else cls.open(url)
+        return nullcontext() if file_missing(url) else cls.open(url)
 
     # --- posts --------------------------------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ class RefreshStore(Store):
         contents = []
         for row in (row for row in rows if row.sealed is not None and row.record_id in under):
             key, data = under[row.record_id], bytes(row.sealed)
-            opened = orjson.loads(seal.unseal(key, record_id=row.record_id, column=COLUMN, data=data))
+            opened = orjson.loads(unseal(key, record_id=row.record_id, column=COLUMN, data=data))
             contents.append(opened | {"record_id": row.record_id})
         return contents, {row.record_id: row.reason for row in rows if row.sealed is None and row.reason}
 
@@ -261,7 +267,7 @@ class RefreshStore(Store):
         row = plain | {"subreddit": post.subreddit.lower(), "author_id": None, "reason": post.reason, "sealed": None}
         if post.content is not None:
             data, key = orjson.dumps(post.content), under[post.record_id]
-            row["sealed"] = seal.seal(key, record_id=post.record_id, column=COLUMN, data=data)
+            row["sealed"] = seal(key, record_id=post.record_id, column=COLUMN, data=data)
             row["author_id"] = post.content["author_id"]
         return row | {"published": False}
 
@@ -294,3 +300,60 @@ def _cut(connection: sa.Connection, corpus: str, interval: Interval) -> None:
 def _insert(connection: sa.Connection, table: sa.Table, intervals: Iterable[Interval], **columns: str) -> None:
     if rows := [{**columns, "start": start, "end": end} for start, end in intervals]:
         connection.execute(sa.insert(table), rows)
+
+
+STATE = "state"
+LENGTH_BYTES = 4
+
+
+class ResumeJournal:
+    """An append-only file of encrypted pages; a page that a crash left incomplete is removed and requested again."""
+
+    def __init__(self, path: Path, *, secret: bytes, day: date) -> None:
+        self._path = path
+        self._key = hmac.digest(secret, b"crisis-corpus/collect/state", "sha512")
+        self._day = day
+        self._name = ""
+        self._count = 0
+
+    def begin(self, query: str) -> list[dict[str, Any]]:
+        """Return the stored pages of an earlier attempt at the same query on the same day, oldest first."""
+        self._name = f"{self._day}:{query}"
+        self._count = 0
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        entries, whole = [], 0
+        self._path.touch(mode=0o600)
+        with self._path.open("r+b") as file:
+            for entry in self._frames(file):
+                entries.append(entry)
+                whole = file.tell()
+            file.truncate(whole)
+        return entries
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Append one page of a listing, and wait until it is on disk."""
+        sealed = seal(self._key, record_id=self._record, column=STATE, data=orjson.dumps(entry))
+        with self._path.open("ab") as file:
+            file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
+            file.flush()
+            os.fsync(file.fileno())
+        self._count += 1
+
+    def end(self) -> None:
+        """Delete the file, because the source was read completely."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _record(self) -> str:
+        return f"{self._name}:{self._count}"
+
+    def _frames(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
+        while len(head := file.read(LENGTH_BYTES)) == LENGTH_BYTES:
+            length = int.from_bytes(head, "big")
+            sealed = file.read(length)
+            try:
+                data = unseal(self._key, record_id=self._record, column=STATE, data=sealed)
+            except SealBroken:
+                return
+            self._count += 1
+            yield orjson.loads(data)

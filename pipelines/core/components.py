@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
+from pipelines.core.process import write_private
 
 # Time between SIGTERM and SIGKILL.
 STOP_SECONDS = 15.0

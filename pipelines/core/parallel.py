@@ -29,13 +29,9 @@ Part = TypeVar("Part")
 def in_parts(work: Callable[[int, int], Part], *, count: int, least: int) -> list[Part]:
     """Return the results of ``work(start, end)`` for consecutive parts of ``count`` rows, in their order.
 
-    One part is computed by this process. A process that runs further threads does not fork, because the child would
-    wait for ever for a lock that such a thread holds; nor does one that may not start processes.
-
-    Args:
-        work: reads its rows only: it may use no database, and no library with threads of its own.
-        count: the number of rows.
-        least: the number of rows of a part that is worth a process.
+    A part has ``least`` rows at least, and one is computed by this process. ``work`` only reads: it may use no database
+    and no library with threads. A process with further threads does not fork, because the child would wait for ever for
+    a lock that such a thread holds; nor does one that may not start processes.
     """
     parts = max(1, min(_cores(), count // least))
     edges = [count * n // parts for n in range(parts + 1)]

@@ -33,10 +33,7 @@ Allowed = Mapping[str, Distribution]
 class Parts(Generic[Part]):
     """All parts of one kind: subclasses of ``base`` in the modules of ``package``, and in allowed distributions.
 
-    Args:
-        package: such as ``pipelines.collect.sources``.
-        base: what each part is a subclass of; itself not a part.
-        key: the key of an entry of the parameters that names its part.
+    ``key`` is the key of an entry of the parameters that names its part.
     """
 
     package: str
@@ -79,11 +76,7 @@ class Parts(Generic[Part]):
         return next((allowed[other].sha256 for other in self._offering(name, allowed)), "")
 
     def of(self, entry: Entry, allowed: Allowed, *, where: str) -> Part:
-        """Return the part that an entry of the parameters names: a pydantic model of the whole entry.
-
-        Raises:
-            BadParams: there is no such part, or it refuses the entry, whose key is ``where``.
-        """
+        """Return the part that an entry of the parameters, whose key is ``where``, names: a model of the entry."""
         name = getattr(entry, self.key)
         if name not in self._own() and not self._offering(name, allowed):
             detail = f"{where}.{self.key}: is none of {', '.join(self.names(allowed))}"

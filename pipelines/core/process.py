@@ -1,14 +1,17 @@
-"""Read the clock, end a process together with its parent, and keep its files and error messages private."""
+"""Read the clock, end a process together with its parent, keep its files and messages private, report its progress."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import secrets
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -93,3 +96,61 @@ def _described(error: BaseException | None, *, seen: set[int]) -> Iterator[str]:
     yield "Traceback (most recent call last):\n"
     yield from traceback.format_tb(error.__traceback__)
     yield f"{type(error).__name__} (its message may quote content and is not printed)\n"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file atomically, readable only by its owner."""
+    _half(path, text).replace(path)
+
+
+def create_private(path: Path, text: str) -> str:
+    """Write a private file unless it exists, and return its content; if several processes write, the first one wins."""
+    if not path.exists():
+        half = _half(path, text)
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(half)
+        half.unlink()
+    return path.read_text()
+
+
+def _half(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    half.touch(mode=0o600)
+    half.write_text(text)
+    return half
+
+
+def silent(message: object) -> None:
+    """Ignore a progress message; this is the default of parameters that take a progress callback."""
+
+
+def reporter(name: str, *, total: int) -> Callable[[int], None]:
+    """Return a function that, called with the number of completed items, prints ``name: done/total`` and the time left.
+
+    A terminal shows one line that is rewritten at most once a second; a log gets about twenty lines.
+    """
+    terminal = sys.stderr.isatty()
+    said, began, last = 0, time.monotonic(), float("-inf")
+
+    def progress(done: int) -> None:
+        nonlocal said, last
+        now = time.monotonic()
+        due = now - last >= 1 if terminal else done - said >= total / 20
+        if done <= said or not (due or done == total):
+            return
+        said, last = done, now
+        text = f"{name}: {done}/{total}"
+        if done < total:
+            text += f", about {duration((now - began) * (total - done) / done)} left"
+        sys.stderr.write(f"\r\x1b[K{text}" + "\n" * (done == total) if terminal else f"{text}\n")
+        sys.stderr.flush()
+
+    return progress
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, such as ``12 s``, ``5 min`` or ``3.5 h``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -7,45 +7,50 @@ full product). A row of ``fits`` or ``answers`` names the paths that it reads be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import Field
 
 from pipelines.core.config.base import Section, read_section
+from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import Subset
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.taxonomy.loader import load
+from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import tasks_of
 
 FILE = "rows.yaml"
 HEAD = """\
-# Written by `corpus init`, `corpus params set` and `corpus upgrade` (in a checkout: `make rows`) from params.yaml, the
-# catalogue and the label schemes: what votes, silver, train and predict are run for. Do not edit.
+# Written by `corpus init`, `corpus params set` and `corpus upgrade` (in a checkout: `make stages`) from params.yaml,
+# the catalogue and the label schemes: what votes, silver, train and predict are run for. Do not edit.
 """
 GOLD = "gold"
+# the code of a row that names no kind and no vendor of this package
+OWN = "pipelines/core/rows.py"
 R = TypeVar("R")
 # a pushed commit can change the file, and DVC makes commands and paths of it: no space, no option, no path out of it
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
-Place = Annotated[str, Field(pattern=r"^(snapshot|pipelines)(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)+$")]
+Place = Annotated[str, Field(pattern=r"^(snapshot|pipelines|crisis_corpus)(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*$")]
 
 
 class Ask(Section):
-    """One labeller that votes on the items of a corpus."""
+    """One labeller (``name``) that votes on the items of a corpus; ``code``: its vendor's, if it is asked there."""
 
     corpus: Name
-    labeller: Name
+    name: Name
+    code: tuple[Place, ...]
 
 
 class Aggregate(Section):
-    """One ensemble whose votes on a corpus are aggregated."""
+    """One ensemble (``name``) whose votes on a corpus are aggregated."""
 
     corpus: Name
-    ensemble: Name
+    name: Name
 
 
 def shown(model: str, subset: str | None) -> str:
@@ -60,7 +65,7 @@ class _Row(Section):
         name: the row's key without the corpus: names its outs and metrics, and is the argument ``--row``.
         labels: where the labels of train come from: the silver of an ensemble, or gold.
         reads: what else the model reads: rationales, or votes; else the table of splits, which every row reads.
-        code: the package of the model's kind.
+        code: the code of the model's kind, and of the vendor that it asks, beside that of all rows.
     """
 
     corpus: Name
@@ -71,7 +76,7 @@ class _Row(Section):
     seed: int | None = None
     labels: Place
     reads: Place
-    code: Place
+    code: tuple[Place, ...]
 
     @property
     def shown(self) -> str:
@@ -128,6 +133,7 @@ def _named(rows: dict[str, R], corpus: str, name: str) -> R:
 
 
 class _File(Section):
+    code: tuple[tuple[Place, ...], ...] = ()
     rows: Rows
 
 
@@ -144,23 +150,38 @@ def check(root: Path) -> None:
 
 def text(params: Params, *, root: Path) -> str:
     """Return the content of ``rows.yaml``; ``root`` has a team's own label schemes."""
-    values = _File(rows=resolve(params, root=root)).model_dump(mode="json", exclude_none=True)
-    return HEAD + yaml.safe_dump(values, sort_keys=False, width=10_000, default_flow_style=None)
+    lines, lists = ["rows:"], dict[str, str]()
+    for section, found in resolve(params, root=root).model_dump(mode="json", exclude_none=True).items():
+        lines.append(f"  {section}: {{}}" if not found else f"  {section}:")
+        for key, row in found.items():
+            if code := row.pop("code", None):
+                row["code"] = lists.setdefault(_flow(code), f"c{len(lists)}")
+            lines.append(f"    {key}: {_flow(row)}".replace("code: c", "code: *c"))
+    code = [f"- &{name} {paths}" for paths, name in lists.items()]
+    return "\n".join([f"{HEAD}code:", *code, *lines, ""])
+
+
+def _flow(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, width=1_000_000, default_flow_style=True).strip()
 
 
 def resolve(params: Params, *, root: Path) -> Rows:
     """Return the rows that the parameters ask for."""
-    votes = [Ask(corpus=c, labeller=name) for c, names in params.votes.labellers.items() for name in names]
-    silver = [Aggregate(corpus=c, ensemble=name) for c, names in params.silver.ensembles.items() for name in names]
+    votes = [
+        Ask(corpus=corpus, name=name, code=_code("votes", labeller=name, params=params))
+        for corpus, names in params.votes.labellers.items()
+        for name in names
+    ]
+    silver = [Aggregate(corpus=c, name=name) for c, names in params.silver.ensembles.items() for name in names]
     fits = [row for corpus in params.train.rows for row in _fits(corpus, params=params, root=root)]
     keys = {f"{row.corpus}-{row.name}" for row in fits}
     if unknown := ", ".join(key for key in params.train.keep if key not in keys):
         raise BadParams(where="train.keep", detail=f"there is no row {unknown}")
-    answers = [_fitted(row) for row in fits]
+    answers = [_fitted(row, params=params) for row in fits]
     answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
     return Rows(
-        votes={f"{row.corpus}-{row.labeller}": row for row in votes},
-        silver={f"{row.corpus}-{row.ensemble}": row for row in silver},
+        votes={f"{row.corpus}-{row.name}": row for row in votes},
+        silver={f"{row.corpus}-{row.name}": row for row in silver},
         fits={f"{row.corpus}-{row.name}": row for row in fits},
         answers={f"{row.corpus}-{row.name}": row for row in answers},
     )
@@ -184,13 +205,14 @@ def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
                         keep=f"{corpus}-{name}" in params.train.keep
                         or any(entry.wants(corpus, task, model, subset, seed) for entry in params.registry.values()),
                         labels=f"snapshot/{corpus}/{labels}", reads=_reads(corpus, model, params=params),
-                        code=_code(model, params=params),
+                        code=_code("fits", kind=params.models[model].kind, params=params),
                     )  # fmt: skip
 
 
-def _fitted(row: Fit) -> Answer:
-    shared = row.model_dump(include={*_Row.model_fields})
-    return Answer(**shared, source=f"snapshot/{row.corpus}/fits/{row.name}")
+def _fitted(row: Fit, *, params: Params) -> Answer:
+    shared = row.model_dump(include={*_Row.model_fields} - {"code"})
+    code = _code("answers", kind=params.models[row.model].kind, params=params)
+    return Answer(**shared, code=code, source=f"snapshot/{row.corpus}/fits/{row.name}")
 
 
 def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
@@ -206,7 +228,7 @@ def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
             yield Answer(
                 corpus=corpus, name=f"{task}-{model}", task=task, model=model, source=source,
                 labels=f"{folder}/gold/gold.parquet", reads=_reads(corpus, model, params=params),
-                code=_code(model, params=params),
+                code=_code("answers", kind=entry.kind, labeller=entry.labeller, params=params),
             )  # fmt: skip
 
 
@@ -221,10 +243,24 @@ def _reads(corpus: str, model: str, *, params: Params) -> str:
     return f"{folder}/votes" if entry.silver is not None else f"{folder}/split/splits.parquet"
 
 
-def _code(model: str, *, params: Params) -> str:
-    """Return the package of a model's kind; a kind of another distribution is a parameter, ``distributions``."""
-    own = Path(__file__).parents[1] / "models" / "kinds" / params.models[model].kind
-    return f"pipelines/models/kinds/{own.name}" if own.is_dir() else "pipelines/models/kinds/__init__.py"
+def _code(section: str, *, params: Params, kind: str = "", labeller: str | None = None) -> tuple[str, ...]:
+    """Return the code of a row; a part of another distribution is a parameter, ``distributions``."""
+    known, asked = _known()[section], params.labellers.get(labeller or "")
+    vendor = params.providers[asked.provider].api if isinstance(asked, RemoteLabeller) else ""
+    paths = [*known.get("kinds", {}).get(kind, ()), *known.get("vendors", {}).get(vendor, ())] or [OWN]
+    return (*paths, *paths[-1:] * (slots(known) - len(paths)))
+
+
+def slots(known: Mapping[str, Mapping[str, Sequence[str]]]) -> int:
+    """Return how many paths of code each row of a section has: the most that one needs; fewer repeat their last."""
+    return sum(max(map(len, parts.values())) for parts in known.values())
+
+
+@cache
+def _known() -> dict[str, dict[str, dict[str, list[str]]]]:
+    """Return the code of kinds and vendors by section, as ``make stages`` wrote it."""
+    read: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "stages.yaml").read_text())
+    return dict(read["code"])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from pipelines.core.config.curate import Split
+from pipelines.core.config.collect import Split
 from pipelines.curate.items import CorpusItems, Ints
 from pipelines.curate.stratify import certificate, label_pairs, stratify, unit_counts
 from pipelines.curate.units import Units

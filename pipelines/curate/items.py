@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import csv
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.core.config.curate import Split
+from pipelines.core.config.collect import Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.store import tables
 from pipelines.store.exclusions import WHOLE
 from pipelines.store.tables import Item, items_of
-from pipelines.store.tracked import read_csv
 from pipelines.store.vault.vault import Vault
 
 Ints = NDArray[np.int64]
@@ -162,3 +163,29 @@ def _published_row(line: list[str], *, params: Split, where: str) -> tuple[Item,
     if split not in params.ratios:
         raise BadParams(where=where, detail=f"its split is not one of {', '.join(params.ratios)}")
     return (record_id, int(image)), split
+
+
+def read_tracked(path: Path, *, root: Path) -> str:
+    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there."""
+    if path.exists() or not path.with_name(f"{path.name}.dvc").exists():
+        return path.read_bytes().decode()
+    import dvc.api
+    from dvc.exceptions import DvcException
+
+    try:
+        data: bytes = dvc.api.read(str(path.relative_to(root)), repo=str(root), mode="rb")
+    except DvcException as error:
+        raise FileNotFoundError(path.name) from error
+    return data.decode()
+
+
+def read_csv(path: Path, *, root: Path, header: Sequence[str], where: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each line of a CSV file in a checkout after the header, with its place (``where line n``) for errors."""
+    try:
+        lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
+        if next(lines, None) != header:
+            raise BadParams(where=where, detail=f"its first line is not {','.join(header)}")
+        for number, line in enumerate(lines, start=2):
+            yield f"{where} line {number}", line
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadParams(where=where, detail=type(error).__name__) from None

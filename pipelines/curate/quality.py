@@ -1,4 +1,4 @@
-"""Run the stage ``quality``: compute metrics of a snapshot, and compare it with the sandbox's ground truth, if any."""
+"""Compute metrics of a snapshot, and compare it with the sandbox's ground truth, if any."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.read.words import words
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.curate.items import read_items
 from pipelines.store import tables
 from pipelines.store.exclusions import CLOSED, by_reason
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item, items_of
 from pipelines.store.vault.vault import Vault
 
 Pair = frozenset[Item]
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "dedupe", "split"),
+    params=("quality", "sandbox", CONTENT),
+    writes=(),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
-    Returns:
-        ``collect`` (numbers of submissions, kept posts, items, and drops by reason, and as ``closed`` the subreddits
-        that a month lacks because the source did not show them), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
-        near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
-        (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
-        not).
+    ``collect`` has counts, and as ``closed`` the subreddits that a month lacks because the source did not show them. If
+    the truth is known (``score.truth``), ``ocr`` has the word recall on English, and ``truth`` precision and recall of
+    near-duplicate pairs (missed mirrored copies are counted separately), ``unexpected`` items and ``missing`` ones.
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     months = root / "data" / corpus
     posts = tables.concat(list(months.glob("*/records.parquet")), name="records", columns=["record_id"])
     drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")

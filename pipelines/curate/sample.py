@@ -11,22 +11,26 @@ import hashlib
 import heapq
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.core.config.params import Params
 from pipelines.curate.items import kept_items, split_members
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item
-from pipelines.store.vault.vault import Vault
+
+STAGE = Stage(
+    reads=("data", "dedupe"),
+    params=("sample.{corpus}", CONTENT, "split.{corpus}"),
+)
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+def run(ctx: Context) -> dict[str, Any]:
     """Write ``snapshot/<corpus>/sample/sample.parquet`` and its metrics; return the metrics."""
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     section, split = params.sample[corpus], params.split[corpus]
     kept = kept_items(corpus, params=params, root=root)
     # all tombstones, which are fewer than the records to ask about

@@ -1,4 +1,4 @@
-"""Split the sample into train, validation and test, balanced and without leaks (the stage ``split``).
+"""Split the sample into train, validation and test, balanced and without leaks.
 
 FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item without gold counts by what is known of it
 (month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots under
@@ -19,14 +19,14 @@ from scipy import sparse
 
 from pipelines.collect.read.shingles import alike, shingles
 from pipelines.collect.read.words import words
-from pipelines.core.config.curate import Dedupe, Split
+from pipelines.core.config.collect import Dedupe, Split
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.curate.balance import Balance
 from pipelines.curate.dedupe import image_pairs
 from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
-from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
+from pipelines.curate.dedupe.hamming_search import keepers, pair_blocks
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
@@ -34,6 +34,7 @@ from pipelines.curate.units import leakage, resolve, separated_pairs
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item, items_of
 from pipelines.store.vault.vault import Vault
 
@@ -44,21 +45,23 @@ UNUSED = 2
 log = logging.getLogger(__name__)
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "dedupe", "gold", "sample"),
+    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.splits"),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Write the table ``splits``, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
     unless it is assigned already.
 
-    An earlier version of the search may have missed that two items of different splits are near-duplicates. Neither may
-    move: both stay assigned, and the one in the later split (in the order of ``ratios``) is withheld from the table, so
-    that no model is tuned or tested on it.
-
-    Returns:
-        The certificate and the deviations of the labels (:meth:`pipelines.curate.balance.Balance.report`),
-        ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded``, ``unfit``,
-        ``separated_pairs`` (near-duplicates assigned earlier to different splits) and ``withheld`` (items, for those).
+    An earlier version of the search may have missed that two items of different splits are near-duplicates
+    (``separated_pairs``). Neither may move: both stay assigned, and the one in the later split (in the order of
+    ``ratios``) is withheld from the table, so that no model is tuned or tested on it.
     """
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
@@ -231,7 +234,6 @@ def compile_kernels() -> None:
         similarity=0.5,
         shingle_words=2,
     )
-    components(ITEMS, left, right)
     keepers(np.arange(ITEMS), left, right)
     labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))
     sizes, ratios = np.ones(ITEMS, np.int64), {"train": 6, "dev": 2, "test": 2}

@@ -4,21 +4,170 @@ A unit is a group of items that must stay together (near-duplicates, one author)
 of SPEC.md section 2.1: largest units first, then the rarest label, to the split whose chi-square grows least; then
 annealed moves and swaps on ``20 size^2 + label^2 + 0.05 pair^2``; then a certificate computed from the items alone.
 FigSIM 5.1 splits 60:20:20 "to preserve label distributions across all annotation categories".
+
+The compiled functions draw no random numbers: interpreted they give the same result, about 60 times slower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from pipelines.curate import simulated_annealing as kernels
+from pipelines.curate.kernels import compiled
 from pipelines.curate.units import target_sizes
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class SplitState(NamedTuple):
+    """The groups of items with their feature counts and splits, while the split is computed.
+
+    The cost is the sum of weight * (count - target)^2 over features and splits.
+    """
+
+    start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
+    feature: Any
+    amount: Any
+    weight: Any  # by feature
+    target: Any  # by feature * splits + split
+    count: Any  # the same; changed in place
+    split: Any  # by unit, -1 where not placed; changed in place
+    splits: int
+    free: Any  # the units that may move, similar ones next to each other
+    taken: Any  # buffer for the units of one change
+
+
+@compiled
+def _change(state: SplitState, u: int, v: int, a: int, b: int) -> float:
+    """Return the change of cost if group ``u`` moves from split ``a`` to ``b`` and ``v`` moves back (-1: no group)."""
+    start, feature, amount, splits = state.start, state.feature, state.amount, state.splits
+    count, target = state.count, state.target
+    i, end_u = start[u], start[u + 1]
+    j, end_v = i, i
+    if v >= 0:
+        j, end_v = start[v], start[v + 1]
+    total = 0.0
+    while i < end_u or j < end_v:
+        if j >= end_v or (i < end_u and feature[i] < feature[j]):
+            f, c = feature[i], amount[i]
+            i += 1
+        elif i >= end_u or feature[j] < feature[i]:
+            f, c = feature[j], -amount[j]
+            j += 1
+        else:
+            f, c = feature[i], amount[i] - amount[j]
+            i += 1
+            j += 1
+        if c != 0:
+            at = f * splits
+            gap = (count[at + b] - target[at + b]) - (count[at + a] - target[at + a])
+            total += 2.0 * state.weight[f] * c * (gap + c)
+    return total
+
+
+@compiled
+def _shift(state: SplitState, u: int, a: int, b: int) -> None:
+    """Move group ``u`` from split ``a`` (-1 if not placed yet) to split ``b``."""
+    for i in range(state.start[u], state.start[u + 1]):
+        at = state.feature[i] * state.splits
+        if a >= 0:
+            state.count[at + a] -= state.amount[i]
+        state.count[at + b] += state.amount[i]
+    state.split[u] = b
+
+
+@compiled
+def _place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
+    """Place each group in ``order`` in the split where the chi-square deviation from the target grows least.
+
+    ``seen[f]`` is the amount of feature ``f`` placed so far; it is updated in place.
+    """
+    for k in range(len(order)):
+        u = order[k]
+        for i in range(state.start[u], state.start[u + 1]):
+            seen[state.feature[i]] += state.amount[i]
+        best, least = 0, 0.0
+        for s in range(state.splits):
+            growth = 0.0
+            for i in range(state.start[u], state.start[u + 1]):
+                f, c = state.feature[i], state.amount[i]
+                growth += state.weight[f] * c * (2.0 * (state.count[f * state.splits + s] - share[s] * seen[f]) + c)
+            growth /= share[s]
+            if s == 0 or growth < least:
+                best, least = s, growth
+        _shift(state, u, -1, best)
+
+
+@compiled
+def _barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None:
+    """Swap the large group ``u`` for groups of split ``b`` of equal total size; undo it if the cost grows too much.
+
+    The units of ``b`` are chosen among ``others``, in order. A swap with a single small unit would change the sizes of
+    the splits too much, so that large units would never move.
+    """
+    a, missing, count = state.split[u], state.amount[state.start[u]], 0
+    total = _change(state, u, -1, a, b)
+    _shift(state, u, a, b)
+    for k in range(len(others)):
+        v = others[k]
+        if state.split[v] == b and v != u and state.amount[state.start[v]] <= missing:
+            total += _change(state, v, -1, b, a)
+            _shift(state, v, b, a)
+            state.taken[count] = v
+            count += 1
+            missing -= state.amount[state.start[v]]
+            if missing == 0:
+                break
+    if total >= heat:
+        _shift(state, u, b, a)
+        for k in range(count):
+            _shift(state, state.taken[k], a, b)
+
+
+@compiled
+def _anneal(state: SplitState, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
+    """Try one random move or swap of groups at a time, and keep it if the cost grows by less than its ``heat``.
+
+    Draw ``k`` swaps the units at positions ``first[k]`` and ``other[k]`` of ``state.free``; a larger unit is swapped
+    against several units from the other's position on. If ``hop[k]`` is not 0, it instead moves the first unit that
+    many splits on. ``heat`` is the temperature times a standard exponential draw, which is Metropolis' rule.
+    """
+    for k in range(len(first)):
+        i, j = first[k], other[k]
+        u, v = state.free[i], state.free[j]
+        a, b = state.split[u], state.split[v]
+        if hop[k] > 0:
+            v, b = -1, (a + hop[k]) % state.splits
+        if a == b:
+            continue
+        larger = 0 if v < 0 else state.amount[state.start[u]] - state.amount[state.start[v]]
+        if larger > 0:
+            _barter(state, u, b, state.free[j : j + len(state.taken)], heat[k])
+        elif larger < 0:
+            _barter(state, v, a, state.free[i : i + len(state.taken)], heat[k])
+        elif _change(state, u, v, a, b) < heat[k]:
+            _shift(state, u, a, b)
+            if v >= 0:
+                _shift(state, v, b, a)
+
+
+@compiled
+def _cheapest(state: SplitState, a: int, b: int, limit: int) -> int:
+    """Return the group in split ``a`` with fewer than ``limit`` items that is _cheapest to move to ``b``, or -1."""
+    best, least = -1, 0.0
+    for k in range(len(state.free)):
+        u = state.free[k]
+        if state.split[u] == a and state.amount[state.start[u]] < limit:
+            cost = _change(state, u, -1, a, b)
+            if best < 0 or cost < least:
+                best, least = u, cost
+    return best
+
 
 # SPEC.md section 2.1: the weights of a deviation by one item in size, in a label, and in a pair of labels.
 SIZE, LABEL, PAIR = 20.0, 1.0, 0.05
@@ -81,15 +230,11 @@ def stratify(
 ) -> Ints:
     """Assign units (groups of items) to splits, labels spread evenly; return each unit's index into ``ratios``.
 
-    Args:
-        sizes: items per unit, at least 1.
-        labels: unit x label, the number of the unit's items with the label.
-        ratios: weights of the splits by name; sizes come from :func:`target_sizes` and are exact if there are enough
-            units of one item, else off by no more than the largest unit.
-        proposals: changes to try, up to three times as many if labels stay uneven; 4e6 for a corpus such as FigSIM's
-            (SPEC.md section 2.1). At most PER_UNIT for each unit that may move.
-        pairs: unit x pair counts (:func:`label_pairs` summed by unit), to spread pairs of labels evenly too.
-        assigned: per unit, a split index that must not change, or -1.
+    ``sizes`` are items per unit, ``labels`` unit x label counts and ``pairs`` those of pairs of labels
+    (:func:`label_pairs`). Sizes of splits come from :func:`target_sizes` and are exact if there are enough units of one
+    item, else off by no more than the largest unit. ``proposals`` are changes to try, up to three times as many if
+    labels stay uneven (4e6 for a corpus such as FigSIM's, SPEC.md section 2.1), at most PER_UNIT for each unit that may
+    move. ``assigned`` has per unit a split index that must not change, or -1.
     """
     promised = np.full(len(sizes), -1, np.int64) if assigned is None else assigned.astype(np.int64)
     free, splits = np.flatnonzero(promised < 0), len(ratios)
@@ -107,9 +252,9 @@ def stratify(
         rng = np.random.default_rng([seed, start])
         near, order = _orders(sizes, labels, free, rng)
         held, count, room = promised.copy(), np.array(placed, np.int64, order="C"), np.empty(REACH, np.int64)
-        state = kernels.SplitState(*units, weight.copy(), target, count.ravel(), held, splits, near, room)
+        state = SplitState(*units, weight.copy(), target, count.ravel(), held, splits, near, room)
         # A split with an exact share of 0 still needs a finite chi-square.
-        kernels.place(state, np.maximum(share, 0.5 / sizes.sum()), count.sum(axis=1), order)
+        _place(state, np.maximum(share, 0.5 / sizes.sum()), count.sum(axis=1), order)
         if splits == 1:
             return held
         cost, settled = _improve(state, proposals=proposals, pairs_from=1 + labels.shape[1], rng=rng)
@@ -121,9 +266,7 @@ def stratify(
     return best
 
 
-def _improve(
-    state: kernels.SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator
-) -> tuple[float, bool]:
+def _improve(state: SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator) -> tuple[float, bool]:
     """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
@@ -135,7 +278,7 @@ def _improve(
         for part, hottest, coldest, pair in ROUND:
             state.weight[pairs_from:] = pair
             for draws in _draws(len(state.free), state.splits, int(part * proposals), rng, heat=(hottest, coldest)):
-                kernels.anneal(state, *draws)
+                _anneal(state, *draws)
         off = state.count.reshape(-1, state.splits) - target
         cost = float(state.weight @ (off * off).sum(axis=1))
         if cost < least:
@@ -187,17 +330,17 @@ def _draws(
         yield first, other, hop, cooled * rng.standard_exponential(len(k))
 
 
-def _repair(state: kernels.SplitState) -> None:
+def _repair(state: SplitState) -> None:
     """Move units from the fullest to the emptiest split for as long as that brings the sizes closer."""
     sizes = np.round(state.target[: state.splits]).astype(np.int64)
     while True:
         off = state.count[: state.splits] - sizes
         a, b = int(off.argmax()), int(off.argmin())
         # Moving z items helps while z is smaller than the two gaps together.
-        unit = kernels.cheapest(state, a, b, int(off[a] - off[b])) if off[a] > off[b] else -1
+        unit = _cheapest(state, a, b, int(off[a] - off[b])) if off[a] > off[b] else -1
         if unit < 0:
             return
-        kernels.shift(state, unit, a, b)
+        _shift(state, unit, a, b)
 
 
 def certificate(

@@ -34,12 +34,8 @@ class NoGold(ConfigError):
 class Example:
     """A post or meme as the input of a model; ``repr`` shows only item, split and group, so that logs have no content.
 
-    Args:
-        text: text of the post, or text read from the picture, ``""`` if there is none.
-        labels: the gold or silver labels in the task's label space; ``None`` if the labels are hidden, as opposed to an
-            empty set.
-        group: the group of items (near-duplicates, one author) that must be in one split.
-        weight: how much the example counts in a training loss, relative to the others.
+    ``labels`` are ``None`` if they are hidden, as opposed to an empty set. A ``group`` (near-duplicates, one author)
+    must be in one split. ``weight`` is that of a training loss.
     """
 
     item: Item
@@ -55,13 +51,9 @@ class Example:
 class Material:
     """The examples of one task in train, validation and test, sorted by item.
 
-    Args:
-        without: by split, the number of items without labels of this task, which are not among the examples.
-        taken_down: by split, the number of items whose record was taken down; neither are these.
-        examples: how many items of validation are left out because the prompt shows their answers.
-        validation_name: the corpus's name of the split called ``validation`` here.
-        placed: the corpus's own split and the group of every item, as in the table ``splits``.
-        posts: the decrypted posts of the examples by item, for models that need title, body or pictures separately.
+    ``without`` and ``taken_down`` count by split the items that are left out: without labels of this task, or taken
+    down; ``examples`` those of validation whose answers the prompt shows. ``validation_name`` is the corpus's name of
+    that split.
     """
 
     task: Task
@@ -122,12 +114,8 @@ def material(
 ) -> Material:
     """Return decrypted items as examples by split; the labels of test are hidden.
 
-    Args:
-        placed: split, one of :data:`SPLITS`, and group of every item.
-        gold: the labels; ``examples`` counts the items of validation without any that the prompt shows.
-        posts: the decrypted posts of all items with labels.
-        text: what a model of text reads of a post.
-        gone: records that were taken down; their items are left out and counted.
+    ``posts`` are those of all items with labels, ``text`` is what a model of text reads of a post, and ``gone`` are
+    records that were taken down: their items are left out and counted.
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}

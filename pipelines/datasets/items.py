@@ -26,7 +26,7 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Item, LabelSet, Material, NoGold, groups_apart, material
 from pipelines.datasets.post import Post
 from pipelines.store import tables
-from pipelines.store.seal import open_column, open_posts
+from pipelines.store.seal import open_columns, open_posts
 from pipelines.store.vault.vault import Vault
 
 GOLD = "gold"
@@ -59,7 +59,7 @@ def open_images(
             continue
         table = tables.read(path, name="images", columns=["record_id", "image", "bytes", "text"])
         table = table.filter(pa.array(wanted, pa.bool_()))
-        texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
+        texts, pictures = open_columns(table, name="images", columns=["text", "bytes"], vault=vault)
         for item, text, picture in zip(tables.items_of(table), texts, pictures, strict=True):
             yield item, ((text or b"").decode(), picture)
 
@@ -76,12 +76,7 @@ def _images(corpus: str, *, items: Collection[Item], vault: Vault, root: Path) -
 
 @dataclass(frozen=True)
 class _Content:
-    """How items of one content are read.
-
-    Args:
-        inputs: what they have: ``text``, ``image``.
-        text: what a model of text reads of one.
-    """
+    """How items of one content are read: what they have as input, and what a model of text reads of one."""
 
     inputs: tuple[str, ...]
     table: str
@@ -169,15 +164,9 @@ def load(
 ) -> Material:
     """Return the items with labels of the task as examples by split; records that were taken down are only counted.
 
-    Args:
-        corpus: reads ``snapshot/<corpus>/{split,gold,few_shot,silver}`` and ``data/<corpus>`` below ``root``.
-        subset: the labels of train: ``unanimous`` or ``consensus`` (silver of the ensemble), or ``gold`` (of people);
-            ``None`` loads train without labels, for prediction only.
-        ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
-        weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
-
-    Returns:
-        The examples; ``without`` counts by split the items without labels (of the subset), except prompt examples.
+    The labels of train are those of a ``subset``: ``unanimous`` or ``consensus`` of the silver of ``ensemble``, or
+    ``gold`` (of people); ``None`` loads train without labels, for prediction only. With ``weighted``, an example of
+    train has the posterior of its silver labels as its weight (mean 1 over train).
     """
     folder = _snapshot(corpus, root=root)
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
@@ -241,10 +230,7 @@ def _weighted(loaded: Material, *, posterior: Mapping[Item, float]) -> tuple[Any
 
 
 def split_digest(corpus: str, *, root: Path) -> str:
-    """Return a digest of a corpus's split: the SHA-256 of the lines ``record image split`` of all items.
-
-    Compare results only if their splits have equal digests: results on different splits are not comparable.
-    """
+    """Return the SHA-256 of a corpus's split; results on splits with different digests are not comparable."""
     placed = tables.splits(root / "snapshot" / corpus)
     return digest_of(f"{record_id} {image} {split}" for (record_id, image), (split, _) in placed.items())
 

@@ -59,8 +59,8 @@ class Post:
     def content_digest(self, *, secret: bytes) -> str:
         """Return the HMAC-SHA-256 of the post's whole content in hexadecimal.
 
-        The digest is keyed because a digest without a key would let anyone verify a guess of the post's text. Each part
-        is prefixed with its length, so that different posts never give the same input.
+        Without a key, anyone could verify a guess of the text. Each part has its length before it, so that different
+        posts never give the same input.
         """
         digest = hmac.new(secret, digestmod=hashlib.sha256)
         for part in (self.title.encode(errors="surrogatepass"), self.body.encode(errors="surrogatepass"), *self.images):

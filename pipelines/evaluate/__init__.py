@@ -1,1 +1,1 @@
-"""Evaluate predictions on gold: metrics with intervals, paired comparisons of models, and error analysis."""
+"""Evaluate predictions on gold, compare models, analyse items and moderation systems, and report beside the papers."""

@@ -14,11 +14,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.rounds import material
+from pipelines.annotate.rounds import desk
 from pipelines.core import rows
 from pipelines.core.config.params import Params
-from pipelines.core.config.private_file import write_private
 from pipelines.core.errors import DataError
+from pipelines.core.process import write_private
 from pipelines.core.taxonomy import Category
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import task_of
@@ -116,7 +116,7 @@ def write_content(
     out = io.StringIO()
     lines = csv.writer(out)
     lines.writerow(["record_id", "image", "gold", "said", "kinds", "title", "body", "picture"])
-    opened = material.tasks(corpus, items=places, cases=None, params=params, vault=vault, root=root)
+    opened = desk.task_list(corpus, items=places, cases=None, params=params, vault=vault, root=root)
     for task in opened:
         error = by_item[task.item]
         picture = ""

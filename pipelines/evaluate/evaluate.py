@@ -1,4 +1,4 @@
-"""Run the stage ``evaluate``: score every run on the test split's gold, compare models, and analyse errors.
+"""Score every run on the test split's gold, compare models, and analyse errors.
 
 The result is ``metrics/<corpus>/evaluate.json``, the only input of the report. It holds numbers, names of labels and
 names of models, but no text and no id. Rates and figures are fractions (the paper prints them times 100); an undefined
@@ -65,7 +65,7 @@ value is ``null``. Its shape::
                                                       # FigSIM T12; ordinal tasks, by the scheme's errors_by
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
-    Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see crisis_errors.py
+    Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see label_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
             "p": {"bootstrap" | "randomisation" | "mcnemar": float},
@@ -78,7 +78,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipelines.core import rows
@@ -87,7 +86,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores, paired, reliability
+from pipelines.evaluate import inputs, label_errors, model_scores, paired, reliability
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
@@ -97,6 +96,7 @@ from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.models.kind import spec
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import SCHEME, Context, Stage
 
 OUTPUT_TOKENS = 128  # FigSIM T10
 
@@ -112,12 +112,30 @@ class TaskContext:
     reviewed: frozenset[Item] = frozenset()
 
 
-def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
+STAGE = Stage(
+    reads=("annotations", "few_shot", "gold", "predictions", "split"),
+    params=(
+        "evaluate",
+        "train.mode",
+        "rows.answers",
+        "ensembles",
+        "labellers",
+        "models",
+        "providers",
+        "distributions",
+        SCHEME,
+    ),
+    writes=(),
+)
+
+
+def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
     """Score all models of a corpus; write ``metrics/<corpus>/evaluate.json`` (shape: module docstring) and return it.
 
     The predictions are those of the corpus's rows (``rows.yaml``). ``sampling`` replaces the number and the seed of the
     bootstrap resamples in ``params``.
     """
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
     folder = root / "snapshot" / corpus
@@ -204,7 +222,7 @@ def measure(
             "calibration": reliability.calibration(board, runs=model_runs),
             "floors": reliability.floors(board, runs=model_runs, dev=dev, dev_runs=on_dev, wanted=context.floors),
             "spent": context.spent.get(name),
-            "crises": crisis_errors.analyse(board, runs=model_runs),
+            "crises": label_errors.crises_of(board, runs=model_runs),
         }
         if (part := inputs.without_items(board, items=context.reviewed)) is not None:
             rest = _by_seed(part, runs=model_runs) if part.items else {}

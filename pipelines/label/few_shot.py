@@ -1,4 +1,4 @@
-"""Choose the items of validation whose labels the prompts show (stage ``few_shot``; CRADLE B).
+"""Choose the items of validation whose labels the prompts show (CRADLE B).
 
 A labeller that was shown an answer must not be scored on it: later steps leave these items out of the scores and of
 validation. With ``few_shot.among: disagreement`` they are items to which two annotators of a round gave different label
@@ -13,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.annotate.forms import manifest
+from pipelines.annotate import manifest
 from pipelines.annotate.response_validation import answered
-from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import tasks_of
@@ -23,10 +22,16 @@ from pipelines.datasets.items import VALIDATIONS
 from pipelines.llm.prompting.prompts import choose
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.tables import Item
 
+STAGE = Stage(
+    reads=("annotations", "gold", "split"),
+    params=("few_shot", SCHEME),
+)
 
-def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
+
+def run(ctx: Context) -> dict[str, Any]:
     """Choose the prompts' examples; write them to ``snapshot/<corpus>/few_shot/examples.parquet``, and metrics.
 
     An example has gold in every category that models predict.
@@ -35,6 +40,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         Counts: ``examples`` chosen, ``gold``: the items with gold by split, and if examples must be disputed,
         ``disputed``: the items of validation with gold on which annotators disagreed.
     """
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     folder, section = root / "snapshot" / corpus, params.few_shot
     tasks = tasks_of(load(params.corpora[corpus].scheme, root=root))
     split = {item: name for item, (name, _) in tables.splits(folder).items()}

@@ -1,8 +1,8 @@
-"""Run the stage ``injection_test``: measure how an instruction hidden in an item changes its labels, by attack family.
+"""Measure how an instruction hidden in an item changes its labels, by attack family.
 
 The copies exist in memory only. They are labelled and aggregated like any item; of a picture, the words read from it
 are attacked. The stage counts how many labels flip and whether an item loses severity without being queued for review.
-The attacks are written without the detector (:mod:`pipelines.label.attacks.families`), so that its misses count; the
+The attacks are written without the detector (:mod:`pipelines.label.attacks`), so that its misses count; the
 numbers say nothing about other attacks.
 """
 
@@ -10,35 +10,48 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.example import Item
 from pipelines.datasets.post import Post
-from pipelines.label.attacks.families import attacks, inject, pick
+from pipelines.label.attacks import attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.silver import review_queue
+from pipelines.label.silver import silver
 from pipelines.label.silver.aggregate import Panel
 from pipelines.label.silver.silver import refused_of
 from pipelines.label.votes import Desk, remote_labellers
 from pipelines.llm.asking import PlannedRequests
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.vault.vault import Vault
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 
 Labels = Mapping[Item, frozenset[str] | None]
 
 
-def run(
-    corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "silver/{name}", "votes"),
+    params=(
+        "injection_test",
+        "silver.k",
+        "votes",
+        "prompts",
+        "labellers",
+        "ensembles.{name}",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    writes=(),
+    rows="silver",
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Label copies of ``injection_test.size`` items with an inserted attack, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
@@ -49,11 +62,12 @@ def run(
         queued for review) and ``families`` (see :func:`by_family`). If requests would not hold the attacks, no copy is
         labelled: ``not_tested`` counts the copies by reason, and there are no categories.
     """
-    described = params.ensembles[ensemble]
+    corpus, ensemble, params, root = ctx.corpus, ctx.row, ctx.params, ctx.root
+    described = ctx.described("ensemble", params.ensembles)
     folder = root / "snapshot" / corpus / "votes"
-    offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:
-        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        desk = Desk.of(ctx, stack=stack)
         copies = _copies(desk)
         if _withheld(desk, copies) and any(isinstance(params.labellers[m], RemoteLabeller) for m in described.members):
             untested = {"detected": 0, "not_tested": {"words_not_sent": len(copies)}, "categories": {}}
@@ -80,12 +94,12 @@ def run(
         }
         panel, copied = Panel.of(told, **given), Panel.of(again, **given)
         before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
-        queued = review_queue.reasons(
+        queued = silver.reasons(
             after,
             panel=copied,
             refused=refused_of(again, category=key),
             injected=detected,
-            offline=review_queue.offline_labels(others, members=offline, category=category) if offline else {},
+            offline=silver.offline_labels(others, members=offline, category=category) if offline else {},
         )
         first, second = ({item: d.labels for item, d in decided.items()} for decided in (before, after))
         found[key] = flips(first, second, category=category, queued=queued) | {
@@ -100,17 +114,14 @@ def run(
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each remote member of ``silver.ensembles``, and at what cost; nothing is sent.
 
     A member of several ensembles is counted once, because it answers a copy once.
     """
-    ensembles = params.silver.ensembles.get(corpus, ())
-    members = dict.fromkeys(name for one in ensembles for name in params.ensembles[one].members)
-    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    for asked, desk in remote_labellers(corpus, names=members, **places):
+    ensembles = ctx.params.silver.ensembles.get(ctx.corpus, ())
+    members = dict.fromkeys(name for one in ensembles for name in ctx.params.ensembles[one].members)
+    for asked, desk in remote_labellers(ctx, names=members):
         copies = _copies(desk)
         yield asked.planned("injection_test", [] if _withheld(desk, copies) else desk.sent(copies))
 

@@ -1,4 +1,4 @@
-"""Run the stage ``rationales``: collect a labeller's remarks on items, for the models whose entry names a labeller.
+"""Collect a labeller's remarks on items, for the models whose entry names a labeller.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads (``pipelines.datasets.features.HEADS``). The
 heads are theirs; the prompt's wording and every number here are ours. The prompt neither asks for a label nor shows
@@ -15,14 +15,12 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.datasets.example import Item, NoGold
 from pipelines.datasets.features import HEADS, Remarks, packed, place
@@ -38,7 +36,7 @@ from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import write_rows
-from pipelines.store.vault.vault import Vault
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 
 # Ours: three remarks of at most 25 words, the JSON around them, and some reserve for a wordy model.
 OUTPUT_TOKENS = 256
@@ -101,7 +99,23 @@ class RationaleQuery:
             yield row | {"remarks": packed(self.remarks[item]) if item in self.remarks else None}
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "split"),
+    params=(
+        "labellers",
+        "models",
+        "train.rows",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    asks=True,
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Collect remarks on items; write ``snapshot/<corpus>/rationales/<model>/rationales.parquet``, and metrics.
 
     Each labeller that a model of ``train.rows`` reads rationales of is called once for all items of the split. Without
@@ -115,10 +129,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
     readers = readers_of(corpus, params=params)
     place(corpus, model="", root=root).parent.mkdir(parents=True, exist_ok=True)
-    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    with explainers(corpus, **places) as (asked, posts, gone):
+    with explainers(ctx) as (asked, posts, gone):
         found = {}
         for one in asked:
             register(one.prompt, tracking_uri=settings.mlflow_tracking_uri)
@@ -142,23 +156,20 @@ def readers_of(corpus: str, *, params: Params) -> dict[str, str]:
     return {model: named for model in models if (named := params.models[model].rationales) is not None}
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each labeller, and at what cost; nothing is sent."""
-    with explainers(corpus, params=params, settings=settings, vault=vault, root=root) as (asked, posts, _):
+    with explainers(ctx) as (asked, posts, _):
         for labeller in asked:
             yield labeller.planned("rationales", list(posts.values()))
 
 
 @contextmanager
-def explainers(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path
-) -> Iterator[tuple[list[Explainer], dict[Item, Post], int]]:
+def explainers(ctx: Context) -> Iterator[tuple[list[Explainer], dict[Item, Post], int]]:
     """Open the labellers whose rationales models read, and the items as these receive them.
 
     Yields the labellers, the items of all splits, and how many of the split were taken down.
     """
+    corpus, params, root = ctx.corpus, ctx.params, ctx.root
     labellers = sorted(set(readers_of(corpus, params=params).values()))
     if not labellers:
         yield [], {}, 0
@@ -169,13 +180,13 @@ def explainers(
     if not (root / "snapshot" / corpus / "split" / "splits.parquet").is_file():
         raise NoGold("NoSplit", corpus=corpus)
     items = tables.splits(root / "snapshot" / corpus).keys()
-    posts, _ = opened(corpus, content=content, items=items, vault=vault, root=root)
+    posts, _ = opened(corpus, content=content, items=items, vault=ctx.vault, root=root)
     sent = {item: picture(post, words=True) if pictures else post for item, post in posts.items()}
     scheme = load(params.corpora[corpus].scheme, root=root)
     # no batches: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
     given: dict[str, Any] = {"decoding": Decoding(max_output_tokens=OUTPUT_TOKENS, batch=False), "scheme": scheme}
-    given |= {"params": params, "settings": settings, "vault": vault, "pictures": pictures}
-    with AnswerStore.open(settings.answers_url) as answers:
+    given |= {"params": params, "settings": ctx.settings, "vault": ctx.vault, "pictures": pictures}
+    with AnswerStore.open(ctx.settings.answers_url) as answers:
         prompts = {name: prompt_for(one, scheme=scheme, pictures=pictures) for name, one in remote.items()}
         asked = [Explainer.of(name, prompt=prompt, answers=answers, **given) for name, prompt in prompts.items()]
         yield asked, sent, len(items) - len(sent)

@@ -21,7 +21,7 @@ from pipelines.core.process import now
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
 from pipelines.llm.asking import CUT, Asking, without_middle
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, Size, size, tokens
+from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
 from pipelines.llm.prompting.prompts import Prompt, delimiter
@@ -37,12 +37,7 @@ NO_PICTURE, TAKEN_DOWN = "no_picture", "taken_down"
 
 
 def described(name: str, *, params: Params, pictures: bool) -> RemoteLabeller:
-    """Return the parameters of a remote labeller after a check that its model accepts ``pictures``, if these are sent.
-
-    Raises:
-        NotAsked: there is no such labeller, or it is offline.
-        CannotSee: the model accepts no pictures.
-    """
+    """Return the parameters of a remote labeller; check that its model accepts ``pictures``, if these are sent."""
     labeller = params.labellers.get(name)
     if not isinstance(labeller, RemoteLabeller):
         detail = "it is offline" if labeller else "section labellers of catalogue.yaml has no such entry"

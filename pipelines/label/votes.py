@@ -1,4 +1,4 @@
-"""Run the stage ``votes``: collect one labeller's answer about every item of the split, paying for each answer once.
+"""Collect one labeller's answer about every item of the split, paying for each answer once.
 
 A remote labeller is asked for all predicted categories of the scheme in one request. Its answers are first looked up in
 the encrypted store of answers. Airflow's mapped tasks (:func:`ask`, one per shard) may fill the store in advance; the
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow as pa
 from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import Item
 from pipelines.datasets.items import CONTENTS, VALIDATIONS, SplitItems
@@ -33,10 +32,11 @@ from pipelines.llm.prompting.prompts import build, register
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
-    from pipelines.label.offline.fit import Offline
+    from pipelines.label.offline import Offline
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,12 @@ class Desk:
     stack: ExitStack
 
     @classmethod
-    def of(
-        cls, corpus: str, *, stack: ExitStack, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-    ) -> Desk:
+    def of(cls, ctx: Context, *, stack: ExitStack) -> Desk:
         """Read the items of all splits of a corpus."""
-        material = SplitItems.read(corpus, params=params, vault=vault, root=root)
-        pictures = "image" in CONTENTS[params.corpora[corpus].content].inputs
+        material = SplitItems.read(ctx.corpus, params=ctx.params, vault=ctx.vault, root=ctx.root)
+        pictures = "image" in CONTENTS[ctx.params.corpora[ctx.corpus].content].inputs
         posts = {i: picture(post, words=True) for i, post in material.posts.items()} if pictures else material.posts
-        return cls(material, posts, pictures, params, settings, vault, stack)
+        return cls(material, posts, pictures, ctx.params, ctx.settings, ctx.vault, stack)
 
     @property
     def tasks(self) -> Mapping[str, Task]:
@@ -105,7 +103,7 @@ class Desk:
         return Remote.of(name, params=params, settings=self.settings, pictures=self.pictures, **given)
 
     def _fit(self, name: str, *, labeller: OfflineLabeller, task: Task) -> Offline:
-        from pipelines.label.offline.fit import fit
+        from pipelines.label.offline import fit
 
         gold = {
             item: task.seen(labels)
@@ -133,66 +131,68 @@ class Desk:
         return found
 
 
-def remote_labellers(corpus: str, *, names: Iterable[str], **places: Any) -> Iterator[tuple[Remote, Desk]]:
-    """Yield each remote labeller of ``names`` with the corpus's items, which are not read if there is none.
-
-    ``places`` are the other arguments of :meth:`Desk.of`.
-    """
-    remote = [name for name in names if isinstance(places["params"].labellers[name], RemoteLabeller)]
+def remote_labellers(ctx: Context, *, names: Iterable[str]) -> Iterator[tuple[Remote, Desk]]:
+    """Yield each remote labeller of ``names`` with the corpus's items, which are not read if there is none."""
+    remote = [name for name in names if isinstance(ctx.params.labellers[name], RemoteLabeller)]
     if remote:
         with ExitStack() as stack:
-            desk = Desk.of(corpus, stack=stack, **places)
+            desk = Desk.of(ctx, stack=stack)
             for name in remote:
                 yield desk.remote(name), desk
 
 
-def ask(
-    corpus: str,
-    *,
-    labeller: str,
-    shard: int,
-    params: Params,
-    settings: Settings,
-    vault: Vault,
-    wait: bool = True,
-    root: Path = Path(),
-) -> dict[str, Any]:
-    """Request one labeller's answers for one shard of items, and store them for the stage ``votes``.
+def ask(ctx: Context, *, shard: int, wait: bool = True) -> dict[str, Any]:
+    """Request the answers of one labeller (``ctx.row``) for one shard of items; store them for the stage ``votes``.
 
     Returns:
         Counts of the answers by outcome; without ``wait``, ``batches``: the digests of the ids of the batch jobs
         submitted to a batch endpoint and recorded in the store of answers.
     """
-    done: dict[str, Any] = {"labeller": labeller, "shard": shard}
+    ctx.described("labeller", ctx.params.labellers)
+    done: dict[str, Any] = {"labeller": ctx.row, "shard": shard}
     with ExitStack() as stack:
-        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
-        asked, items = desk.open(labeller), desk.shards[shard]
+        desk = Desk.of(ctx, stack=stack)
+        asked, items = desk.open(ctx.row), desk.shards[shard]
         if not wait:
             batching = [one for one in asked if isinstance(one, Remote) and one.batches]
             return done | {"batches": [job for one in batching for job in one.hand_over(desk.sent(items))]}
-        answers = desk.label(asked, items, progress=labeller)
+        answers = desk.label(asked, items, progress=ctx.row)
     return done | {"outcomes": counted(answer.outcome for answer in answers)}
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what each remote labeller of ``votes.labellers`` would be sent, and at what cost; nothing is sent.
 
     ``jobs`` of a cost are the shards with unanswered items: one {labeller, provider, shard, batch} each (``batch``:
     whether a batch endpoint is used).
     """
-    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    for asked, desk in remote_labellers(corpus, names=params.votes.labellers.get(corpus, ()), **places):
+    for asked, desk in remote_labellers(ctx, names=ctx.params.votes.labellers.get(ctx.corpus, ())):
         planned = asked.planned("votes", desk.sent(desk.posts))
         job = {"labeller": asked.name, "provider": asked.receiver, "batch": asked.batches}
         jobs = [job | {"shard": i} for i, shard in enumerate(desk.shards) if asked.unanswered(desk.sent(shard))]
         yield replace(planned, cost={**planned.cost, "jobs": jobs})
 
 
-def run(
-    corpus: str, *, labeller: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split"),
+    params=(
+        "labellers.{name}",
+        "votes.min_positives",
+        "votes.mode",
+        "votes.max_output_tokens",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "votes.seed",
+        "prompts",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    rows="votes",
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Label a corpus; write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and metrics.
 
     Returns:
@@ -203,13 +203,15 @@ def run(
     Raises:
         BudgetSpent: the budget is used up; every answer so far is kept.
     """
+    corpus, labeller, root = ctx.corpus, ctx.row, ctx.root
+    ctx.described("labeller", ctx.params.labellers)
     with ExitStack() as stack:
-        desk = Desk.of(corpus, stack=stack, params=params, settings=settings, vault=vault, root=root)
+        desk = Desk.of(ctx, stack=stack)
         posts, asked = desk.posts, desk.open(labeller)
         prompts = [one.prompt for one in asked if isinstance(one, Remote)]
         found = desk.label(asked, posts, progress=labeller)
     outcomes = [answer.outcome for answer in found]
-    check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
+    check_failures(outcomes, labeller=labeller, most=ctx.params.votes.max_failed)
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
     tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
     metrics = {

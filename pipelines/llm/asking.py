@@ -20,8 +20,7 @@ from pipelines.core.config.label import Price
 from pipelines.core.errors import BudgetSpent
 from pipelines.core.process import now
 from pipelines.datasets.post import Post
-from pipelines.llm.budget import LabellingBudget
-from pipelines.llm.costs import Size, usd
+from pipelines.llm.budget import LabellingBudget, Size, usd
 from pipelines.llm.sender import LabelRequest, RequestSender
 from pipelines.llm.traces import Trace
 from pipelines.llm.vendor import Client, Provider

@@ -17,8 +17,7 @@ from pipelines.core import telemetry
 from pipelines.core.config.label import Price
 from pipelines.core.errors import LabellerRefused
 from pipelines.core.process import now
-from pipelines.llm.budget import LabellingBudget, nano
-from pipelines.llm.costs import Size, usd
+from pipelines.llm.budget import LabellingBudget, Size, nano, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
 from pipelines.llm.vendor import Client, Vendor

@@ -15,7 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -175,11 +175,7 @@ class Provider:
         return self.vendor.facts.retirement(model) if own == asked else None
 
     def require_served(self, model: str, *, labeller: str, today: date) -> None:
-        """Check that a model is not retired on the day of the request, which is not the day of a retried task's run.
-
-        Raises:
-            LabellingError: ``ModelRetired``.
-        """
+        """Check that a model is not retired on the day of the request, which is not the day of a retried task's run."""
         notice = self.retirement(model)
         if notice is not None and notice.retired <= today:
             told = {"retired": notice.retired.isoformat(), "source": notice.source, "successor": notice.successor}
@@ -320,23 +316,28 @@ class Client:
         Raises:
             Passing: a timeout or no connection.
         """
+        with self._transport.exchanging(key) as exchange:
+            return replace(await self._reply("POST", path, json=body), effective=exchange.effective)
+
+    async def get(self, path: str) -> Reply:
+        """Get what is below the provider's address, such as the state of a batch; see :meth:`post`."""
+        return await self._reply("GET", path)
+
+    async def _reply(self, method: str, path: str, **sent: Any) -> Reply:
         import httpx2
 
-        headers = self.vendor.headers(self.provider.key)
-        with self._transport.exchanging(key) as exchange:
-            try:
-                async with asyncio.timeout(self.vendor.timeout_seconds):
-                    answer = await self.http.post(self.url + path, json=body, headers=headers)
-            except (TimeoutError, httpx2.TimeoutException):
-                raise Passing(reason="timeout") from None
-            except httpx2.TransportError:
-                raise Passing(reason="connection") from None
-            try:
-                told = json.loads(answer.content)
-            except (ValueError, RecursionError):
-                told = None
-            found, wait = told if isinstance(told, dict) else None, retry_after(answer.headers)
-            return Reply(answer.status_code, _words((found or {}).get("error")), wait, found, exchange.effective)
+        sent["headers"] = self.vendor.headers(self.provider.key)
+        try:
+            async with asyncio.timeout(self.vendor.timeout_seconds):
+                answer = await self.http.request(method, self.url + path, **sent)
+        except (TimeoutError, httpx2.TransportError) as error:
+            late = isinstance(error, TimeoutError | httpx2.TimeoutException)
+            raise Passing(reason="timeout" if late else "connection") from None
+        found: Any = None
+        with suppress(ValueError, RecursionError):
+            found = json.loads(answer.content)
+        found = found if isinstance(found, dict) else None
+        return Reply(answer.status_code, _words((found or {}).get("error")), retry_after(answer.headers), found)
 
     def fault(self, reply: Reply) -> LabellingError:
         """Return the error of a reply whose status is not 200: wait, send again, or end the run."""

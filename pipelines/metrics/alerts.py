@@ -41,12 +41,8 @@ DECIMALS = 9  # of a number of positives: smaller differences are rounding noise
 class Alert:
     """The alert of one label: its threshold, fitted on dev, with the recall that it guarantees and its measures on dev.
 
-    Args:
-        positives: independent positives of dev: those of one group (near-duplicates, one author) count once.
-        threshold: the least score that raises the alert; ``None`` without positives.
-        guaranteed_recall: the recall on new items is at least this, with that confidence; ``None`` without positives.
-        recall: the share of dev's positives that raise the alert; ``None`` without positives.
-        alert_rate: the share of dev's items that raise the alert.
+    Of ``positives`` of one group (near-duplicates, one author) one counts. Without positives there is no threshold and
+    no recall. On new items the recall is at least ``guaranteed_recall``, with that confidence.
     """
 
     floor: float
@@ -60,13 +56,11 @@ class Alert:
 
 
 def alert(scores: Scores, *, truth: npt.NDArray[np.bool_], floor: float, groups: Sequence[str] | None = None) -> Alert:
-    """Fit the alert threshold of one label on dev, and return it as :class:`Alert`.
+    """Fit the alert threshold of one label on dev.
 
-    Args:
-        scores: the label's scores of dev's items, shape (items,); larger means more probable. They are compared as
-            float32, as tables store them.
-        groups: the group of each item. Positives of one group are not independent: only their lowest score counts, and
-            the guarantee is of groups of which every positive is found. By default each item is a group.
+    Scores, shape (items,), are compared as float32, as tables store them. Positives of one group are not independent:
+    only their lowest score counts, and the guarantee is of groups of which every positive is found. By default each
+    item is a group.
     """
     values = np.asarray(scores, np.float32)
     if not np.isfinite(values).all():
@@ -90,10 +84,7 @@ def alert(scores: Scores, *, truth: npt.NDArray[np.bool_], floor: float, groups:
 
 
 def threshold(positives: Scores, *, floor: float) -> Scores:
-    """Return the alert threshold that keeps the recall ``floor``, from the scores of a label's positives on dev.
-
-    There must be at least one positive; they are along the last axis. The module docstring has the method.
-    """
+    """Return the alert threshold that keeps a recall, from the scores of one or more positives (last axis) of dev."""
     k = misses(positives.shape[-1], floor=floor)
     return np.asarray(np.partition(positives, k, axis=-1)[..., k])
 
@@ -129,10 +120,9 @@ def upper(hits: int, total: int) -> float:
 def judged(hits: int, total: int, *, guaranteed: float) -> Verdict:
     """Test an alert's guaranteed recall on new items, of which ``hits`` of ``total`` positives raised the alert.
 
-    Returns:
-        ``below`` if the upper bound of the recall lies below the guarantee: then the guarantee is refuted, which
-        happens to a valid one with probability ``1 - CONFIDENCE`` at most. Otherwise ``too_few`` if even no miss among
-        so few positives could confirm it, so that a person has to decide; else ``not_below``.
+    It is ``below`` if the upper bound of the recall is: a valid guarantee is refuted with probability ``1 -
+    CONFIDENCE`` at most. It is ``too_few`` if even no miss among so few positives could confirm it, so that a person
+    has to decide.
     """
     if upper(hits, total) < guaranteed:
         return "below"

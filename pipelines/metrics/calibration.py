@@ -36,11 +36,8 @@ BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserv
 class Calibration:
     """Platt's sigmoid for each label of a multi-label task, or a temperature and biases for a single-label task.
 
-    Args:
-        kind: the kind of the task, multi-label or single-label.
-        sigmoids: slope and intercept on the scores' log-odds, shape (labels, 2); no rows for a single-label task.
-        temperature: divisor of the log-scores of a single-label task; 1 for a multi-label task.
-        biases: of the classes of a single-label task, added to the divided log-scores; none for a multi-label task.
+    ``sigmoids`` are slope and intercept on log-odds, shape (labels, 2); the log-scores of a single-label task are
+    divided by the temperature, and the biases of the classes are added.
     """
 
     kind: Kind

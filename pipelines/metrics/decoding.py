@@ -42,10 +42,6 @@ def tune(
     that it gets .5. ``improved`` gives every label with fewer than ``min_positives`` positives the pooled threshold,
     which is the best for the F1 of all labels' decisions together (SPEC 2.4, trap 7): the best threshold of a handful
     of positives is chance.
-
-    Raises:
-        LeakRefused: an example is not of validation.
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values = checked(scores, task=task, rows=len(truth))

@@ -119,10 +119,7 @@ def per_label(counts: Tally) -> dict[str, Floats]:
 
 
 def figures(counts: Tally) -> dict[str, Floats]:
-    """Return the metrics by name, such as ``exact`` and ``macro_f1`` (the mean over all labels).
-
-    Each has the leading axes of ``counts``.
-    """
+    """Return the metrics by name, such as ``exact`` and ``macro_f1``, with the leading axes of ``counts``."""
     sums = {part: getattr(counts, part).sum(axis=-1, keepdims=True) for part in ("tp", "fp", "fn")}
     summed = replace(counts, **sums)
     micro = {name: values[..., 0] for name, values in per_label(summed).items()}

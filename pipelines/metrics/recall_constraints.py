@@ -31,8 +31,6 @@ from pipelines.metrics.label_sets import matrix
 Floats = npt.NDArray[np.float64]
 Alerts = Mapping[str, Alert]
 
-# SPEC 2.4: with fewer positives than this in dev no threshold of a label's own is fitted.
-MIN_POSITIVES = 5
 FILE = "calibration.json"
 
 
@@ -55,10 +53,7 @@ def floors_of(task: Task) -> dict[str, float]:
 
 
 def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
-    """Return the values that alerts compare with thresholds, shape (rows, labels).
-
-    They are the scores; for ordered labels (grades), the sum of a grade's and all graver ones' scores.
-    """
+    """Return the scores, shape (rows, labels); for ordered labels, the sum of a grade's and all graver ones'."""
     values = checked(scores, task=task, rows=rows)
     if task.kind == "multi" or not task.ordinal:
         return values
@@ -83,10 +78,8 @@ def learned(
 ) -> tuple[dict[str, Alert], dict[str, Any]]:
     """Fit the alerts of a classifier on dev; return them by label, and measures of the classifier on dev.
 
-    Args:
-        chances: calibrated probabilities, shape (examples, labels).
-        raw: the scores before calibration.
-        sets: the label set of each example, by default the most probable one.
+    ``chances`` are calibrated probabilities, ``raw`` the scores before, ``sets`` by default the most probable label
+    sets.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     alerts = fit(chances, examples=examples, task=task)

@@ -1,4 +1,4 @@
-"""Run the stage ``predict``: collect the answers of one model for one task (a row of ``answers``).
+"""Collect the answers of one model for one task (a row of ``answers``).
 
 The predictions of a fit that kept none of its weights are copied, other fits predict; a model that is not fitted here
 is asked, or its stored answers are read. A prediction has labels only if its outcome is ``vote``. An item without an
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core import rows
-from pipelines.core.config.params import Params
-from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.rows import Answer, Fit
 from pipelines.core.taxonomy import load as scheme_of
@@ -26,12 +24,31 @@ from pipelines.models.kind import Desk, Serving
 from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.vault.vault import Vault
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
+
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
+    params=(
+        "models.{model}",
+        "ensembles",
+        "labellers",
+        "predict.batch",
+        "votes.mode",
+        "votes.max_output_tokens",
+        "votes.context_tokens",
+        "votes.max_failed",
+        "votes.seed",
+        "prompts",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    writes=("predictions/{name}",),
+    rows="answers",
+)
 
 
-def run(
-    corpus: str, *, row: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+def run(ctx: Context) -> dict[str, Any]:
     """Collect a model's predictions; write them to ``snapshot/<corpus>/predictions/<row>/``, and metrics.
 
     ``predictions.parquet`` has a row for each answer about an item of validation or test with gold, except the prompt's
@@ -44,29 +61,27 @@ def run(
         ``data_commit``, of one whose weights were kept ``taken_down_since`` (records that it was trained on or selected
         by, and that were taken down since); and what the kind of model adds (:class:`pipelines.models.kind.Answers`).
     """
+    corpus, row, root = ctx.corpus, ctx.row, ctx.root
     answer = rows.read(root).answer(corpus, row)
     place = root / "snapshot" / corpus / "predictions" / row
     if answer.seed is not None:
         fit = rows.read(root).fit(corpus, row)
-        metrics = _fitted(fit, params=params, settings=settings, vault=vault, root=root, to=place)
+        metrics = _fitted(fit, ctx=ctx, to=place)
     else:
-        metrics = _answered(_desk(answer, params=params, settings=settings, vault=vault, root=root), to=place)
+        metrics = _answered(_desk(answer, ctx=ctx), to=place)
     return write_metrics(metrics, root / "metrics" / corpus / f"predict-{row}.json")
 
 
-def planned(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> Iterator[PlannedRequests]:
+def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what each row of the corpus would send to a labeller, and at what cost."""
-    for answer in rows.resolve(params, root=root).answers.values():
-        if answer.corpus == corpus and answer.seed is None:
-            desk = _desk(answer, params=params, settings=settings, vault=vault, root=root)
-            yield from kind.spec(params, answer.model).planned(desk)
+    for answer in rows.resolve(ctx.params, root=ctx.root).answers.values():
+        if answer.corpus == ctx.corpus and answer.seed is None:
+            yield from kind.spec(ctx.params, answer.model).planned(_desk(answer, ctx=ctx))
 
 
-def _desk(answer: Answer, *, params: Params, settings: Settings, vault: Vault, root: Path) -> Desk:
-    task = task_of(scheme_of(params.corpora[answer.corpus].scheme, root=root), answer.task)
-    return Desk(answer.corpus, answer.model, task, params, settings, vault, root)
+def _desk(answer: Answer, *, ctx: Context) -> Desk:
+    task = task_of(scheme_of(ctx.params.corpora[answer.corpus].scheme, root=ctx.root), answer.task)
+    return Desk(answer.corpus, answer.model, task, ctx.params, ctx.settings, ctx.vault, ctx.root)
 
 
 def _answered(desk: Desk, *, to: Path) -> dict[str, Any]:
@@ -80,8 +95,9 @@ def _answered(desk: Desk, *, to: Path) -> dict[str, Any]:
     return {"kind": spec.kind, **counts, **found.more}
 
 
-def _fitted(fit: Fit, *, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> dict[str, Any]:
+def _fitted(fit: Fit, *, ctx: Context, to: Path) -> dict[str, Any]:
     """Copy the predictions of a fit, or predict with its weights."""
+    params, vault, root = ctx.params, ctx.vault, ctx.root
     folder = card.folder_of(fit.corpus, fit.name, root=root)
     made = card.read(folder, allowed=params.distributions)
     about = {"kind": made.kind, "data_commit": made.data_commit}
@@ -91,7 +107,7 @@ def _fitted(fit: Fit, *, params: Params, settings: Settings, vault: Vault, root:
     material = material_of(fit, spec=made.spec, params=params, vault=vault, root=root, learning=False)
     seen = card.lineage(folder)
     refuse_seen(material, seen=seen, model=made.shown)
-    scratch = settings.home / "train"
+    scratch = ctx.settings.home / "train"
     given = serving_of(fit, spec=made.spec, material=material, params=params, vault=vault, root=root, folder=scratch)
     counts = predict_with(made.spec, folder, serving=Serving(**given), row=fit, material=material, to=to)
     return about | counts | {"taken_down_since": len(vault.tombstoned(seen))}

@@ -1,4 +1,4 @@
-"""Run the stage ``train``: fit one model for one task on one subset of the labels with one seed (a row of ``fits``).
+"""Fit one model for one task on one subset of the labels with one seed (a row of ``fits``).
 
 A subset is ``unanimous`` or ``consensus`` (labels on which an ensemble of labellers agrees) or ``gold`` (by people);
 epoch or settings are chosen on validation's gold. A row that is kept has the model's weights as the stage's out; any
@@ -30,12 +30,13 @@ from pipelines.datasets import features, items
 from pipelines.datasets.example import Material
 from pipelines.llm.prompting import own_prompts
 from pipelines.models import kind
-from pipelines.models.fitting import card, stored_votes, tracking, training_records
+from pipelines.models.fitting import asking, card, tracking, training_records
 from pipelines.models.fitting.card import Card
 from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.models.kind import Job, Kind, Serving
 from pipelines.models.predictions_file import write_predictions
 from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -43,9 +44,24 @@ EXPERIMENT = "{corpus}_train"
 Numbers = dict[str, float]
 
 
-def run(
-    corpus: str, *, row: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "{labels}", "{reads}"),
+    params=(
+        "models.{model}",
+        "rows.fits.{key}.keep",
+        "train.mode",
+        "predict.batch",
+        "prompts",
+        "distributions",
+        CONTENT,
+        SCHEME,
+    ),
+    writes=("fits/{name}",),
+    rows="fits",
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Fit the model of a row of ``rows.yaml``; write ``snapshot/<corpus>/fits/<row>/`` and metrics.
 
     The folder has the card and the lineage, the list of records that the model was trained on or selected by, and
@@ -62,6 +78,7 @@ def run(
         (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales);
         of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
     """
+    corpus, row, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
     fit = rows.read(root).fit(corpus, row)
     metrics = TrainRun(fit, params, settings, vault, root).fit()
     return write_metrics(metrics, root / "metrics" / corpus / f"train-{row}.json")
@@ -78,8 +95,8 @@ def serving_of(
     if spec.rationales is not None:
         given["cues"] = features.load(corpus, model=row.model, labeller=spec.rationales, vault=vault, root=root)
     if spec.votes is not None:
-        found = stored_votes.votes(corpus, labeller=spec.votes, task=task, root=root)
-        given["said"] = stored_votes.valid(found)
+        found = asking.votes(corpus, labeller=spec.votes, task=task, root=root)
+        given["said"] = asking.valid(found)
     return given
 
 

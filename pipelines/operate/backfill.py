@@ -23,15 +23,15 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.post import Post
-from pipelines.llm import costs
+from pipelines.llm import budget
 from pipelines.llm.model_facts import PriceUnknown
 from pipelines.llm.prompting.prompts import build
 from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics
-from pipelines.workspace.address import local_path
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.pointer import read_pointer
+from pipelines.workspace.git import local_path
+from pipelines.workspace.inventory import read_pointer
 
 # Ours, guesses for a corpus without a single month: posts of a subreddit a month, the share that is kept, bytes of one
 # kept record in the cache.
@@ -180,19 +180,19 @@ def _labelling(
         prompt = build(scheme, keys=[*tasks_of(scheme)], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
-        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
-        read = size.read + params.few_shot.examples.get(corpus, 0) * costs.tokens(POST_CHARACTERS)
+        size = budget.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        read = size.read + params.few_shot.examples.get(corpus, 0) * budget.tokens(POST_CHARACTERS)
         try:
             known = vendor.price(labeller, name=name)
             share = vendor.batch_share if votes.batch and can.batch else 1.0
-            usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
+            usd = round(records * share * budget.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None
         labelling[name] = {"records": records, "input_tokens": read, "output_tokens": size.written, "usd_expected": usd}
     notes = [
         f"labellers label the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
         f"of which {sampled:,} are drawn): {records:,} new records",
-        f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
+        f"a post has {POST_CHARACTERS:,} characters, and a token {budget.CHARACTERS_PER_TOKEN} characters",
     ]
     return labelling, notes if labelling else [*notes, f"votes.labellers.{corpus} names no remote labeller"]
 

@@ -10,18 +10,16 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.annotate.forms.manifest import opened
+from pipelines.annotate.manifest import opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core import rows
-from pipelines.core.config.params import Params, load
-from pipelines.core.config.params_text import leaves
-from pipelines.core.config.private_file import write_private
+from pipelines.core.config.params import Params, leaves, load
 from pipelines.core.config.settings import Settings
-from pipelines.core.process import now
+from pipelines.core.process import now, write_private
 from pipelines.label import votes_report
-from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
+from pipelines.registry import versions
 from pipelines.registry.journal import Journal
 from pipelines.store.metrics_file import read_metrics
 from pipelines.store.vault.vault import Vault
@@ -133,7 +131,7 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
 def remember(settings: Settings, *, corpus: str, logged: Mapping[str, Any]) -> None:
     """Note what :func:`track` returned for the Corpus page: run and report of the newest commit of each corpus."""
     if "run" in logged:
-        run = {"run": logged["run"], "report": mlflow_pages.web(logged.get("report"))}
+        run = {"run": logged["run"], "report": versions.mlflow_web(logged.get("report"))}
         write_private(_tracked(settings), json.dumps(tracked(settings) | {corpus: run}) + "\n")
 
 
@@ -165,13 +163,13 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
 
     status = gather(settings)
     mlflow.set_tracking_uri(settings.mlflow_tracking_uri)
-    experiment = mlflow.set_experiment(mlflow_pages.experiment(corpus)).experiment_id
-    of_commit = f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'"
+    experiment = mlflow.set_experiment(versions.numbers_experiment(corpus)).experiment_id
+    of_commit = f"tags.{versions.COMMIT} = '{status['commit']}'"
     if known := mlflow.search_runs([experiment], filter_string=of_commit, output_format="list"):
         return {"run": known[0].info.run_id}
     title = f"{corpus} at {status['commit'][:12]}"
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
-        mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
+        mlflow.set_tag(versions.COMMIT, status["commit"])
         numbers = {
             ".".join(map(str, key)): float(value)
             for key, value in leaves(status["corpora"].get(corpus, {}))
@@ -190,10 +188,10 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
             if reported:
                 clone.checkout(folder)
                 mlflow.log_artifacts(str(clone.path / folder), "report")
-        address = mlflow_pages.web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
+        address = versions.mlflow_web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
         if reported:
             where = f"{address}/#/experiments/{experiment}/runs/{active.info.run_id}"
-            result["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
+            result["report"] = f"{where}/artifacts/{versions.REPORT}"
     return result
 
 

@@ -16,18 +16,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from crisis_corpus import journal
-from crisis_corpus.state import of_rows
-from pipelines.annotate.forms.manifest import RoundManifest, opened
+from crisis_corpus.journal import of_rows
+from pipelines.annotate.manifest import RoundManifest, opened
 from pipelines.collect.month_ledger import coverage_of
 from pipelines.core.config.params import Params, load
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
-from pipelines.core.process import now
+from pipelines.core.process import now, write_private
 from pipelines.core.telemetry import count
 from pipelines.label import votes_report
 from pipelines.operate import status
 from pipelines.operate.status import some
-from pipelines.registry import mlflow_pages
+from pipelines.registry import versions
 from pipelines.release import release_store
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.metrics_file import read_metrics
@@ -100,7 +99,7 @@ def _gather(settings: Settings, *, at: datetime) -> Json:
         "registry": _registry_facts(settings),
         "takedowns": takedowns,
         "releases": release_store.summary(settings),
-        "mlflow": mlflow_pages.web(settings.mlflow_tracking_uri),
+        "mlflow": versions.mlflow_web(settings.mlflow_tracking_uri),
         "tracked": status.tracked(settings),
     }
 

@@ -1,4 +1,4 @@
-"""Run the stage ``batch_predict``: predict every record of a corpus that was not taken down, with the champion models.
+"""Predict every record of a corpus that was not taken down, with the champion models.
 
 A champion is the version of a registered model that is in use. It is read from ``models/<corpus>/<name>.json`` in the
 clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are kept with the digests of version,
@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from crisis_corpus import client, trusted
 from crisis_corpus import journal as journals
 from crisis_corpus.integrity import sha256
+from crisis_corpus.versions import UnknownModel
+from pipelines.core.config.base import Positive, Section
 from pipelines.core.config.models import Drift
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -31,21 +35,83 @@ from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.kinds.registered.version import RegistryModel
 from pipelines.models.prediction import VOTE
-from pipelines.registry import drift, pins
+from pipelines.registry import drift
+from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.inputs import FILES, SOURCES, TYPES
-from pipelines.registry.pins import Pin
 from pipelines.registry.versions import Registry, entry
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column
+from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.vault.vault import Vault
+
+
+class Pin(Section):
+    """The content of ``models/<corpus>/<name>.json``: which version of a registered model to run.
+
+    ``files`` is the digest of the version's files. ``test`` counts its predictions on the test set, with which drift
+    compares later ones; it is ``None`` for a champion of an earlier release, until the gate compares a candidate with
+    it.
+    """
+
+    name: str
+    version: Positive
+    files: str
+    test: drift.Counts | None = None
+
+    @property
+    def model(self) -> str:
+        """The pinned model as ``<name>/<version>``, its name in the table ``predictions``."""
+        return f"{self.name}/{self.version}"
+
+
+def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
+    """Replace the pins (model versions to run) of a corpus by one for each model that has a champion; return them.
+
+    The models are those of the section ``batch_predict``; a champion is the version in use.
+    """
+    pinned = []
+    for old in _pins_folder(corpus, root=root).glob("*.json"):
+        old.unlink()
+    for name in params.batch_predict.get(corpus, ()):
+        with suppress(trusted.NoChampion, UnknownModel):
+            pinned.append(pin(name, corpus=corpus, registry=registry, journal=journal, root=root))
+    return pinned
+
+
+def pin(name: str, *, corpus: str, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
+    """Write the champion version of the model ``name`` to ``models/<corpus>/<name>.json`` of a clone; return the pin.
+
+    The same champion gives equal bytes.
+    """
+    champion = trusted.find(name, None, registry=registry, journal=journal)
+    version = champion.version.version
+    test = drift.reference(journal, name=name, version=version)
+    made = Pin(name=name, version=version, files=champion.files, test=test)
+    write_metrics(made.model_dump(mode="json"), _pins_folder(corpus, root=root) / f"{name}.json")
+    return made
+
+
+def pinned_versions(corpus: str, *, root: Path) -> Iterator[Pin]:
+    """Yield the pins (model versions to run) of a corpus in a clone, sorted by model."""
+    for path in sorted(_pins_folder(corpus, root=root).glob("*.json")):
+        try:
+            stored = Pin.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ConfigError("NotPinned", detail=f"{error.error_count()} entries of {path.name} are invalid") from None
+        if stored.name != path.stem:
+            raise ConfigError("NotPinned", detail=f"{path.name} names another model")
+        yield stored
+
+
+def _pins_folder(corpus: str, *, root: Path) -> Path:
+    return root / "models" / corpus
+
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256
 TABLE = "predictions"
-# A kept prediction has the digest of the encrypted content that was predicted, which changes with the content.
-CONTENT = pa.field("content", pa.binary(32))
-KEPT = pa.schema([*tables.SCHEMAS[TABLE], CONTENT])
+KEPT = "kept_predictions"
 
 Known = Mapping[tuple[str, int, bytes], dict[str, Any]]
 Json = dict[str, Any]
@@ -71,7 +137,14 @@ class _PinnedModel:
         return names.pop()
 
 
-def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
+STAGE = Stage(
+    reads=("data", "models"),
+    params=("batch_predict.{corpus}", "drift", "registry", SCHEME),
+    writes=("scoring",),
+)
+
+
+def run(ctx: Context) -> Json:
     """Predict all records of a corpus that were not taken down, with every model that is pinned (``pins.py``).
 
     Args:
@@ -84,7 +157,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
         model's test, and those whose predictions differ more than ``params`` allows).
     """
-    champions = list(pins.read(corpus, root=root))
+    corpus, params, settings, vault, root = ctx.corpus, ctx.params, ctx.settings, ctx.vault, ctx.root
+    champions = list(pinned_versions(corpus, root=root))
     if not champions:
         raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")
     folder = root / "data" / corpus
@@ -149,7 +223,7 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
                 known = _known(earlier, paths=paths)
                 rows = [row for path in paths for row in _said(asked, path, known=known)]
                 half = kept / "half"
-                pq.write_table(pa.Table.from_pylist(rows, schema=KEPT), half, compression="zstd")
+                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[KEPT]), half, name=KEPT)
                 half.replace(places[month])
         for path in {*kept.iterdir()} - {*places.values()}:
             path.unlink(missing_ok=True)
@@ -194,7 +268,7 @@ def _said(asked: _PinnedModel, path: Path, *, known: Known) -> Iterator[Json]:
             for at, said in zip(live, asked.model.predict(sent) if sent else (), strict=True):
                 item, content = items[fresh[at]]
                 about = {"task": asked.task.key, "model": asked.pin.model, "seed": None, "split": None}
-                yield said.row(item, **about) | {CONTENT.name: content}
+                yield said.row(item, **about) | {"content": content}
 
 
 def _cells(asked: _PinnedModel, opened: Sequence[bytes | None]) -> Iterator[bytes | str | None]:

@@ -33,11 +33,11 @@ from crisis_corpus.journal import (
     signed_by,
     to_sign,
 )
-from pipelines.core.config.private_file import create_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, NoSecret
+from pipelines.core.process import create_private
 from pipelines.store.vault.engine import Engine, Store
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 
 # Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707

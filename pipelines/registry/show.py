@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from crisis_corpus.journal import JournalBroken, JournalRow
-from crisis_corpus.state import Standing, of_rows
+from crisis_corpus.journal import JournalBroken, JournalRow, Standing, of_rows
 from crisis_corpus.versions import UnknownModel, Version
 from pipelines.core.config.settings import Settings
 from pipelines.registry import lineage
@@ -30,7 +29,7 @@ def gather(
     """Collect the state of one registered model, or of all that have a journal row or a version of this project.
 
     Args:
-        known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
+        known: by model, the digest of a journal row that must exist (``transitions.published_anchors``).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a

@@ -3,21 +3,30 @@
 The journal accepts each row number once, so of two simultaneous intentions one fails with PromotionAhead. A change that
 was killed after any step is finished by repeating the call. A process that resumes after a pause may find that its
 change was completed or abandoned; then the process sets the alias to the journal's champion.
+
+The journal is anchored in signed git tags, which reveal a journal that was cut or replaced. After a change of a model's
+champion, the tag ``journal/<name>/<row>`` in the corpus repository gets the digest of the row that records the change.
+A journal must contain the row of the newest signed tag of each model.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from crisis_corpus.journal import JournalRow
-from crisis_corpus.state import MOVES, standing
+from crisis_corpus.journal import MOVES, JournalRow, standing
 from crisis_corpus.versions import CHAMPION, RECORDED
-from pipelines.core.errors import RegistryError
+from pipelines.core.config.settings import Settings
+from pipelines.core.errors import CorpusError, NoSecret, RegistryError
 from pipelines.registry.journal import Journal, JournalMoved
 from pipelines.registry.versions import CHALLENGER, Registry
+from pipelines.store.vault.keyring import Signer
+from pipelines.workspace.clone import BRANCH, history
+from pipelines.workspace.git import branches, git, read_signed_tag, write_signed_tag
 
 Step = Literal["gated", "intended", "moved", "recorded", "settled"]
 Say = Callable[[Step], None]
@@ -46,11 +55,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal, before the alias is changed, that a model's champion will change; return the row.
-
-    Raises:
-        PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
-    """
+    """Record in the journal, before the alias is changed, that a model's champion will change; return the row."""
     while True:
         now = standing(journal, move.name)
         if now.intention is not None:
@@ -117,3 +122,54 @@ def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
         values = {"event": intention.metrics["leads_to"], "metrics": intention.metrics, "after": rows[-1].number}
         with suppress(JournalMoved):
             return journal.append(intention.name, **values, **_decision(intention))
+
+
+log = logging.getLogger(__name__)
+TAGS = "journal/"
+
+
+def anchor(name: str, *, journal: Journal, settings: Settings) -> None:
+    """Write the signed tag of a model's last champion change; a failure is only logged, as the journal has it."""
+    row = last_move(journal, name)
+    try:
+        if row is None or BRANCH not in (branches(settings.repo) or {}):
+            return
+        tag, signer = f"{TAGS}{name}/{row.number}", _signer(settings)
+        with history(settings, depth=1) as git_dir:
+            if read_signed_tag(tag, signer=signer, cwd=git_dir) != row.digest:
+                made = write_signed_tag(tag, commit=BRANCH, message=row.digest, signer=signer, cwd=git_dir)
+                git("push", "--quiet", settings.repo, f"+{made}:refs/tags/{tag}", cwd=git_dir)
+    except CorpusError as error:
+        log.warning("The last change of the champion of %s has no tag in the corpus repository: %s", name, error)
+
+
+def anchored(settings: Settings, *, cwd: Path) -> dict[str, str]:
+    """Return by model the journal row digest in the newest signed tag; ``cwd`` is a clone with all tags."""
+    signer, digests = _signer(settings), dict[str, str]()
+    # newest first; a tag that another key signed, or none, is skipped
+    listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
+    for tag in (ref.removeprefix("refs/tags/") for ref in listed.split()):
+        name = tag.removeprefix(TAGS).rpartition("/")[0]
+        if name not in digests and (digest := read_signed_tag(tag, signer=signer, cwd=cwd)):
+            digests[name] = digest
+    return digests
+
+
+def published_anchors(settings: Settings) -> dict[str, str]:
+    """Return :func:`anchored` of the corpus repository's tags; empty without repository or project secret."""
+    try:
+        if BRANCH not in (branches(settings.repo) or {}):
+            return {}
+        with history(settings) as git_dir:
+            return anchored(settings, cwd=git_dir)
+    except NoSecret:
+        return {}
+
+
+def check_anchors(journal: Journal, *, settings: Settings, cwd: Path) -> None:
+    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone)."""
+    journal.verify(known=anchored(settings, cwd=cwd))
+
+
+def _signer(settings: Settings) -> Signer:
+    return Signer(settings.secret(), purpose="journal-tag")

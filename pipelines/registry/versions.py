@@ -1,4 +1,4 @@
-"""Write model versions, their files and aliases in the MLflow registry.
+"""Write model versions, their files and aliases in the MLflow registry, and give the addresses of MLflow's pages.
 
 MLflow has no compare-and-set for aliases, and a version's files can be altered without its knowledge: see
 :mod:`crisis_corpus.versions`.
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from crisis_corpus import versions
 from crisis_corpus.errors import RegistryError
@@ -166,3 +167,54 @@ def _pages(search: Any, **asked: Any) -> Iterator[Any]:
             page = search(**asked, page_token=token)
         yield from page
         token = page.token or ""
+
+
+# Tag of a run with the numbers of a commit, and the file of the report among its artifacts.
+COMMIT, REPORT = "data_commit", "report/report.html"
+# The newest runs among which a report is searched for; every publish since the last report has one.
+SEARCHED = 10
+
+
+def mlflow_web(uri: str | None) -> str | None:
+    """Return the address of MLflow's pages without a login; ``None`` for a store that is not a server."""
+    parts = urlsplit(uri or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+
+def numbers_experiment(corpus: str) -> str:
+    """Return the name of the experiment with the numbers of a corpus's commits."""
+    return f"{corpus}_dataset"
+
+
+def pages_of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = None) -> dict[str, str]:
+    """Return the addresses ``run``, of the commit's numbers or else the newest, and ``report``, of the newest report.
+
+    A model's commit has no report of it: that is published after its training. Without a server or a run, there is no
+    address.
+    """
+    address = mlflow_web(settings.mlflow_tracking_uri)
+    if address is None:
+        return {}
+    from mlflow import MlflowClient
+
+    client, pages = client or MlflowClient(settings.mlflow_tracking_uri), dict[str, str]()
+    with translated():
+        place = client.get_experiment_by_name(numbers_experiment(corpus))
+        if place is None:
+            return {}
+        newest = list(client.search_runs([place.experiment_id], max_results=SEARCHED))
+        same = client.search_runs([place.experiment_id], f"tags.{COMMIT} = '{commit}'", max_results=1)
+        for run in (*same, *newest):
+            page = f"{address}/#/experiments/{place.experiment_id}/runs/{run.info.run_id}"
+            pages.setdefault("run", page)
+            if any(file.path == REPORT for file in client.list_artifacts(run.info.run_id, "report")):
+                return pages | {"report": f"{page}/artifacts/{REPORT}"}
+    return pages
+
+
+def page_of_version(settings: Settings, *, name: str, version: int) -> str | None:
+    """Return the address of a model version's page."""
+    address = mlflow_web(settings.mlflow_tracking_uri)
+    return address and f"{address}/#/models/{name}/versions/{version}"

@@ -28,15 +28,13 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, Session, mapped_column
 
-from crisis_corpus.journal import JournalRow, canonical
-from crisis_corpus.state import VISIBLE
+from crisis_corpus.journal import VISIBLE, JournalRow, canonical
 from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.core.config.label import on_this_machine
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
-from pipelines.core.process import now
-from pipelines.core.progress import silent
+from pipelines.core.process import now, silent
 from pipelines.registry.journal import Clock, Journal, utc_now
 from pipelines.store.metrics_file import read_metrics
 from pipelines.workspace.clone import workspace
@@ -176,7 +174,6 @@ class Watch:
         Raises:
             BadParams: the address has another form, or contains a user name or password.
             UnknownModel: the journal has no model of this name.
-            SubscribedAlready: the address is subscribed to the same model already.
         """
         check(url)
         if name is not None and name not in (models := self._journal.models()):

@@ -18,10 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.core.config.release import METADATA
+from pipelines.core.config.operate import METADATA
 from pipelines.core.config.settings import Settings
-from pipelines.release.rekey import release_ids
-from pipelines.release.release_store import DRAFT, ReleaseEntry, entries, manifest_of
+from pipelines.release.release_store import DRAFT, ReleaseEntry, entries, manifest_of, release_ids
 from pipelines.store.vault.vault import Vault
 
 ANY = "any"

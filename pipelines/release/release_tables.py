@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crisis_corpus.hydrate import FULLNAME, joined
+from pipelines.core.config.operate import AGREEMENT, METADATA, Shape
 from pipelines.core.config.params import Params
-from pipelines.core.config.release import AGREEMENT, METADATA, Shape
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy import Category, load
 from pipelines.release.anonymity import Person
-from pipelines.release.rekey import Content
+from pipelines.release.release_store import Content
 from pipelines.store import tables
 from pipelines.store.seal import open_column
 from pipelines.store.vault.vault import Vault

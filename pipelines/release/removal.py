@@ -12,8 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
-from pipelines.release.rekey import release_ids
+from pipelines.core.process import silent
 from pipelines.release.release_store import (
     DRAFT,
     PROGRAM,
@@ -24,6 +23,7 @@ from pipelines.release.release_store import (
     locked,
     manifest_of,
     program,
+    release_ids,
     write,
 )
 from pipelines.release.release_tables import without

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 
 from pipelines.core.errors import LabellingError
 from pipelines.store import seal
-from pipelines.store.vault.engine import Engine, Store, chunks
+from pipelines.store.vault.engine import Engine, Store, chunks, file_missing
 from pipelines.store.vault.vault import Vault
 
 NANO = 1_000_000_000
@@ -107,9 +108,7 @@ def cache_key(
 ) -> str:
     """Return the cache key of a labelling request: 64 hex digits, also used as the request's ``Idempotency-Key``.
 
-    Args:
-        content: keyed digest of the post.
-        sampling: every parameter that affects the answer or truncates the post.
+    ``content`` is the keyed digest of the post, ``sampling`` what else affects the answer or truncates the post.
     """
     parts = {"api": api, "model": model, "prompt": prompt, "schema": schema, "content": content, "sampling": sampling}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -136,16 +135,20 @@ class AnswerStore(Store):
 
     @classmethod
     def open(cls, url: str) -> AnswerStore:
-        """Open or create the database of labellers' answers at ``url``.
-
-        The address is ``sqlite:///file`` (created with mode 600) or ``postgresql+psycopg2://...``.
-        """
-        opened = cls(Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable))
-        with opened._engine.writing() as connection:
+        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
+        pragmas = ("secure_delete = ON", "temp_store = MEMORY")
+        where, unavailable = "CORPUS_ANSWERS_URL", AnswersUnavailable
+        engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
+        with engine.writing() as connection:
             metadata.create_all(connection)
             if connection.scalar(sa.select(sa.func.count()).select_from(spending)) == 0:
                 connection.execute(sa.insert(spending).values(name=ALL, paid=0, held=0))
-        return opened
+        return cls(engine)
+
+    @classmethod
+    def existing(cls, url: str) -> AbstractContextManager[AnswerStore | None]:
+        """Open the database if there is one, without creating a file."""
+        return nullcontext() if file_missing(url) else cls.open(url)
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
         """Return the stored answers by cache key, without answers for records that were taken down."""
@@ -226,6 +229,24 @@ class AnswerStore(Store):
             self._keep(connection, changes=changes)
             _book(connection, hold=-job.held, pay=sum(c.pay for c in changes))
         return True
+
+    def naming(self, record_ids: Collection[str]) -> int:
+        """Count the answers about these records, and their places in pending batches."""
+        count = sa.select(sa.func.count()).select_from(answers)
+        rows = sum(self._rows(count.where(answers.c.record_id.in_(ids)))[0][0] for ids in chunks(record_ids))
+        asked = (record for job in self._rows(sa.select(batches)) for record in json.loads(job.records).values())
+        return int(rows) + sum(record in record_ids for record in asked)
+
+    def remove(self, record_ids: Collection[str]) -> None:
+        """Delete what :meth:`naming` counts, and rewrite the database, so that no byte of it is left."""
+        with self._engine.writing() as connection:
+            for ids in chunks(record_ids):
+                connection.execute(sa.delete(answers).where(answers.c.record_id.in_(ids)))
+            for row in connection.execute(sa.select(batches)).all():
+                kept = {key: record for key, record in json.loads(row.records).items() if record not in record_ids}
+                changed = sa.update(batches).where(batches.c.id == row.id)
+                connection.execute(changed.values(records=json.dumps(kept)))
+        self._engine.rewrite(answers.name, batches.name)
 
     def _keep(self, connection: sa.Connection, *, changes: Sequence[LedgerChange]) -> None:
         kept = [(*change.answer, change.pay) for change in changes if change.answer]

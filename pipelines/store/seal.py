@@ -40,11 +40,7 @@ Opener = Callable[[int, int], list[list[bytes | None]]]
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
     """Compress and encrypt ``data``: 16 bytes of tag, then the ciphertext; equal inputs give equal bytes.
 
-    Args:
-        key: the record's key, 64 bytes.
-        record_id: the record of the content; bound to the result.
-        column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
-        data: the plain content.
+    The result is bound to the record and to the column (``title``, or ``bytes#0`` for image 0).
     """
     return AESSIV(key).encrypt(codecs(get_ident())[0].compress(data), alone(record_id, column))
 
@@ -85,11 +81,7 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
 def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) -> list[list[bytes | None]]:
     """Decrypt content columns in row order; a value is ``None`` if the cell is null or the record was taken down.
 
-    Args:
-        table: a table of the schema ``name`` with at least ``columns`` and ``tables.bound_columns(name)``.
-        name: the table's name.
-        columns: content columns of the table; opening them together takes less time.
-        vault: the vault with the records' keys.
+    The table also needs ``tables.bound_columns(name)``. Opening columns together takes less time.
     """
     _require(table, name=name, columns=columns)
     cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)

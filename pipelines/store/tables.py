@@ -1,191 +1,210 @@
-"""Define the typed Parquet tables that the steps exchange, and read and write them.
+"""Define the contracts of the Parquet tables that the steps exchange, and read and write these.
 
-A field marked ``sealed`` holds encrypted content; only :mod:`pipelines.store.seal` encrypts or decrypts it. Rows are
-sorted by the schema's key and written in a fixed format (:mod:`table_files`), so that the same rows give the same
-bytes.
+Only :mod:`pipelines.store.seal` encrypts or decrypts a sealed column. Rows are checked against the contract, sorted by
+its key and written in a fixed format (:mod:`table_files`), so that the same rows give the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
 from pipelines.store import table_files
+from pipelines.store.table_files import Column, Contract
 
-SEALED = {b"sealed": b"1"}
 UTC = pa.timestamp("us", tz="UTC")
-
-
-def _sealed(name: str) -> pa.Field:
-    # plain binary columns over 2 GiB cannot be sorted
-    return pa.field(name, pa.large_binary(), metadata=SEALED)
-
-
-def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
-    columns = [f if isinstance(f, pa.Field) else pa.field(*f) for f in fields]
-    return pa.schema(columns, metadata={b"key": key.encode()})
-
-
-def _all(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
-    return [(name, kind) for name in names]
-
-
 Item = tuple[str, int]
 """A record and the number of its image; a text is image 0."""
-RECORD, IMAGE = ("record_id", pa.string()), ("image", pa.int16())
-LABELS = ("labels", pa.list_(pa.string()))
 
-SCHEMAS: dict[str, pa.Schema] = {
-    "records": _schema(
+
+def _all(kind: pa.DataType, *names: str, **rules: Any) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, **rules) for name in names)
+
+
+def _contract(about: str, key: str, *columns: tuple[Column, ...]) -> Contract:
+    return Contract(about, tuple(key.split()), tuple(chain(*columns)))
+
+
+_texts = partial(_all, pa.string())
+_labels = partial(_all, pa.list_(pa.string()))
+_times = partial(_all, UTC)
+_flags = partial(_all, pa.bool_())
+_counts = partial(_all, pa.int32(), accepted_range=(0, None))
+_few = partial(_all, pa.int16(), accepted_range=(0, None))
+_shares = partial(_all, pa.float32(), accepted_range=(0, 1))
+_amounts = partial(_all, pa.float32(), accepted_range=(0, None))
+_scores = partial(_all, pa.list_(pa.float32()), accepted_range=(0, 1), about="probability by label, as in the scheme")
+# plain binary columns over 2 GiB cannot be sorted
+_sealed = partial(_all, pa.large_binary(), sealed=True)
+RECORD = _texts("record_id")
+ITEM = RECORD + _few("image")
+OUTCOMES = ("vote", "abstained", "refused", "malformed", "failed")
+OUTCOME = _texts("outcome", accepted_values=OUTCOMES)
+REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
+
+
+def _distances(*, nullable: bool = False) -> tuple[Column, ...]:
+    bits = _all(pa.int16(), "hamming", nullable=nullable, accepted_range=(0, 64), about="differing bits")
+    return bits + _few("word_difference", nullable=nullable, about="differing words")
+
+
+CONTRACTS: dict[str, Contract] = {
+    "records": _contract(
+        "The posts of a month.",
         "record_id",
         RECORD,
-        *_all(pa.string(), "author_id", "subreddit"),
-        ("created", UTC),
-        ("kind", pa.string()),
-        *map(_sealed, ("title", "body", "media")),
-        *_all(pa.bool_(), "nsfw", "spoiler"),
-        *_all(pa.string(), "source", "source_digest", "scrubbed"),
+        _texts("author_id", "subreddit"),
+        _times("created"),
+        _texts("kind", accepted_values=("text", "image", "gallery", "album", "video", "link")),
+        _sealed("title", "body", "media"),
+        _flags("nsfw", "spoiler"),
+        _texts("source") + _texts("source_digest", empty=True),
+        _texts("scrubbed", about="number of removals by kind, as JSON"),
     ),
-    "images": _schema(
-        "record_id,image",
-        RECORD,
-        IMAGE,
-        ("sha256", pa.string()),
-        *_all(pa.int32(), "width", "height"),
-        *map(_sealed, ("bytes", "text")),
-        ("words", pa.int32()),
-        ("ocr_engine", pa.string()),
-        ("ocr_confidence", pa.float32()),
-        ("language", pa.string()),
-        *_all(pa.uint64(), "fingerprint", "inner_fingerprint", "outer_fingerprint"),
-        ("fingerprint_id", pa.string()),
-        *_all(pa.float32(), "energy", "text_area"),
+    "images": _contract(
+        "The pictures of a month, and the words read in them.",
+        "record_id image",
+        ITEM,
+        _texts("sha256"),
+        _all(pa.int32(), "width", "height", accepted_range=(1, None), about="pixels"),
+        _sealed("bytes", "text"),
+        _counts("words"),
+        _texts("ocr_engine"),
+        _shares("ocr_confidence"),
+        _texts("language"),
+        _all(pa.uint64(), "fingerprint", "inner_fingerprint", "outer_fingerprint", nullable=True),
+        _texts("fingerprint_id"),
+        _amounts("energy", about="grey levels"),
+        _shares("text_area"),
     ),
-    # The items of a text corpus, one row per post; an image corpus has ``images`` instead.
-    "texts": _schema("record_id", RECORD, ("words", pa.int32()), ("language", pa.string()), _sealed("signature")),
-    "drops": _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string())),
-    # What no source could show of a month: of each subreddit, the times of creation from ``start`` to before ``end``.
-    "gaps": _schema("subreddit,start", ("subreddit", pa.string()), ("start", UTC), ("end", UTC)),
-    "pairs": _schema(
-        "record_id,image,other_id,other_image",
-        RECORD,
-        IMAGE,
-        ("other_id", pa.string()),
-        *_all(pa.int16(), "other_image", "hamming", "word_difference"),
+    "texts": _contract(
+        "The items of a text corpus, one a post; an image corpus has `images` instead.",
+        "record_id",
+        RECORD + _counts("words") + _texts("language") + _sealed("signature"),
     ),
-    "clusters": _schema(
-        "record_id,image",
-        RECORD,
-        IMAGE,
-        ("cluster", pa.string()),
-        ("keeper", pa.bool_()),
-        *_all(pa.int16(), "hamming", "word_difference"),
+    "drops": _contract(
+        "What a step left out, and why; image -1 is a whole post.",
+        "record_id image step",
+        RECORD + _all(pa.int16(), "image", accepted_range=(-1, None)),
+        _texts(
+            "step", accepted_values=("collect", "import", "images", "texts", "partition", "dedupe", "gold", "split")
+        ),
+        _texts("reason"),
     ),
-    "sample": _schema("record_id,image", RECORD, IMAGE),
-    "splits": _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string())),
-    # The items assigned to each annotator in an annotation round.
-    "assignments": _schema(
-        "record_id,image,annotator",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "annotator", "round"),
-        ("batch", pa.int16()),
-        ("position", pa.int32()),
+    "gaps": _contract(
+        "What no source could show of a month: of each subreddit, the times from `start` to before `end`.",
+        "subreddit start",
+        _texts("subreddit") + _times("start", "end"),
     ),
-    # One annotator's answer to one question; a skip has no labels and is not counted in any figure by annotator.
-    "annotations": _schema(
-        "record_id,image,annotator,category",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "annotator", "category", "round"),
-        ("batch", pa.int16()),
-        *_all(pa.string(), "guideline", "outcome"),
-        LABELS,
-        ("seconds", pa.float32()),
-        ("answered", UTC),
-        _sealed("note"),
+    "pairs": _contract(
+        "Near-duplicates.",
+        "record_id image other_id other_image",
+        ITEM + _texts("other_id") + _few("other_image") + _distances(),
     ),
-    # The log of decisions: rows are added and never changed; the last one is valid.
-    "adjudications": _schema(
-        "record_id,image,category,decided",
-        RECORD,
-        IMAGE,
-        ("category", pa.string()),
-        ("decided", UTC),
-        *_all(pa.string(), "round", "guideline", "adjudicator"),
-        LABELS,
-        ("sides", pa.int16()),
-        _sealed("rationale"),
+    "clusters": _contract(
+        "Each item that a chain of pairs connects to another, and its distance to the kept item that it repeats.",
+        "record_id image",
+        ITEM + _texts("cluster", about="the earliest item") + _flags("keeper") + _distances(nullable=True),
     ),
-    # What an item of a pilot shows, and the note on its discussion (FigSIM A).
-    "descriptions": _schema(
-        "record_id,image",
-        *(RECORD, IMAGE, *_all(pa.string(), "round", "author", "approved_by")),
-        *(*_all(UTC, "described", "approved"), _sealed("description"), _sealed("note")),
+    "sample": _contract("The items to label.", "record_id image", ITEM),
+    "splits": _contract(
+        "The split of each item; items of a group are never in two splits.",
+        "record_id image",
+        ITEM + _texts("group", "split"),
     ),
-    "gold": _schema(
-        "record_id,image,category", RECORD, IMAGE, ("category", pa.string()), LABELS, *_all(pa.string(), "how", "round")
+    "pack_records": _contract("The records on which a packed model was trained.", "record_id", RECORD),
+    "assignments": _contract(
+        "The items assigned to each annotator in an annotation round.",
+        "record_id image annotator",
+        ITEM + _texts("annotator", "round") + _few("batch") + _counts("position"),
     ),
-    # The items whose gold labels the prompts show; no model is scored on them.
-    "examples": _schema("record_id,image", RECORD, IMAGE),
-    "votes": _schema(
-        "record_id,image,labeller,category",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "labeller", "category", "prompt", "outcome", "reason"),
-        ("repaired", pa.bool_()),
-        LABELS,
-        ("scores", pa.list_(pa.float32())),
-        *_all(pa.int32(), "input_tokens", "output_tokens"),
-        ("cost", pa.float64()),
+    "annotations": _contract(
+        "An annotator's answer to each question; a skip has no labels and counts in no figure by annotator.",
+        "record_id image annotator category",
+        ITEM + _texts("annotator", "category", "round") + _few("batch") + _texts("guideline"),
+        _texts("outcome", accepted_values=("answered", "skipped", "unfit", "ambiguous")),
+        _labels("labels", nullable=True) + _amounts("seconds", nullable=True) + _times("answered"),
+        _sealed("note", nullable=True),
     ),
-    "silver": _schema(
-        "record_id,image,category",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "category", "ensemble"),
-        LABELS,
-        *_all(pa.string(), "agreement", "how"),
-        # probabilities of the label set, and of each label in the scheme's order (label/silver/label_models.py)
-        ("posterior", pa.float32()),
-        ("scores", pa.list_(pa.float32())),
+    "adjudications": _contract(
+        "The log of decisions: rows are added and never changed, and the last one is valid.",
+        "record_id image category decided",
+        ITEM + _texts("category") + _times("decided") + _texts("round", "guideline", "adjudicator"),
+        _labels("labels") + _few("sides") + _sealed("rationale"),
     ),
-    "queue": _schema(
-        "record_id,image,category",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "category", "ensemble"),
-        ("reasons", pa.list_(pa.string())),
+    "descriptions": _contract(
+        "What an item of a pilot shows, and the note on its discussion.",
+        "record_id image",
+        ITEM + _texts("round", "author") + _texts("approved_by", nullable=True),
+        _times("described") + _times("approved", nullable=True) + _sealed("description", "note"),
     ),
-    # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
-    "predictions": _schema(
-        "record_id,image,task,model,seed",
-        RECORD,
-        IMAGE,
-        *_all(pa.string(), "task", "model"),
-        ("seed", pa.int32()),
-        *_all(pa.string(), "split", "outcome"),
-        ("scores", pa.list_(pa.float32())),
-        LABELS,
-        ("alerts", pa.list_(pa.string())),
+    "gold": _contract(
+        "The labels that people decided.",
+        "record_id image category",
+        ITEM + _texts("category") + _labels("labels"),
+        _texts("how", accepted_values=("truth", "published", "single", "agreed", "adjudicated")),
+        _texts("round", nullable=True),
     ),
-    # What a moderation system says about an item; only the outcome vote has flags, ``score`` is that of self-harm.
-    "moderation": _schema(
-        "record_id,image,system",
-        *(RECORD, IMAGE, *_all(pa.string(), "system", "outcome", "reason"), ("categories", LABELS[1])),
-        *(*_all(pa.bool_(), "partial", "self_harm", "overall"), ("score", pa.float32())),
+    "examples": _contract(
+        "The items whose gold labels the prompts show; no model is scored on them.", "record_id image", ITEM
     ),
-    # A labeller's remarks on an item, as JSON; null if the outcome is not a vote.
-    "rationales": _schema(
-        "record_id,image,labeller", RECORD, IMAGE, *_all(pa.string(), "labeller", "outcome"), _sealed("remarks")
+    "votes": _contract(
+        "A labeller's answers; only the outcome `vote` has labels.",
+        "record_id image labeller category",
+        ITEM + _texts("labeller", "category", "prompt") + OUTCOME + _texts("reason", empty=True),
+        _flags("repaired") + _labels("labels") + _scores("scores", nullable=True),
+        _counts("input_tokens", "output_tokens"),
+        _all(pa.float64(), "cost", accepted_range=(0, None), about="US dollars"),
     ),
-    # The training items of a model of kind knn; an embedding is content.
-    "neighbours": _schema("record_id,image", RECORD, IMAGE, LABELS, _sealed("vector")),
+    "silver": _contract(
+        "An ensemble's decisions; an undecided item has no labels.",
+        "record_id image category",
+        ITEM + _texts("category", "ensemble") + _labels("labels", nullable=True),
+        _texts("agreement", accepted_values=("unanimous", "consensus", "none")) + _texts("how"),
+        _shares("posterior", nullable=True, about="probability of the labels") + _scores("scores", nullable=True),
+    ),
+    "queue": _contract(
+        "The items that people should review.",
+        "record_id image category",
+        ITEM + _texts("category", "ensemble") + _labels("reasons", accepted_values=REASONS),
+    ),
+    "predictions": _contract(
+        "A run's predictions by item and task; only the outcome `vote` has labels.",
+        "record_id image task model seed",
+        ITEM + _texts("task", "model") + _all(pa.int32(), "seed", nullable=True) + _texts("split", nullable=True),
+        OUTCOME + _scores("scores") + _labels("labels", "alerts"),
+    ),
+    "moderation": _contract(
+        "What a moderation system says about each item; only the outcome `vote` has flags.",
+        "record_id image system",
+        ITEM + _texts("system") + OUTCOME + _texts("reason", empty=True) + _labels("categories", nullable=True),
+        _flags("partial") + _flags("self_harm", "overall", nullable=True),
+        _amounts("score", nullable=True, about="of self-harm, on the system's own scale"),
+    ),
+    "rationales": _contract(
+        "A labeller's remarks on each item, as JSON; only the outcome `vote` has any.",
+        "record_id image labeller",
+        ITEM + _texts("labeller") + OUTCOME + _sealed("remarks", nullable=True),
+    ),
+    "neighbours": _contract(
+        "The training items of a model of kind knn; an embedding is content.",
+        "record_id image",
+        ITEM + _labels("labels") + _sealed("vector"),
+    ),
 }
+CONTRACTS["kept_predictions"] = _contract(
+    "Predictions of a registered version, kept with the digest of the encrypted content that was predicted.",
+    "record_id image task model seed",
+    CONTRACTS["predictions"].columns + _all(pa.binary(32), "content"),
+)
+SCHEMAS: dict[str, pa.Schema] = {name: contract.schema for name, contract in CONTRACTS.items()}
 
 # Rows of a row group on average, at most (ours: some MB, which a takedown rewrites).
 GROUP_ROWS = 2**14
@@ -226,7 +245,10 @@ def sealed_columns(schema: pa.Schema) -> list[str]:
 
 
 def write(table: pa.Table, path: Path, *, name: str) -> None:
-    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
+    """Write ``table``, whose content must be encrypted already, as table ``name``: checked, sorted, in a fixed format.
+
+    Nothing is written, and an existing file stays, if a row violates the contract.
+    """
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
         detail = f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
@@ -235,6 +257,7 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
         table = table_files.in_order(table.select(schema.names).cast(schema), key=key_of(schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise DataError("SchemaMismatch", table=name, detail=type(error).__name__) from None
+    CONTRACTS[name].require(table, name=name)
     groups = group_count(len(table), name=name)
     table_files.write(table, path, sealed=sealed_columns(schema), groups=groups)
 

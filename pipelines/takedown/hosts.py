@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.core.config.settings import Settings
-from pipelines.store.vault import locks, vault_metadata
+from pipelines.store.vault import locks
+from pipelines.store.vault.database import get_mark, put_mark
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import DIGEST, write_whole
 from pipelines.takedown.redaction import Gone
@@ -24,15 +25,15 @@ MARK = "takedowns"
 def announce(*, settings: Settings, vault: Vault) -> None:
     """Let all other hosts clear their caches; call this when a takedown has cleared those of this host."""
     with vault.database.writing() as connection:
-        number = int(vault_metadata.get(connection, name=MARK) or b"0") + 1
-        vault_metadata.put(connection, name=MARK, value=str(number).encode())
+        number = int(get_mark(connection, name=MARK) or b"0") + 1
+        put_mark(connection, name=MARK, value=str(number).encode())
     write_whole(_file(settings), str(number))
 
 
 def follow(*, settings: Settings, vault: Vault, now: datetime) -> int:
     """Clear the caches of this host if a takedown has ended on another one; return the number of removed objects."""
     with vault.database.reading() as connection:
-        number = int(vault_metadata.get(connection, name=MARK) or b"0")
+        number = int(get_mark(connection, name=MARK) or b"0")
     if number == _followed(settings):
         return 0
     # processes of this host only: the home is not shared

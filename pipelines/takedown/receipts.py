@@ -29,21 +29,14 @@ OTHERS = frozenset({TOMBSTONES, "objects.json"})
 
 @dataclass
 class TakedownRequest:
-    """One takedown request and its progress, saved after each action.
+    """One takedown request and its progress, saved after each action; times are UTC, as ISO 8601.
 
     Args:
-        request: the name of the request: the first digits of ``key`` and a number.
-        key: the key of the :class:`pipelines.takedown.selection.Selection`.
-        reason: a code or the number of a request, as stored in the tombstones.
-        who: the requester.
-        begun: start, UTC, as ISO 8601.
-        selected: number of records found by each criterion of the request.
-        records: number of records to delete in total.
+        request: the first digits of ``key``, that of the :class:`pipelines.takedown.selection.Selection`, and a number.
+        selected: number of records found by each criterion of the request; ``records``: to delete in total.
         steps: step -> counts of what it found to delete, in this and in every earlier attempt.
-        done: the completed steps.
         promised: registered model version -> the digest that its files will have without the records.
         pending: stores that could not be erased yet -> name of the error.
-        ended: end, UTC, as ISO 8601; ``None`` while the request is open.
         weights_due: when the weights of models that were trained on the records are deleted; ``None`` without any.
         commit: the commit of the corpus without the records.
         tombstones: number of tombstones in the vault at the end.

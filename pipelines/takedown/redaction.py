@@ -219,10 +219,9 @@ def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the distinct values of a column of texts, or of lists of texts, that may contain an id, in two parts.
+    """Return the distinct values of a column that may contain an id, in two parts.
 
-    Returns:
-        The values that begin with an id and contain no other, these ids, and the other values.
+    The first part are values that begin with an id and contain no other, and these ids; the second the other values.
     """
     values = _flat(column).unique().drop_null()
     if pa.types.is_dictionary(values.type):

@@ -1,7 +1,10 @@
-"""Resolve takedown criteria to record ids: records, authors, pictures, subreddits or sources.
+"""Select records for a takedown: by criteria of a requester, or because an approval or a retention period has ended.
 
-Every version of the corpus is searched, not only the newest: records in old versions are taken down as well. A post
-that was never collected is selected too; its tombstone keeps it out.
+Every version of the corpus is searched for criteria, not only the newest: records in old versions are taken down as
+well. A post that was never collected is selected too; its tombstone keeps it out.
+
+The source of a record is the one in the table ``records`` of its month. A record of an imported dataset, or one that is
+in no month's table any more, belongs to no source of ``params.yaml``: nothing ends for it, and it is only counted.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import hashlib
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +26,16 @@ import pyarrow.parquet as pq
 
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import sources_of
+from pipelines.core.config.collect import SourceEntry
 from pipelines.core.config.params import Params
+from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
+from pipelines.store import tables
+from pipelines.store.vault import checks
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
+from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.objects import TREE
 
 FULLNAME = re.compile(r"(?:t3_)?([0-9a-z]{1,13})")
@@ -48,7 +59,6 @@ class Criteria:
         records: Reddit ids, fullnames or URLs, ``SCHEME:ID`` of another source, or record ids of the corpus.
         authors: user names; ``SCHEME:NAME`` at a source with ids of its own.
         images: SHA-256 of a stored picture, or the path of a picture file.
-        subreddits: names, in any case.
         sources: names of sources whose approval ends (retention).
         files: files with one criterion per line: a post, ``u/NAME`` or the SHA-256 of a picture; ``-`` is the standard
             input, which no other process can read, unlike arguments.
@@ -68,12 +78,9 @@ class Criteria:
 class Selection:
     """The records that a takedown concerns.
 
-    Args:
-        key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.
-        records: the ids of the selected records.
-        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: those of them
-            that are selected, too.
-        near: the ids of the records with a near-duplicate picture, for the person who decides.
+    ``key`` is a keyed digest of the criteria, which identifies a repeated takedown and reveals nothing without the
+    secret. ``counts`` are by criterion; ``near`` are records with a near-duplicate picture, for the person who decides,
+    and ``near_taken`` those of them that are selected, too.
     """
 
     key: str
@@ -85,13 +92,7 @@ class Selection:
 def select(
     asked: Criteria, *, vault: Vault, objects: Objects, params: Params, refreshed: str | None = None
 ) -> Selection:
-    """Return the records that match the criteria of a takedown.
-
-    Args:
-        asked: the criteria of the requester.
-        params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
-        refreshed: the address of the store of refreshes, whose posts wait for their month.
-    """
+    """Return the records that match the criteria; ``refreshed`` is the address of the store of refreshes."""
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise _refused("has no criterion: give --post, --author, --image, --subreddit, ...")
     asked = _read(asked)
@@ -224,3 +225,93 @@ def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) 
     }
     centres = codes | {code for record_id, code in rows if record_id in records}
     return {record_id for record_id, code in rows if any((code ^ centre).bit_count() <= radius for centre in centres)}
+
+
+def check_out(clone: Workspace, *, corpora: Iterable[str]) -> None:
+    """Check out only the table ``records`` of every month of these corpora in a clone."""
+    for corpus in corpora:
+        clone.checkout_months(corpus, "records.parquet")
+
+
+def by_record(root: Path, *, corpus: str, column: str) -> dict[str, str]:
+    """Return a column of the table ``records`` by record id, from every month that is checked out under ``root``."""
+    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    posts = tables.concat(paths, name="records", columns=["record_id", column])
+    return dict(zip(posts["record_id"].to_pylist(), posts[column].to_pylist(), strict=True))
+
+
+def waiting(url: str | None, *, corpus: str, column: str) -> dict[str, str]:
+    """Return ``source`` or ``subreddit`` by record id of the posts that wait in the store of refreshes, if any."""
+    if url is None:
+        return {}
+    with RefreshStore.existing(url) as store:
+        return store.origins(corpus, column=column) if store else {}
+
+
+def published(settings: Settings, *, corpus: str, column: str) -> dict[str, str]:
+    """Return ``source`` or ``subreddit`` by record id, from the corpus branch's newest commit and unpublished posts."""
+    with workspace(settings) as clone:
+        check_out(clone, corpora=[corpus])
+        of_months = by_record(clone.path, corpus=corpus, column=column)
+    return waiting(settings.refresh_url, corpus=corpus, column=column) | of_months
+
+
+APPROVAL_ENDED, RETENTION = "approval-ended", "retention"
+
+
+def expired(params: Params, vault: Vault, *, now: datetime, root: Path, refreshed: str | None = None) -> dict[str, str]:
+    """Return the records of all corpora whose retention or approval has ended: record id -> code of the reason.
+
+    ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
+    first seen ``retention_days`` ago or earlier. ``root`` is a checkout with ``records`` of every month.
+    """
+    rows = _rows(params, vault, now=now, root=root, url=refreshed)
+    return {record: reason for record, _, _, _, reason in rows if reason}
+
+
+def listing(
+    params: Params, vault: Vault, *, now: datetime, root: Path, refreshed: str | None = None
+) -> list[dict[str, Any]]:
+    """Count by corpus, source and month the records that were not deleted and, by reason, the expired ones of them.
+
+    ``source`` is ``None`` for records that are in no month's table: their retention is unknown.
+    """
+    kept: dict[tuple[str, str, str], Counter[str]] = {}
+    for _, corpus, source, month, reason in _rows(params, vault, now=now, root=root, url=refreshed):
+        counts = kept.setdefault((corpus, source or "", month), Counter())
+        counts["records"] += 1
+        counts[reason or "kept"] += 1
+    return [
+        {
+            "corpus": corpus,
+            "source": source or None,
+            "month": month,
+            "records": counts["records"],
+            "expired": {why: counts[why] for why in (APPROVAL_ENDED, RETENTION) if counts[why]},
+        }
+        for (corpus, source, month), counts in sorted(kept.items())
+    ]
+
+
+def _rows(
+    params: Params, vault: Vault, *, now: datetime, root: Path, url: str | None
+) -> Iterator[tuple[str, str, str | None, str, str | None]]:
+    """Yield record id, corpus, source, month and reason for every live record."""
+    for corpus in params.corpora:
+        # of posts that wait for their month, too
+        sources = waiting(url, corpus=corpus, column="source") | by_record(root, corpus=corpus, column="source")
+        with vault.database.reading() as connection:
+            records = checks.known(connection, corpus=corpus)
+        for known in records:
+            source = sources.get(known.record_id)
+            terms = next((terms for name, terms in params.sources.items() if name == source), None)
+            reason = _reason(terms, first_seen=known.first_seen, now=now) if terms else None
+            yield known.record_id, corpus, source, known.month, reason
+
+
+def _reason(terms: SourceEntry, *, first_seen: datetime, now: datetime) -> str | None:
+    if terms.expires is not None and terms.expires <= now.astimezone(UTC).date():
+        return APPROVAL_ENDED
+    if terms.retention_days is not None and first_seen + timedelta(days=terms.retention_days) <= now:
+        return RETENTION
+    return None

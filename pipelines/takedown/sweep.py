@@ -1,29 +1,147 @@
 """Re-check known records at their source, and mark those that are deleted there as due for a takedown.
 
-A record that the source does not show is quarantined and checked again in the next run. A record that is missing twice
-in a row, or marked at the source as deleted or removed, is due. The sweep takes nothing down itself: due records are
-stored in the vault until a takedown has processed them, so that a killed process loses nothing. After a failed request,
-no record counts as missing.
+A source omits posts that it does not show, and a partial outage looks the same. Every request therefore includes a post
+that was just listed (the control): an answer that lacks the control proves nothing about the other posts. A record that
+the source does not show is quarantined and checked again in the next run. A record that is missing twice in a row, or
+marked at the source as deleted or removed, is due. The sweep takes nothing down itself: due records are stored in the
+vault until a takedown has processed them, so that a killed process loses nothing. After a failed request, no record
+counts as missing.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from functools import cache
 from typing import Any
 
+from pipelines.collect.month import Window
+from pipelines.collect.service import SubredditClosed
 from pipelines.collect.sources import Lookup, open_source, sources_of
-from pipelines.core.config.operate import Sweep
+from pipelines.collect.submission import Dropped, Submission
+from pipelines.core.config.operate import Band, Sweep
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import SourceUnavailable
-from pipelines.core.progress import silent
+from pipelines.core.errors import DataError, SourceUnavailable
+from pipelines.core.process import silent
 from pipelines.store.vault import checks
-from pipelines.store.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
+from pipelines.store.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known, SweepTally
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown import liveness
-from pipelines.takedown.liveness import LivenessContext, SweepImplausible
+
+
+class SweepImplausible(DataError):
+    """A source's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
+
+
+class LivenessContext:
+    """The requests to a source of one sweep: count and interpret them, and cache which subreddits are readable."""
+
+    def __init__(self, source: Lookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool) -> None:
+        self._source, self._corpus, self._subreddits = source, corpus, subreddits
+        self._terms, self.believe = terms, believe
+        # one of the names is the control
+        self.batch = source.at_once - 1
+        self._open: dict[str, bool] = {}
+        self._control: list[str] = []
+        self.requests = 0
+
+    def open(self) -> None:
+        """Choose the control post of this sweep: the newest post of the first subreddit that has one."""
+        for subreddit in self._subreddits:
+            self.shows(subreddit)
+            if self._control:
+                return
+
+    def spent(self) -> str | None:
+        """Return the exhausted limit of the sweep, ``requests`` or ``remain``; ``None`` if a request is allowed."""
+        if self.requests >= self._terms.requests:
+            return "requests"
+        left = self._source.remaining()
+        return "remain" if left is not None and left < self._terms.remain else None
+
+    def shows(self, subreddit: str) -> bool:
+        """Return whether the source shows a subreddit; each subreddit is requested once per sweep."""
+        name = subreddit.lower()
+        if name not in self._open:
+            self.requests += 1
+            try:
+                newest = self._source.newest(subreddit)
+            except SubredditClosed:
+                self._open[name] = False
+            else:
+                self._open[name] = True
+                self._control = self._control or [n for n in (newest,) if n]
+        return self._open[name]
+
+    def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
+        """Ask the source for posts; return each one's outcome: ``seen``, ``deleted``, ``removed``, or ``missing``."""
+        shown, proven = self._info(fullnames)
+        if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
+            # the control itself may have been deleted since it was listed
+            self._open.clear()
+            self._control.clear()
+            self.open()
+            shown, proven = self._info(fullnames)
+        missing = len(set(fullnames) - shown.keys())
+        if missing and not proven and any(self._open.values()):
+            detail = f"an answer lacks the control post and {missing} of the {len(fullnames)} posts that were requested"
+            raise SweepImplausible(corpus=self._corpus, detail=detail)
+        # without a control, as every subreddit is closed, an answer proves no miss
+        absent = MISSING if proven else CLOSED
+        return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
+
+    def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Submission | Dropped], bool]:
+        self.requests += 1
+        shown = self._source.info([*fullnames, *self._control])
+        return shown, self.believe or any(name in shown for name in self._control)
+
+    def hides(self, subreddit: str | None) -> bool:
+        """Return whether a post may be missing only because its subreddit (``None``: any of the corpus) is closed."""
+        return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
+
+
+def _outcome(post: Submission | Dropped) -> str:
+    return post.reason if isinstance(post, Dropped) and post.reason in MARKS else SEEN
+
+
+QUARANTINED = "quarantined"
+
+
+def band_of(month: str, *, bands: Sequence[Band], now: datetime) -> Band:
+    """Return the age band (with its re-check interval) of the records of a month."""
+    age = now - _end(month)
+    return next(b for b in bands if b.until_days is None or age < timedelta(days=b.until_days))
+
+
+def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
+    """Return the displayed name of a record's age band: ``quarantined``, ``under 30 days`` or ``older``."""
+    if known.quarantined:
+        return QUARANTINED
+    end = band_of(known.month, bands=bands, now=now).until_days
+    return "older" if end is None else f"under {end} days"
+
+
+def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
+    """Return when a record's re-check is due: never checked ones at once, quarantined ones in the next run."""
+    if known.checked_at is None:
+        return known.first_seen
+    if known.quarantined:
+        return known.checked_at + timedelta(hours=terms.recheck_hours)
+    return known.checked_at + timedelta(days=band_of(known.month, bands=terms.bands, now=now).every_days)
+
+
+def due_records(records: Iterable[Known], *, terms: Sweep, now: datetime) -> list[Known]:
+    """Return the records whose re-check is due now: quarantined ones first, then by how long they have been due."""
+    times = {known: due_at(known, terms=terms, now=now) for known in records}
+    ready = [known for known, time in times.items() if time <= now]
+    return sorted(ready, key=lambda known: (not known.quarantined, times[known], known.record_id))
+
+
+@cache
+def _end(month: str) -> datetime:
+    return Window.from_key(month).end
+
 
 # Ours: after this many failed requests in a row, each tried three times by PRAW, the rest would fail as well.
 FAILURES = 3
@@ -57,20 +175,14 @@ def due(vault: Vault, corpus: str) -> dict[str, str]:
 def dry_run(
     corpus: str, *, sources: Collection[type[Lookup]], terms: Sweep, vault: Vault, now: datetime
 ) -> dict[str, Any]:
-    """Count the records that :func:`run` would check; send and write nothing.
-
-    Returns:
-        ``records`` that can be checked at a source and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
-        with one for the control; ``left`` for later runs; ``bands``: name -> ``records`` and ``due``; ``takedown``:
-        records already due for a takedown.
-    """
+    """Count the records that :func:`run` would check, and the requests for them; send and write nothing."""
     records, names = _askable(vault, corpus=corpus, sources=sources)
     known = [k for k in records if any(k.record_id in own for own in names)]
-    queues = [liveness.queue((k for k in known if k.record_id in own), terms=terms, now=now) for own in names]
+    queues = [due_records((k for k in known if k.record_id in own), terms=terms, now=now) for own in names]
     queue = [known for part in queues for known in part]
     batches = [(source.at_once - 1, len(part)) for source, part in zip(sources, queues, strict=True)]
     within = {
-        name: Counter(liveness.name_of(k, bands=terms.bands, now=now) for k in group)
+        name: Counter(name_of(k, bands=terms.bands, now=now) for k in group)
         for name, group in (("all", known), ("due", queue))
     }
     return {
@@ -98,29 +210,18 @@ def run(
 ) -> dict[str, Any]:
     """Check the records whose re-check is due, quarantined ones first, until the budget of requests is spent.
 
-    Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
-
-    Args:
-        params: ``corpora`` names the subreddits of the corpus.
-        terms: how often records of an age are checked (bands), the request budget, and the limits.
-        homes: returns the subreddit of each record, see :func:`pipelines.takedown.retention.published`; called when
-            the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
-            unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
-        believe: accept any share of missing records, because a person has confirmed that the posts are gone.
-        say: called after each request.
-
-    Returns:
-        ``records``, ``imported`` and ``due`` before the run; ``asked`` (records checked), and of these ``seen``,
-        ``missing``, ``deleted``, ``removed`` and ``closed`` (missing from a subreddit that is not shown now, which is
-        no miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
-        twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
-        ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
+    Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped. ``homes``
+    returns the subreddit of each record and is called when the first one is missing: posts of a private or banned
+    subreddit do not count as missing (``closed``), nor do posts of an unknown subreddit while any subreddit of the
+    corpus is private or banned. ``believe`` accepts any share of missing records, because a person has confirmed that
+    the posts are gone. ``failed`` counts records of requests that failed twice, ``stopped`` is the budget that ended
+    the run.
     """
     records, owned = _askable(vault, corpus=corpus, sources=[type(source) for source in sources])
     due_now, requests, stopped = 0, 0, None
     counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
     for source, names in zip(sources, owned, strict=True):
-        queue = liveness.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+        queue = due_records((k for k in records if k.record_id in names), terms=terms, now=now)
         desk = LivenessContext(
             source, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
         )

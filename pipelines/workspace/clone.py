@@ -19,13 +19,11 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
-from pipelines.core.timing import phase
-from pipelines.workspace import dvc_remote, trust
-from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.git import git
-from pipelines.workspace.inventory import Graph, Inventory, read_yaml
+from pipelines.core.telemetry import phase
+from pipelines.workspace import objects, trust
+from pipelines.workspace.git import branches, git, local_path, shown
+from pipelines.workspace.inventory import Graph, Inventory, pointer_text, read_pointer, read_yaml
 from pipelines.workspace.objects import ObjectStore
-from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
 from pipelines.workspace.scratch import scratch_folder, step_environment
 
@@ -46,7 +44,7 @@ class Workspace:
     @cached_property
     def repo(self) -> Any:
         """The clone as a DVC repository object, without reading its stages."""
-        return dvc_remote.opened(self.path)
+        return objects.opened(self.path)
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -151,10 +149,10 @@ class Workspace:
         """Return the stages in ``dvc.lock`` of the working tree or of a commit; empty without that file."""
         if revision is None:
             path = self.path / "dvc.lock"
-            return _stages(path.read_text()) if path.exists() else {}
+            return dict(_stages(path.read_text())) if path.exists() else {}
         if not git("ls-tree", revision, "dvc.lock", cwd=self.path):
             return {}
-        return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
+        return dict(_stages(git("show", f"{revision}:dvc.lock", cwd=self.path)))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
         """Write these stages to ``dvc.lock`` in DVC's format if the file's content changes."""
@@ -175,14 +173,9 @@ class Workspace:
     ) -> str | None:
         """Commit the changes below ``paths``, push them (fast-forward only) and return the commit, ``None`` for none.
 
-        :class:`CommitLost` is raised if another publisher moved the branch first.
-
-        Args:
-            code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
-            trailers: lines ``Name: value`` for the end of the message.
-
-        Raises:
-            CommitLost: another publisher moved the branch first.
+        :class:`CommitLost` is raised if another publisher moved the branch first. ``code`` is the commit of newer code
+        that was merged; the branch ``code`` moves with the corpus branch. ``trailers`` are lines ``Name: value`` of the
+        message.
         """
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):
@@ -204,12 +197,8 @@ def require_corpus(settings: Settings) -> None:
         raise ConfigError("NoCorpus", place=shown(settings.repo))
 
 
-def _stages(text: str) -> dict[str, Any]:
-    return dict(_parsed(text))
-
-
 @cache
-def _parsed(text: str) -> dict[str, Any]:
+def _stages(text: str) -> dict[str, Any]:
     stages: dict[str, Any] = read_yaml(text)["stages"]
     return stages
 
@@ -246,7 +235,7 @@ def workspace(
                     # the branch exists, or the clone would have failed
                     raise
                 raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
-            dvc_remote.configure(path, settings=settings)
+            objects.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone
 

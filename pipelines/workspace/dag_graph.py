@@ -1,9 +1,8 @@
 """Resolve the stages of the corpus branch with DVC into a small file, from which Airflow renders the Dags.
 
 The file is below ``CORPUS_HOME``. Parsing a Dag may neither read a git server nor take seconds, and a stage runs the
-code and parameters of the corpus
-branch: without the file the Dags would show the tasks of the checkout. ``python -m pipelines.workspace.dag_graph``
-writes the graph of a checkout, for Dags that are parsed before there is a corpus.
+code and parameters of the corpus branch: without the file the Dags would show the tasks of the checkout. ``python -m
+pipelines.workspace.dag_graph`` writes the graph of a checkout, for Dags that are parsed before there is a corpus.
 """
 
 from __future__ import annotations

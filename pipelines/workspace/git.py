@@ -1,4 +1,4 @@
-"""Run git with the author name that the project's data commits have, and read and write signed tags."""
+"""Run git with the author name of the project's data commits, sign and verify tags, and tell paths from addresses."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from pipelines.core.errors import GitFailed
+from pipelines.core.errors import BadParams, ConfigError, GitFailed
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
-    from pipelines.store.vault.signing import Signer
+    from pipelines.store.vault.keyring import Signer
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Crisis Corpus",
@@ -20,8 +21,6 @@ IDENTITY = {
     "GIT_COMMITTER_NAME": "Crisis Corpus",
     "GIT_COMMITTER_EMAIL": "corpus@localhost",
 }
-
-
 # The name and password in an address.
 CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
@@ -44,6 +43,37 @@ def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
         detail = said.removeprefix("fatal: ").rstrip(".") or f"exit status {done.returncode}"
         raise GitFailed(command=f"git {command}", returncode=done.returncode, detail=detail)
     return done.stdout.strip()
+
+
+def local_path(repo: str) -> Path | None:
+    """Return the path of a git repository on this host, or ``None`` for a git address.
+
+    As in git, ``scheme://…`` and ``host:path`` are addresses.
+    """
+    return None if "://" in repo or ":" in repo.partition("/")[0] else Path(repo)
+
+
+def shown(repo: str) -> str:
+    """Return a repository's address for messages, with user name and password removed."""
+    return re.sub(r"//[^/@]*@", "//", repo)
+
+
+def branches(repo: str) -> dict[str, str] | None:
+    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet.
+
+    An address with a password is refused, because git would show it in the list of processes.
+    """
+    path = local_path(repo)
+    if path is None and "://" in repo and urlsplit(repo).password:
+        raise BadParams(where="CORPUS_REPO", detail="contains a password; use a git credential helper or an SSH key")
+    if path is not None and (not path.exists() or (path.is_dir() and not any(path.iterdir()))):
+        return None
+    try:
+        heads = git("ls-remote", "--heads", repo)
+    except GitFailed as error:
+        raise ConfigError("RepositoryUnreachable", place=shown(repo), detail=error.fields["detail"]) from None
+    found = (line.split("\t") for line in heads.splitlines())
+    return {name.removeprefix("refs/heads/"): commit for commit, name in found}
 
 
 def commit_of(root: Path) -> str:

@@ -11,7 +11,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.workspace.clone import BRANCH, Workspace, history, require_corpus, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.pointer import check_handed_over
+from pipelines.workspace.inventory import check_handed_over
 from pipelines.workspace.results import StageResult, Token
 from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, objects_of
 
@@ -29,16 +29,9 @@ def publish_partition(
     """Commit exactly these DVC pointers of one month, after checking that the DVC remote contains their objects.
 
     Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs; an
-    addition to a month keeps its published shards, whose numbers are below ``keep_below``.
-
-    ``leave_out`` is called with the clone and the month's folder before the commit. The function must remove records
-    that were taken down since the month was read, and return the number of rows.
-
-    ``run`` is the Dag run, which the commit names.
-
-    Returns:
-        ``commit`` (the branch's newest commit afterwards), ``changed`` (whether there was anything to commit) and
-        ``left_out`` (number of removed rows).
+    addition to a month keeps its published shards, whose numbers are below ``keep_below``. ``leave_out`` is called with
+    the clone and the month's folder before the commit: it removes records that were taken down since the month was
+    read, and returns the number of rows (``left_out``).
     """
     folder = f"data/{corpus}/{month}"
     with workspace(settings) as clone:
@@ -74,23 +67,10 @@ def publish_snapshot(
     Rounds that are pulled and champions that change do not supersede: the check of dependencies uses both in their
     state at ``base``, and a new champion starts its own run.
 
-    ``remember`` is called with the clone before the commit. The function stores permanent assignments and raises if
-    they contradict stored ones. A publish that is killed between the two is repeated; if a month was committed
-    meanwhile, the stored assignments stay valid for the run over both.
-
-    Args:
-        tokens: the tokens of the results, one per stage.
-        remember: see above.
-        below: stages of other Dags that these are built on.
-
-    Returns:
-        ``commit``, ``changed``, ``superseded`` and ``differing``: the number of stages whose result differs from the
-        one stored first for the same inputs.
-
-    Raises:
-        Overtaken: another run published a stage since ``base``, or a dependency of a stage changed.
-        ResultUnusable: a result does not belong to this run and commit.
-        ObjectIncomplete: the remote lacks an object.
+    ``remember`` is called with the clone before the commit: it stores permanent assignments and raises if they
+    contradict stored ones. A publish that is killed between the two is repeated; if a month was committed meanwhile,
+    the stored assignments stay valid for the run over both. ``differing`` counts the stages whose result differs from
+    the one stored first for the same inputs.
     """
     with workspace(settings) as clone:
         tip, before = clone.lock(), clone.lock(revision=base)
@@ -121,9 +101,6 @@ def publish_round(
 
     ``written`` are the new or changed tables, which are pushed and checked on the remote before the commit; ``event``
     is one word for the commit message, such as ``opened``.
-
-    Returns:
-        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
     """
     clone.check_remote(clone.add(written))
     commit = clone.commit(f"round({corpus}): {name} {event}", paths=[f"annotations/{corpus}/{name}"])
@@ -131,13 +108,7 @@ def publish_round(
 
 
 def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
-    """Commit the files in ``models/<corpus>`` that name the champion models with which a corpus is labelled.
-
-    ``write`` is called with the clone's folder and writes these files.
-
-    Returns:
-        ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
-    """
+    """Commit the files in ``models/<corpus>`` that name the champions, which ``write`` writes to the clone's folder."""
     with workspace(settings) as clone:
         write(clone.path)
         return _result(clone.commit(f"champions({corpus})", paths=[f"models/{corpus}"]), head=clone.head)

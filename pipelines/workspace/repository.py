@@ -1,29 +1,34 @@
-"""Create, upgrade and clone the corpus repository: the project's history plus data commits on branch ``corpus``."""
+"""Create, upgrade and clone the corpus repository: the project's history plus data commits on branch ``corpus``.
+
+Code is a dependency of every stage. An upgrade keeps the results of stages whose revision is unchanged: otherwise a
+renamed module or a new comment would make every stage run again.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.core import rows
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import FILES, load, read_params, validate
+from pipelines.core.config.params import FILES, load, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
-from pipelines.core.errors import BadParams, ConfigError, GitFailed, NoSecret
+from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
 from pipelines.core.process import private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
-from pipelines.workspace import upgrade as results
-from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
-from pipelines.workspace.dvc_remote import configure
-from pipelines.workspace.git import git
-from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import Layers, at, kept_profile, write
+from pipelines.workspace.git import branches, git, local_path, shown
+from pipelines.workspace.inventory import read_yaml
+from pipelines.workspace.objects import configure
+from pipelines.workspace.parameters import Layers, Merged, at, kept_profile, merge, write
 from pipelines.workspace.profile import Profile, given
+from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
@@ -71,10 +76,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The result of an upgrade of a corpus to newer code.
-
-    ``kept`` are the stages that keep their results, ``to_run`` those to run again, ``params`` the merged parameters.
-    """
+    """The result of an upgrade: the stages that keep their results, those to run again, and the merged parameters."""
 
     commit: str
     kept: tuple[str, ...]
@@ -87,18 +89,9 @@ def upgrade(
 ) -> Upgraded | None:
     """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was already merged.
 
-    Parameters are merged by key (:mod:`pipelines.workspace.merge`); results of stages whose revision is unchanged are
-    kept (:mod:`pipelines.workspace.upgrade`).
-
-    Args:
-        keep: dotted keys whose present value is kept although the newer code has changed it, too.
-        take: dotted keys whose newer value is taken although the corpus has changed it, too.
-
-    Raises:
-        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
-        Uncommitted: the checkout has edits that are not in a commit.
-        UnknownCode: the checkout is not based on the code that the corpus runs.
-        CodeAltered: the corpus branch has code that the checkout does not have.
+    Parameters are merged by key (:func:`pipelines.workspace.parameters.merge`); results of stages whose revision is
+    unchanged are kept (:func:`keep_results`). Where corpus and code have changed the same parameter, ``keep`` names the
+    dotted keys whose present value is kept, ``take`` those whose newer value is taken.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
@@ -120,7 +113,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
             there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
             raise ConfigError("UnknownCode", code=there, place=shown(settings.repo))
-        earlier = results.before(clone)
+        earlier = earlier_results(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
         newer = at(clone, code, profile=over)
@@ -133,7 +126,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
         write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
-        kept, to_run = results.keep(clone, earlier)
+        kept, to_run = keep_results(clone, earlier)
         message = f"corpus: upgrade to {code[:12]}"
         if earlier.lock:
             message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
@@ -250,3 +243,111 @@ def _sign(clone: Workspace, code: str) -> None:
 
 def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
+
+
+CODE_FOLDERS = ("pipelines", "crisis_corpus")
+SCHEMES = "schemes"
+
+
+@dataclass(frozen=True)
+class EarlierResults:
+    """The lock of a corpus before an upgrade, its stages that match it, the parameters and the team's schemes."""
+
+    lock: Mapping[str, Any]
+    current: frozenset[str]
+    params: Mapping[str, Any]
+    schemes: Mapping[str, bytes]
+
+
+def earlier_results(clone: Workspace) -> EarlierResults:
+    """Return the stage results and parameters of a clone's commit; call this before newer code is merged."""
+    inventory = clone.inventory()
+    current = set()
+    lock = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
+    stages = Definition.resolve_all(clone.repo, lock)
+    for name, entry in lock.items():
+        defined = stages[name]
+        try:
+            digests = {path: inventory.digest(path) for path in defined.deps}
+        except DataError:
+            continue
+        if defined.matches(entry) and dependencies(entry) == digests:
+            current.add(name)
+    return EarlierResults(lock, frozenset(current), _params(clone), _schemes(clone))
+
+
+def keep_results(clone: Workspace, earlier: EarlierResults) -> tuple[list[str], list[str]]:
+    """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
+
+    Returns the names of the stages whose results were kept, and of those that must run again.
+
+    An entry is rewritten for the newer command, dependencies and parameters if it was current, and none of the
+    parameters, data, revisions and libraries' versions that the stage depends on differs. All other entries stay
+    unchanged, and DVC runs their stages.
+    """
+    merged = Workspace(clone.path, settings=clone.settings)
+    merged.write_lock(earlier.lock)
+    lock, kept = dict(earlier.lock), []
+    inventory, schemes = merged.inventory(), _schemes(merged)
+    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, earlier.current))
+    for name, defined in stages.items():
+        entry = earlier.lock[name]
+        try:
+            deps = [inventory.entry(path) for path in defined.deps]
+        except DataError:
+            continue
+        values = [item for part in defined.params.values() for item in part.items()]
+        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *earlier.schemes}
+        if SCHEMES in defined.deps and any(earlier.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
+            continue
+        outs = {out["path"]: out for out in entry.get("outs", ())}
+        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=earlier.params)):
+            continue
+        made = {
+            "cmd": defined.cmd,
+            "deps": deps,
+            "params": dict(defined.params),
+            "outs": [outs[path] for path in defined.outs],
+        }
+        lock[name] = {key: value for key, value in made.items() if value}
+        kept.append(name)
+    merged.write_lock(in_graph_order(lock))
+    merged.close()
+    return sorted(kept), sorted(lock.keys() - set(kept))
+
+
+def _differences(
+    entry: Mapping[str, Any], deps: list[dict[str, Any]], defined: Definition, *, before: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the data, parameters and versions of libraries of a stage that are not what its entry was made from."""
+    digests = dependencies(entry)
+    for dep in deps:
+        if (
+            dep["path"].partition("/")[0] not in (*CODE_FOLDERS, SCHEMES)
+            and digests.get(dep["path"], dep["md5"]) != dep["md5"]
+        ):
+            yield dep["path"]
+    for file, values in defined.params.items():
+        recorded = entry.get("params", {}).get(file, {})
+        for key, value in values.items():
+            # a library whose version was not recorded is no difference; the stage's revision is recorded
+            there, old = _lookup(before, key) if file in FILES else (key in recorded, recorded.get(key))
+            if there and json.loads(json.dumps(old)) != value:
+                yield key
+
+
+def _lookup(values: Any, key: str) -> tuple[bool, Any]:
+    """Return whether there is a value at a dotted key, and the value."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False, None
+        values = values[part]
+    return True, values
+
+
+def _schemes(clone: Workspace) -> dict[str, bytes]:
+    return {path.stem: path.read_bytes() for path in (clone.path / SCHEMES).glob("*.yaml")}
+
+
+def _params(clone: Workspace) -> dict[str, Any]:
+    return {name: section for text in texts_below(clone.path).values() for name, section in read_yaml(text).items()}

@@ -61,13 +61,7 @@ class StageResult:
 
 
 class Results:
-    """The stored stage results of all runs on one DVC remote.
-
-    Args:
-        fs: the remote's file system, as DVC opened it.
-        root: the top folder of the remote.
-        secret: the project secret.
-    """
+    """The stored stage results of all runs on one DVC remote; ``root`` is its top folder."""
 
     def __init__(self, fs: Any, root: str, *, secret: bytes) -> None:
         self._fs = fs
@@ -80,11 +74,7 @@ class Results:
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
     def create(self, key: str, result: StageResult) -> tuple[StageResult, bool]:
-        """Store the result of a stage unless a result for the same inputs (``key``) is already stored.
-
-        Returns:
-            The stored result, and whether it differs from ``result``, which means that the stage is not deterministic.
-        """
+        """Store a stage's result unless one for the same inputs (``key``) is; return it, and whether they differ."""
         data = self._sealed(result.encode())
         while not self._create(self._path(key), data):
             # absent again: it was removed meanwhile, or the other writer has not finished yet

@@ -17,10 +17,7 @@ from pipelines.core.process import DIES_WITH_PARENT
 
 @contextmanager
 def scratch_folder(home: Path) -> Iterator[Path]:
-    """Create a new scratch folder below ``home`` and delete it at the end of the context.
-
-    Folders that killed processes left behind are deleted first.
-    """
+    """Create a scratch folder for the context; those that killed processes left behind are deleted first."""
     scratch = home / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     for folder in scratch.iterdir():

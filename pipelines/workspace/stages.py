@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core.errors import DataError
-from pipelines.core.timing import phase
+from pipelines.core.telemetry import phase
 from pipelines.workspace.inventory import Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import ResultUnusable, StageResult, Token
@@ -57,7 +57,7 @@ class Definition:
             name: cls(
                 name,
                 stage.cmd,
-                tuple(sorted(dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency))),
+                tuple(sorted({dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency)})),
                 {
                     dep.def_path: {key: values[dep.def_path][key] for key in sorted(dep.params)}
                     for dep in stage.deps
@@ -73,7 +73,7 @@ class Definition:
         return (
             entry.keys() <= {"cmd", "deps", "params", "outs"}
             and entry.get("cmd") == self.cmd
-            and tuple(dep["path"] for dep in entry.get("deps", ())) == self.deps
+            and {dep["path"] for dep in entry.get("deps", ())} == {*self.deps}
             and entry.get("params", {}) == self.params
             and tuple(out["path"] for out in entry.get("outs", ())) == self.outs
         )
@@ -81,13 +81,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class StageRun:
-    """One run of a Dag on one commit; its tokens (references to results) are valid only for its own stages.
-
-    Args:
-        clone: the clone in which it works, whose DVC remote has the results.
-        name: the name of the run; any unique string.
-        base: the commit that all stages of the run work on.
-    """
+    """One run of a Dag on the commit ``base``; its tokens (references to results) are valid only for its own stages."""
 
     clone: Workspace
     name: str
@@ -106,13 +100,7 @@ class StageRun:
         return results
 
     def reproduce(self, stage: str) -> Token:
-        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage.
-
-        Raises:
-            StepFailed: with the exit status of the command; its message went to stderr.
-            DependencyMissing: a stage that writes a dependency, or a part of one, handed over no result.
-            ObjectIncomplete: a dependency is not on the remote.
-        """
+        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
         clone, results = self.clone, self.clone.results
         with phase("dvc"):
             defined = Definition.resolve_all(clone.repo, [stage])[stage]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
-from pipelines.workspace.pointer import pointed
+from pipelines.workspace.inventory import pointed
 
 # All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
 FOLDERS = ("pipelines/", "crisis_corpus/", "client/", ".dvc/")

@@ -21,10 +21,10 @@ from fastapi.responses import FileResponse, HTMLResponse, Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from corpus_view.attention import Question, Runs, SeenRun, dag_ids
 from corpus_view.page_text import path
 from corpus_view.page_view import HERE, SummaryFile, environment, model
-from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
-from dvc_airflow.names import named
+from dvc_airflow.settings import named
 
 # Nothing of other sites, no inline script or style; only Airflow's own page may frame it.
 POLICY = (

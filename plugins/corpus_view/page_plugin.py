@@ -12,7 +12,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from corpus_view import summary_listener
-from dvc_airflow.names import named
+from dvc_airflow.settings import named
 
 NAME = named("corpus")
 

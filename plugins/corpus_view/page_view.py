@@ -14,9 +14,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from corpus_view import attention, page_text
-from corpus_view.runs_seen import Runs, SeenRun
+from corpus_view.attention import Runs, SeenRun
 from dvc_airflow import settings
-from dvc_airflow.names import OF_CORPUS, named
+from dvc_airflow.settings import OF_CORPUS, named
 
 Json = Mapping[str, Any]
 

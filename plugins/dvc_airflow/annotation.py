@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from dvc_airflow.approval import RETRIES
 from dvc_airflow.command import run
-from dvc_airflow.names import alias, asset
+from dvc_airflow.settings import alias, asset
 from dvc_airflow.tasks import SUPERSEDED, publish_results, run_of, stage_results
 
 # Without an answer, the task fails after this time; it never continues by itself.

@@ -13,7 +13,7 @@ from airflow.sdk import Param, task
 from airflow.sdk.configuration import conf
 
 from dvc_airflow.command import run
-from dvc_airflow.names import alias, asset, named
+from dvc_airflow.settings import alias, asset, named
 from dvc_airflow.tasks import run_of
 
 # Without an answer within this time, the request is rejected.

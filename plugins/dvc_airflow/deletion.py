@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from dvc_airflow import settings
 from dvc_airflow.command import run
 from dvc_airflow.graph import ensembles, group
-from dvc_airflow.names import asset
+from dvc_airflow.settings import asset
 
 
 def sweeps(corpora: Sequence[str]) -> list[Any]:

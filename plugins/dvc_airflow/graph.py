@@ -2,8 +2,7 @@
 
 Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
 the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile. Tasks
-are grouped by package, step and task; group ids are no part of task ids, which stay
-the names of the stages.
+are grouped by package, step and task; group ids are no part of task ids, which stay the names of the stages.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import json
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
@@ -61,11 +60,7 @@ class Stage:
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
-    """Return the resolved stage graph of the corpus, else that of the checkout.
-
-    Args:
-        root: a checkout whose graph to read, whether or not there is a corpus.
-    """
+    """Return the resolved stage graph of the corpus, else (with ``root``: always) that of a checkout."""
     path = settings.HOME / "graph" / "corpus.json"
     if root or not path.exists():
         path = _of_checkout(root or settings.ROOT, profile=profile)
@@ -147,6 +142,26 @@ def _month(key: str, *, later: int = 0) -> datetime:
     return datetime(year + (month - 1 + later) // 12, (month - 1 + later) % 12 + 1, 1, tzinfo=UTC)
 
 
+def further(stages: dict[str, Stage], corpus: str, *, targets: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return by Dag the stages of a corpus that no target and no stage depends on: what a team has added.
+
+    ``targets`` are those of each Dag, in the order in which they run. A stage is in the first Dag that has all stages
+    upstream of it.
+    """
+    # that are run where a model reads them, and by the Dag of champions
+    known = {"rationales", "batch_predict"} | {
+        stage.step for names in targets.values() for stage in closure(stages, targets=names)
+    }
+    has = {dag: {stage.name for stage in closure(stages, targets=names)} for dag, names in targets.items()}
+    added: dict[str, list[str]] = {dag: [] for dag in targets}
+    for name, stage in stages.items():
+        _, _, key = name.partition("@")
+        if stage.step not in known and stage.upstream and (key == corpus or key.startswith(f"{corpus}-")):
+            first = next((dag for dag, names in has.items() if {*stage.upstream} <= names), None)
+            added.get(first or "", []).append(name)
+    return added
+
+
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
     """Return the target stages and all stages upstream of them, in topological order."""
     ordered: dict[str, Stage] = {}
@@ -167,12 +182,10 @@ def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
 def groups_of(stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> dict[str, list[tuple[str, str]]]:
     """Return the groups of each stage's task, outermost first, as their names and tooltips.
 
-    Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
-    reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with
-    rows of several tasks are a group for each, such as `train__severity`.
-
-    Args:
-        waiting: the steps whose tasks wait for further tasks, which may depend on all stages before.
+    Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which reads
+    `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with rows of several
+    tasks are a group for each, such as `train__severity`. Tasks of the steps that are ``waiting`` wait for further
+    tasks, which may depend on all stages before.
     """
     counts, steps = Counter(stage.step for stage in stages), {stage.step for stage in stages}
     chosen: set[str] = set()

@@ -15,7 +15,7 @@ from typing import Any
 
 from dvc_airflow import settings
 from dvc_airflow.graph import graph, listed
-from dvc_airflow.names import OF_CORPUS, named
+from dvc_airflow.settings import OF_CORPUS, named
 
 KINDS: dict[str, type] = {
     "queue": str,

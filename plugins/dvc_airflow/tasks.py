@@ -1,4 +1,4 @@
-"""Define the tasks that all Dags share: steps that process a month, stages of dvc.yaml, and publishes."""
+"""Define the tasks that Dags share: steps of a month, stages of dvc.yaml, requests to providers, and publishes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import ByFailure, run
-from dvc_airflow.graph import Stage, closure, graph, group, groups_of
+from dvc_airflow.graph import Stage, asking, closure, graph, group, groups_of, listed
+from dvc_airflow.settings import named
+
+log = logging.getLogger(__name__)
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -68,21 +71,16 @@ def snapshot(
     woken: bool = True,
     waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
-    """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks, then the publish task.
+    """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks; return the publish task.
 
     Edges and settings come from dvc.yaml. Every stage works on the commit that ``pin`` returned, regardless of later
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
-    after the commit, and not by a superseded run.
+    after the commit, and not by a superseded run, which fails unless the event that supersedes it has ``woken`` a new
+    run.
 
-    Returns the publish task.
-
-    Args:
-        base: the result of a :func:`pin` task that the Dag already has.
-        below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
-            rendered.
-        woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
-        waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
-            its argument is the stage tasks made so far, by stage.
+    ``below`` are stages that another Dag has run on this commit: these and all stages upstream of them are not
+    rendered. ``waits`` has by step a function that makes the tasks which the stages of the step wait for and which may
+    be skipped; its argument is the stage tasks made so far, by stage.
     """
     stages, waits = graph(), waits or {}
     built = {stage.name for stage in closure(stages, targets=below)}
@@ -190,9 +188,8 @@ def publish_partition(
 ) -> Any:
     """Return the task that commits a month's DVC pointers; the asset event carries the month and its gaps.
 
-    Args:
-        of: returns the month from the run and the task instance.
-        partitioned: whether the runs have a partition key; without one, the event gets the month as its key.
+    ``of`` returns the month from the run and the task instance. Without a partition key, the event gets the month as
+    key.
     """
 
     @task(task_id="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
@@ -217,7 +214,7 @@ def refresh(corpus: str, *, ti: Any = None) -> dict[str, Any]:
     done: dict[str, Any] = step("refresh", corpus)["result"]
     if done["gaps"]:
         text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
-        logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
+        log.warning(text, corpus, done["gaps"], done["gap_hours"])
     # one month a run: the next run has the next one
     ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
     return done
@@ -242,7 +239,7 @@ def drift(corpus: str) -> dict[str, Any]:
     """Report drift of the published predictions and notify the subscribers by webhook."""
     result = run("task", "drift", corpus)
     if result["drift"]:
-        logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
+        log.warning("predictions have drifted from those of the test: %s", result["drift"])
     return result
 
 
@@ -275,5 +272,80 @@ def housekeeping() -> dict[str, Any]:
     done = run("housekeeping", "--yes", "--airflow", sys.executable)
     for name, part in done.items():
         for reason in filter(None, (part.get("skipped"), part.get("not_collected"))):
-            logging.getLogger(__name__).warning("%s: %s", name, reason)
+            log.warning("%s: %s", name, reason)
     return done
+
+
+def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
+    """Return the tasks that request labels from every remote labeller of ``votes.labellers`` for every shard.
+
+    ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
+    pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry
+    after a kill sends no answered request again.
+    """
+    estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
+    with group("label", tooltip="ask the providers' labellers; one pool for each provider"):
+        asked = [
+            _ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in listed("providers")
+        ]
+    return [estimated, *asked]
+
+
+def estimate(corpus: str, *steps: str, base: Any, results: Sequence[Any]) -> Any:
+    """Return the task ``estimate``, which fails if the steps cost more than what is left of the budget.
+
+    Its result are the jobs of labellers; its log has who would receive what.
+    """
+
+    @task(task_id="estimate", doc_md="estimate the cost of asking providers; fail if it exceeds the budget")
+    def estimate_steps(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> list[dict[str, Any]]:
+        argv = (*steps, "--base", base, *run_of(dag_run), "--results", "-")
+        planned = run("task", "estimate", corpus, *argv, given=json.dumps(results))
+        for row in planned["leaves"]:
+            text = "%s (%s): %d requests, %d texts, %d pictures; consent: %s"
+            values = (row[name] for name in ("provider", "to", "requests", "texts", "pictures", "consent"))
+            log.info(text, *values)
+        log.info("expected %s US dollars, at most %s", planned["usd_expected"], planned["usd_at_most"])
+        return list(planned["jobs"])
+
+    return estimate_steps(base, list(results))
+
+
+def before(corpus: str, *steps: str, base: Any) -> dict[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+    """Return for each step that asks providers what it waits for (see ``snapshot``): one common task ``estimate``.
+
+    Steps for which ``params.yaml`` names no model and no system send nothing and wait for nothing.
+    """
+    spending = asking(corpus)
+    made: list[Any] = []
+
+    def first(stages: Mapping[str, Any]) -> Sequence[Any]:
+        if not made:
+            read = [stages[name] for step in ("gold", "split", "few_shot") if (name := f"{step}@{corpus}") in stages]
+            made.append(estimate(corpus, *(step for step in steps if step in spending), base=base, results=read))
+        return made
+
+    return {step: first for step in steps if step in spending}
+
+
+def _ask_provider(corpus: str, provider: str, *, base: Any, few_shot: Any, jobs: Any) -> Any:
+    @task(task_id=f"jobs__{provider}", doc_md=f"the shards that labellers of {provider} have not answered")
+    def of_provider(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [job for job in jobs if job["provider"] == provider]
+
+    @task(
+        task_id=f"label__{provider}",
+        pool=named(provider),
+        doc_md="one labeller, one shard; stored answers are not requested again",
+    )
+    def ask_shard(
+        job: dict[str, Any], base: str, few_shot: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
+    ) -> dict[str, Any]:
+        results = json.dumps([few_shot])
+        argv = (corpus, job["labeller"], str(job["shard"]), "--base", base, *run_of(dag_run), "--results", "-")
+        if job["batch"] and not task_state_store.get("batches"):
+            # beside the store of answers, where a further try finds the jobs whatever Airflow has forgotten
+            task_state_store.set("batches", run("task", "label", *argv, "--no-wait", given=results)["batches"])
+        return run("task", "label", *argv, given=results)
+
+    return ask_shard.partial(base=base, few_shot=few_shot).expand(job=of_provider(jobs))

@@ -32,7 +32,7 @@ from crisis_corpus_sandbox.reddit.image_host import ImageHost, send
 from crisis_corpus_sandbox.reddit.listing import escaped
 from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.core.errors import BadParams
-from pipelines.operate.services.guard import local
+from pipelines.operate.services.mlflow_app import local
 
 Item = dict[str, Any]
 LISTING_END = 1000  # Reddit's limit

@@ -23,9 +23,8 @@ from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.annotate.label_studio.server import start
 from pipelines.core.components import down
-from pipelines.core.config import logins
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import ADMIN, Settings
 from pipelines.operate.services.services import LocalDeployment
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
@@ -177,7 +176,7 @@ def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iter
         os.environ |= audit.begin(settings, environment=deployment.environment, root=root, people=laptops)
         deployment.up(say=lambda _: None)
         base = f"http://127.0.0.1:{deployment.ports.airflow}"
-        airflow = AirflowClient(base, login=deployment.login(logins.ADMIN))
+        airflow = AirflowClient(base, login=deployment.login(ADMIN))
         Settings.from_env()  # sets the login of MLflow for the clients of this process
         yield World(root, settings, deployment, airflow)
         assert [audit.told(each) for each in audit.outside(settings)] == []

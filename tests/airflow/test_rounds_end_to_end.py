@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.annotate.forms.form import Form, build_form
+from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.label_studio.server import Account, address, ensure_accounts
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.store import tables

@@ -18,10 +18,10 @@ from PIL import Image
 from crisis_corpus_sandbox.reddit.draw import render
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from crisis_corpus_sandbox.reddit.world import World
-from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
+from pipelines.evaluate.analysis.analysis import AnalysedItems
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, ROOT, full, write_table

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.analysis.group_comparison import Factor
+from pipelines.evaluate.analysis.group_comparison import Factor
 
 # FigSIM Table 8, in the scheme's order
 SEVERITY = {

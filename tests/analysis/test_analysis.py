@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.analysis import analysis
 from pipelines.core.config.params import Params
+from pipelines.evaluate.analysis import analysis
 from pipelines.store.vault.vault import Vault
 from tests.analysis import sandbox_items
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.small_corpus import NOW
 
@@ -36,7 +37,7 @@ def check_memes(found: dict[str, Any]) -> None:
 
 def test_memes_are_described_and_planted_differences_found(tmp_path: Path, vault: Vault) -> None:
     params = sandbox_items.memes(tmp_path, vault=vault, submissions=310, drawn=False)
-    answer = analysis.run("memes", params=params, vault=vault, root=tmp_path)
+    answer = analysis.run(context_of("memes", params=params, vault=vault, root=tmp_path))
     found = metrics(tmp_path, "memes")
     check_memes(found)
     assert answer["items"] == found["items"] == found["labels"]["severity"]["items"]
@@ -54,7 +55,7 @@ def test_memes_are_described_and_planted_differences_found(tmp_path: Path, vault
 
 def test_posts_are_described_by_type(tmp_path: Path, vault: Vault) -> None:
     params = sandbox_items.posts(tmp_path, vault=vault, count=320)
-    analysis.run("posts", params=with_lexicon(params, tmp_path), vault=vault, root=tmp_path)
+    analysis.run(context_of("posts", params=with_lexicon(params, tmp_path), vault=vault, root=tmp_path))
     found = metrics(tmp_path, "posts")
     assert list(found["factors"]) == ["labels"]
     assert set(found["labels"]["labels"]["types"]) == set(found["order"]["types"]["labels"])
@@ -66,10 +67,10 @@ def test_posts_are_described_by_type(tmp_path: Path, vault: Vault) -> None:
     text = (tmp_path / "metrics/posts/analysis.json").read_text()
     records = sorted(record for record, _ in analysis.read_gold("posts", root=tmp_path)[1])
     assert not any(record in text for record in records)
-    analysis.run("posts", params=with_lexicon(params, tmp_path), vault=vault, root=tmp_path)
+    analysis.run(context_of("posts", params=with_lexicon(params, tmp_path), vault=vault, root=tmp_path))
     assert (tmp_path / "metrics/posts/analysis.json").read_text() == text
     vault.destroy(records[:3], reason="request", now=NOW)
-    assert analysis.run("posts", params=params, vault=vault, root=tmp_path)["items"] == found["items"] - 3
+    assert analysis.run(context_of("posts", params=params, vault=vault, root=tmp_path))["items"] == found["items"] - 3
     assert metrics(tmp_path, "posts")["taken_down"] == 3
 
 
@@ -84,11 +85,11 @@ def test_without_gold_the_next_step_is_named(tmp_path: Path, vault: Vault) -> No
     params = sandbox_items.posts(tmp_path, vault=vault, count=160)
     (tmp_path / "snapshot/posts/gold/gold.parquet").unlink()
     with refused("NothingToAnalyse", match="dvc repro split@posts"):
-        analysis.run("posts", params=params, vault=vault, root=tmp_path)
+        analysis.run(context_of("posts", params=params, vault=vault, root=tmp_path))
 
 
 @pytest.mark.faults
 def test_drawn_pictures_differ_by_no_label(tmp_path: Path, vault: Vault) -> None:
     params = sandbox_items.memes(tmp_path, vault=vault, submissions=310, drawn=True)
-    analysis.run("memes", params=params, vault=vault, root=tmp_path)
+    analysis.run(context_of("memes", params=params, vault=vault, root=tmp_path))
     check_memes(metrics(tmp_path, "memes"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.analysis.group_comparison import Factor, Plan, compare
+from pipelines.evaluate.analysis.group_comparison import Factor, Plan, compare
 from tests.analysis import simulated_features as simulated
 from tests.analysis.simulated_features import EQUAL, PLANTED, RAISED
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pipelines.analysis import group_comparison as comparison
-from pipelines.analysis.group_comparison import Factor, Plan, compare
+from pipelines.evaluate.analysis import group_comparison as comparison
+from pipelines.evaluate.analysis.group_comparison import Factor, Plan, compare
 from tests.analysis import simulated_features
 
 PLAN = Plan(alpha=0.05, confidence=0.95, least=5, seed=1)

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from crisis_corpus_sandbox.reddit import label_quotas
-from pipelines.analysis import label_counts
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis
 
 FIGSIM, CRADLE = load("figsim"), load("cradle")
 Gold = dict[tuple[str, int], frozenset[str]]
@@ -31,7 +31,7 @@ def memes() -> dict[str, Gold]:
 
 @pytest.mark.parametrize(("key", "mean", "none"), [("figurative", "1.06", 146), ("related", "0.69", 401)])
 def test_labels_per_meme_are_those_that_figsim_prints(memes: dict[str, Gold], key: str, mean: str, none: int) -> None:
-    counts = label_counts.category_counts(FIGSIM.categories[key], gold=memes[key], scheme=FIGSIM)
+    counts = analysis.category_counts(FIGSIM.categories[key], gold=memes[key], scheme=FIGSIM)
     assert f"{counts['mean']:.2f}" == mean
     assert counts["labels"]["None"] == counts["sizes"]["0"] == none
     assert sum(counts["sizes"].values()) == counts["items"] == label_quotas.MEMES
@@ -39,7 +39,7 @@ def test_labels_per_meme_are_those_that_figsim_prints(memes: dict[str, Gold], ke
 
 def test_a_row_of_a_heatmap_sums_to_1(memes: dict[str, Gold]) -> None:
     a, b = FIGSIM.categories["severity"], FIGSIM.categories["figurative"]
-    found = label_counts.pair_counts(a, b, gold=memes, units=alone(memes["severity"]), least=1)
+    found = analysis.pair_counts(a, b, gold=memes, units=alone(memes["severity"]), least=1)
     assert all(sum(cells.values()) == pytest.approx(1) for cells in found["shares"].values())
     ironic = sum("Irony/sarcasm" in labels for labels in memes["figurative"].values())
     assert sum(cells["Irony/sarcasm"] for cells in found["counts"].values()) == ironic
@@ -49,7 +49,7 @@ def test_labels_of_one_post_are_paired_and_the_diagonal_counts_those_alone() -> 
     category = CRADLE.category()
     sets = [{"selfharm_ongoing"}, {"selfharm_ongoing", "rape_past"}, {"no_crisis"}]
     gold = {"labels": {(f"r{i}", 0): frozenset(labels) for i, labels in enumerate(sets)}}
-    found = label_counts.pair_counts(category, category, gold=gold, units=alone(gold["labels"]), least=1)["counts"]
+    found = analysis.pair_counts(category, category, gold=gold, units=alone(gold["labels"]), least=1)["counts"]
     assert found["selfharm_ongoing"]["selfharm_ongoing"] == 1
     assert found["selfharm_ongoing"]["rape_past"] == found["rape_past"]["selfharm_ongoing"] == 1
     assert found["rape_past"]["rape_past"] == 0
@@ -61,9 +61,9 @@ def test_types_of_posts_and_the_posts_of_one_type() -> None:
     sets = [{"selfharm_ongoing"}, {"selfharm_ongoing", "rape_past"}, {"no_crisis"}, {"rape_ongoing"}]
     items = [(f"r{i}", 0) for i in range(len(sets))]
     gold = {item: frozenset(labels) for item, labels in zip(items, sets, strict=True)}
-    counts = label_counts.category_counts(category, gold=gold, scheme=CRADLE)
+    counts = analysis.category_counts(category, gold=gold, scheme=CRADLE)
     assert {name: n for name, n in counts["types"].items() if n} == {"No crisis": 1, "Self-harm": 2, "Rape": 2}
-    factor = label_counts.factor(category, items=items, gold=gold, scheme=CRADLE)
+    factor = analysis.factor(category, items=items, gold=gold, scheme=CRADLE)
     assert factor.of == ["Self-harm", None, "No crisis", "Rape"]
     assert set(factor.of) - {None} <= set(factor.levels)
 
@@ -71,11 +71,11 @@ def test_types_of_posts_and_the_posts_of_one_type() -> None:
 def test_memes_with_and_without_figurative_language_are_levels() -> None:
     items = [("a", 0), ("b", 0), ("c", 0)]
     gold = {items[0]: frozenset({"Metaphor"}), items[1]: frozenset[str]()}
-    factor = label_counts.factor(FIGSIM.categories["figurative"], items=items, gold=gold, scheme=FIGSIM)
+    factor = analysis.factor(FIGSIM.categories["figurative"], items=items, gold=gold, scheme=FIGSIM)
     assert factor.of == ["figurative: any", "figurative: none", None]
 
 
 def test_lengths_are_in_classes() -> None:
-    found = label_counts.by_length([0, 4, 5, 9, 1000, 5000], units=list("abcdef"), least=1)
+    found = analysis.by_length([0, 4, 5, 9, 1000, 5000], units=list("abcdef"), least=1)
     assert {name: n for name, n in found["classes"].items() if n} == {"0": 1, "1–4": 1, "5–9": 2, "1,000 and more": 2}
-    assert label_counts.by_length([], units=[], least=5) == {"n": 0, "classes": {}}
+    assert analysis.by_length([], units=[], least=5) == {"n": 0, "classes": {}}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis import features
-from pipelines.analysis.features import text_features
-from pipelines.core.config.annotate import LexiconFile
+from pipelines.core.config.label import LexiconFile
+from pipelines.evaluate.analysis import features
+from pipelines.evaluate.analysis.features import text_features
 
 DIC = """%
 1\tweather (Weather Terms)

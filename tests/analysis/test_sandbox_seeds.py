@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis
-from pipelines.analysis.features import VisualFeatures, open_all
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis
+from pipelines.evaluate.analysis.features import VisualFeatures, open_all
 from tests.analysis import sandbox_items
 from tests.small_corpus import ROOT
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines.analysis import label_counts
-from pipelines.analysis.small_counts import shown, shown_table
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis
+from pipelines.evaluate.analysis.small_counts import shown, shown_table
 
 TABLES = arrays.arrays(np.int64, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.integers(0, 12))
 
@@ -46,23 +46,23 @@ def test_a_pair_of_labels_and_a_length_of_few_authors_are_hidden_whatever_they_p
         "figurative": dict.fromkeys(items, frozenset({"Metaphor"})),
     }
     units = dict(zip(items, ["one"] * 40 + [f"u{i}" for i in range(50)], strict=True))
-    found = label_counts.pair_counts(severity, figurative, gold=gold, units=units, least=5)
+    found = analysis.pair_counts(severity, figurative, gold=gold, units=units, least=5)
     assert found["counts"]["None"]["Metaphor"] is found["shares"]["None"]["Metaphor"] is None
     assert found["counts"]["Suicide ideation"]["Metaphor"] == 30
-    lengths = label_counts.by_length([3] * 40 + [30] * 30 + [8] * 20, units=[*units.values()], least=5)["classes"]
+    lengths = analysis.by_length([3] * 40 + [30] * 30 + [8] * 20, units=[*units.values()], least=5)["classes"]
     assert (lengths["1–4"], lengths["20–49"], lengths["5–9"]) == (None, 30, None)
 
 
 def test_the_number_without_words_is_hidden_where_it_is_small() -> None:
     units = [f"u{i}" for i in range(20)]
     rows = np.arange(20)
-    assert label_counts.masked(rows < 3, units=units, least=5) is None
-    assert label_counts.masked(rows < 7, units=units, least=5) == 7
-    assert label_counts.masked(rows < 0, units=units, least=5) == 0
-    assert label_counts.masked(rows < 18, units=units, least=5) is None, "two would be what is left of all"
+    assert analysis.masked(rows < 3, units=units, least=5) is None
+    assert analysis.masked(rows < 7, units=units, least=5) == 7
+    assert analysis.masked(rows < 0, units=units, least=5) == 0
+    assert analysis.masked(rows < 18, units=units, least=5) is None, "two would be what is left of all"
 
 
 def test_a_month_of_few_authors_is_hidden_whatever_they_posted() -> None:
     months = ["2022-11"] * 40 + ["2022-12"] * 30 + ["2023-01"] * 20 + [""]
     units = ["one"] * 40 + [f"u{i}" for i in range(30)] + [f"v{i}" for i in range(20)] + ["imported"]
-    assert label_counts.by_month(months, units=units, least=5) == {"2022-11": None, "2022-12": 30, "2023-01": None}
+    assert analysis.by_month(months, units=units, least=5) == {"2022-11": None, "2022-12": 30, "2023-01": None}

@@ -8,7 +8,7 @@ import math
 import pytest
 from PIL import Image, ImageDraw
 
-from pipelines.analysis.features import FEATURES, VisualFeatures
+from pipelines.evaluate.analysis.features import FEATURES, VisualFeatures
 
 
 def jpeg(image: Image.Image) -> bytes:

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 from crisis_corpus_sandbox.reddit import seeded
-from pipelines.annotate.forms.form import Form, FormQuestion, read_values
-from pipelines.annotate.label_studio.labelling_config import CONTENT, NOTE
+from pipelines.annotate.backends._labelling_config import CONTENT, NOTE
+from pipelines.annotate.form import Form, FormQuestion, read_values
 from pipelines.core.taxonomy import Category, Scheme
 
 Item = tuple[str, int]

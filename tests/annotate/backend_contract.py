@@ -14,9 +14,8 @@ from typing import Protocol
 
 from PIL import Image
 
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
-from pipelines.annotate.backends import Backend
-from pipelines.annotate.forms.form import Choice, Form, FormQuestion
+from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
+from pipelines.annotate.form import Choice, Form, FormQuestion
 
 ANNOTATORS = ("a1", "a2")
 # Hostile on purpose: any content of a post must be preserved unchanged and must not break a form.

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms import manifest
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import manifest
+from pipelines.annotate.manifest import RoundManifest
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backend import AnnotatorAnswer
+from pipelines.annotate.backends import AnnotatorAnswer
 from pipelines.annotate.rounds.adjudicate import (
     AdjudicationCase,
     Decided,

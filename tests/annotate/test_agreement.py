@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate import agreement
-from pipelines.annotate.forms import manifest
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import agreement, manifest
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.core.config.params import Params, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.scheme import normal
-from pipelines.report import agreement_tables
+from pipelines.evaluate.report import agreement_tables
 from tests.annotate.round_manifest import manifest_of
+from tests.contexts import context_of
 from tests.small_corpus import full, write_table
 
 ROOT = Path(__file__).parents[2]
@@ -76,17 +76,17 @@ def read(root: Path, corpus: str = "memes") -> dict[str, Any]:
 
 
 def test_a_corpus_without_rounds_or_pulls_has_no_figures_and_no_error(tmp_path: Path, params: Params) -> None:
-    assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
+    assert agreement.run(context_of("memes", params=params, root=tmp_path)) == {"rounds": {}}
     assert read(tmp_path) == {"rounds": {}}
     assert (tmp_path / "snapshot/memes/agreement/agreement.png").read_bytes().startswith(b"\x89PNG")
     manifest.write(round_of("pilot-1"), manifest.folder(tmp_path, "memes", "pilot-1") / "manifest.yaml")
-    assert agreement.run("memes", params=params, root=tmp_path) == {"rounds": {}}
+    assert agreement.run(context_of("memes", params=params, root=tmp_path)) == {"rounds": {}}
 
 
 def test_kappa_is_scikit_learns_with_an_interval_and_its_reading(tmp_path: Path, params: Params) -> None:
     answers = drawn(60)
     put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(answers), category="severity"))
-    told = agreement.run("memes", params=params, root=tmp_path)
+    told = agreement.run(context_of("memes", params=params, root=tmp_path))
     metrics = read(tmp_path)
     found = metrics["rounds"]["calibration"]["categories"]["severity"]
     expected = cohen_kappa_score([a[0][0] for a in answers], [a[1][0] for a in answers])
@@ -157,7 +157,7 @@ def test_only_items_with_two_answers_count_and_the_others_are_distinguished() ->
 def test_a_round_of_single_annotation_is_listed_without_figures(tmp_path: Path, params: Params) -> None:
     given = {f"r{i}": {f"annotator-{1 + i % 2}": ["text"]} for i in range(6)}
     put(tmp_path, round_of("round-4", counts=False), rows_of("round-4", given, category="modality"))
-    assert agreement.run("memes", params=params, root=tmp_path)["rounds"]["round-4"]["items"] == 0
+    assert agreement.run(context_of("memes", params=params, root=tmp_path))["rounds"]["round-4"]["items"] == 0
     found = read(tmp_path)["rounds"]["round-4"]
     assert found["categories"]["modality"]["kappa"] == {"value": None, "low": None, "high": None}
     assert found["sufficient"] is None
@@ -169,7 +169,7 @@ def test_the_published_figures_are_over_the_rounds_that_count(tmp_path: Path, pa
     for day, name in enumerate(("large-scale-a", "large-scale-b"), start=2):
         rows = rows_of(name, pairs(alike, first=day * 100), category="modality")
         put(tmp_path, round_of(name, day=day), rows)
-    told = agreement.run("memes", params=params, root=tmp_path)
+    told = agreement.run(context_of("memes", params=params, root=tmp_path))
     found = read(tmp_path)
     assert found["overall"]["rounds"] == ["large-scale-a", "large-scale-b"]
     assert found["overall"]["categories"]["modality"]["items"] == 20
@@ -185,7 +185,7 @@ def test_batches_have_figures_of_their_own_and_enough_is_asked_of_every_defined_
     good += rows_of("large-scale", pairs([(["None"], ["None"])] * 5), category="severity")  # undefined: no obstacle
     bad = pairs([(["text"], ["image"]), (["image"], ["image"])] * 3, first=50)
     put(tmp_path, round_of("large-scale"), [*good, *rows_of("large-scale", bad, category="modality", batch=1)])
-    agreement.run("memes", params=params, root=tmp_path)
+    agreement.run(context_of("memes", params=params, root=tmp_path))
     batches = read(tmp_path)["rounds"]["large-scale"]["batches"]
     assert batches["0"]["categories"]["modality"]["kappa"]["value"] == 1
     assert batches["1"]["categories"]["modality"]["kappa"]["value"] == 0
@@ -198,7 +198,7 @@ def test_the_same_answers_give_the_same_bytes_whatever_their_order(tmp_path: Pat
     for i, order in enumerate((rows, rows[::-1])):
         root = tmp_path / str(i)
         put(root, round_of("large-scale"), order)
-        agreement.run("memes", params=params, root=root)
+        agreement.run(context_of("memes", params=params, root=root))
         files = ("metrics/memes/agreement.json", "snapshot/memes/agreement/agreement.png")
         written.append([(root / name).read_bytes() for name in files])
         shuffled = agreement.measure([(round_of("large-scale"), order)], scheme=FIGSIM, settings=params.agreement)
@@ -217,7 +217,7 @@ def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tm
         if known:
             clusters = [full("clusters", record_id=r, image=0, cluster=r[:4], keeper=r[-1] == "0") for r in copied]
             write_table(tmp_path / "snapshot/memes/dedupe/clusters.parquet", clusters, name="clusters")
-        agreement.run("memes", params=params, root=tmp_path)
+        agreement.run(context_of("memes", params=params, root=tmp_path))
         figures = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
         assert (figures["items"], figures["groups"]) == (120, 30 if known else 120)
         widths.append(figures["alpha"]["high"] - figures["alpha"]["low"])
@@ -241,7 +241,7 @@ def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, param
         held = round_of(name, day=day, corpus="posts").model_copy(update={"scheme": scheme})
         given = {f"{i:032x}": {who: sorted(sets[i]) for who, sets in said.items()} for i in range(60)}
         put(tmp_path, held, rows_of(name, given, category="labels"))
-    agreement.run("posts", params=params, root=tmp_path)
+    agreement.run(context_of("posts", params=params, root=tmp_path))
     found = json.loads((tmp_path / "metrics" / "posts" / "agreement.json").read_text())
     for name, scheme in names.items():
         own, printed = found["rounds"][name]["categories"]["labels"], known[name.replace("-", "_")]

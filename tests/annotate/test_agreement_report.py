@@ -8,10 +8,10 @@ import pytest
 
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.scheme import normal
+from pipelines.evaluate.report import agreement_tables as report
+from pipelines.evaluate.report.agreement_tables import paper_tables
 from pipelines.metrics.agreement_coefficients import landis_koch
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import agreement_tables as report
-from pipelines.report.agreement_tables import paper_tables
 from tests.evaluate.printed import paper
 from tests.evaluate.printed import rows as rows_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.annotate.backend import Item
+from pipelines.annotate.backends import Item
 from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds.opening import assign, draw
 from pipelines.core.errors import BadParams

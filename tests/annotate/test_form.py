@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.annotate.forms.form import UNFIT, Form, build_form, problem, read_values
+from pipelines.annotate.form import UNFIT, Form, build_form, problem, read_values
 from pipelines.core import taxonomy
 from pipelines.core.taxonomy.guideline import Content, digest, guideline, how_many, offered
 

@@ -18,6 +18,7 @@ from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import write_manifest
+from tests.contexts import context_of
 from tests.small_corpus import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ class World:
             update={"gold": params.gold | {corpus: params.gold[corpus].model_copy(update=section)}}
         )
         settings = Settings.from_env().model_copy(update={"sandbox": self.root})
-        gold.run(corpus, params=params, settings=settings, vault=self.vault, root=self.root)
+        gold.run(context_of(corpus, params=params, settings=settings, vault=self.vault, root=self.root))
         rows = tables.read(self.root / f"snapshot/{corpus}/gold/gold.parquet", name="gold").to_pylist()
         return {(row["record_id"], row["image"], row["category"]): row for row in rows}
 

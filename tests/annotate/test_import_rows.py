@@ -25,7 +25,7 @@ from tests.annotate import published_sets as sets
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 
 
-def gathered(*paths: Path, by: mapping.Mapping) -> GatheredEntries:
+def gathered(*paths: Path, by: mapping.DatasetMapping) -> GatheredEntries:
     files = [read_file(path, usual=by.format) for path in paths]
     return gather(files, mapping=by, scheme=taxonomy.load(by.scheme))
 
@@ -244,7 +244,7 @@ def test_flags_need_an_answer_and_a_line_needs_its_fields(tmp_path):
     assert reasons(found) == {3: "figurative: empty", 4: "severity: several", 5: "context: not_0_or_1", 6: "fields"}
 
 
-def posts(path: Path, *, by: mapping.Mapping = CRADLE, **columns: list[object]) -> GatheredEntries:
+def posts(path: Path, *, by: mapping.DatasetMapping = CRADLE, **columns: list[object]) -> GatheredEntries:
     """Return the entries of posts whose texts are their numbers, with further columns of these names."""
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     written = lines(path / "dev.jsonl", *({"text": f"{i}", "labels": ["no_crisis"]} | r for i, r in enumerate(rows)))

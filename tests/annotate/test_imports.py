@@ -18,16 +18,16 @@ from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.curate.items import published_split
+from pipelines.curate.items import published_split, read_tracked
 from pipelines.store import tables
 from pipelines.store.seal import open_column
-from pipelines.store.tracked import read_tracked
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.publish import publish_partition
 from tests import small_corpus
 from tests.annotate import published_sets as sets
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.stages import rerun
 
@@ -145,7 +145,7 @@ def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, 
     assert first["record_id"] not in run.git("log", "-p", "corpus"), "a takedown cannot rewrite git's history"
 
     # DVC holds locks while it runs a stage, and the stage asks it for the file
-    code = "from pathlib import Path; from pipelines.store.tracked import read_tracked; Path('read').write_text("
+    code = "from pathlib import Path; from pipelines.curate.items import read_tracked; Path('read').write_text("
     code += "read_tracked(Path('annotations/memes/figsim/splits.csv').absolute(), root=Path.cwd()))"
     stage = {"deps": ["data"], "cmd": f'python -c "{code}"', "outs": [{"read": {"cache": False}}]}
     with workspace(settings) as clone:
@@ -158,7 +158,7 @@ def test_figsims_counts_are_table_8s_and_stages_read_its_labels_and_splits(run, 
     small_corpus.write_table(tmp_path / "snapshot/memes/sample/sample.parquet", sampled, name="sample")
     taking = params.gold["memes"].model_copy(update={"published": "gold.csv"})
     params = params.model_copy(update={"gold": {**params.gold, "memes": taking}})
-    metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)
+    metrics = gold.run(context_of("memes", params=params, settings=settings, vault=vault, root=tmp_path))
     assert (metrics["records"], metrics["without"]) == (1049, 0)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pipelines.annotate.backend import AnnotationTask, Item, Queue
+from pipelines.annotate.backends import AnnotationTask, Item, Queue
+from pipelines.annotate.backends._labelling_config import CONTENT, NOTE
 from pipelines.annotate.backends.label_studio import LabelStudio, title
-from pipelines.annotate.label_studio.labelling_config import CONTENT, NOTE
 from pipelines.annotate.label_studio.server import Account, address, ensure_accounts, serve, start
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backend import Queue
-from pipelines.annotate.backends import label_studio
+from pipelines.annotate.backends import Queue, label_studio
 from pipelines.annotate.backends.label_studio import FOLDERS, LabelStudio, clean, title
 from tests.json_server import Request, json_server
 from tests.refusals import refused

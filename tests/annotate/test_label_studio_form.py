@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.annotate.backend import AnnotationTask
-from pipelines.annotate.forms.form import Form, build_form
-from pipelines.annotate.label_studio.labelling_config import CONTENT, NOTE, SIDES, config, shown
+from pipelines.annotate.backends import AnnotationTask
+from pipelines.annotate.backends._labelling_config import CONTENT, NOTE, SIDES, config, shown
+from pipelines.annotate.form import Form, build_form
 from pipelines.core.taxonomy import load
 from tests.annotate import backend_contract as contract
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backend import Queue
+from pipelines.annotate.backends import Queue
 from pipelines.annotate.backends.label_studio import LONGEST_TITLE, LabelStudio, title
 from pipelines.annotate.label_studio.server import DATABASE, address, environment, start
 from pipelines.core.components import ServiceFailed, down

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.forms.manifest import FILE, RoundDecision, RoundManifest, folder, opened, read, write
+from pipelines.annotate.manifest import FILE, RoundDecision, RoundManifest, folder, opened, read, write
 from tests.annotate.round_manifest import manifest_of
 from tests.refusals import refused
 

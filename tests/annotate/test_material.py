@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backend import AnnotationTask, Item
-from pipelines.annotate.rounds import material
+from pipelines.annotate.backends import AnnotationTask, Item
+from pipelines.annotate.rounds import desk
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase
 from pipelines.core.config.params import load
 from pipelines.core.errors import SealBroken
@@ -33,7 +33,7 @@ def tasks(tmp_path: Path, vault: Vault) -> Tasks:
     small_corpus.write_posts(tmp_path, posts, corpus="posts", month="2022-11", vault=vault)
 
     def of(corpus: str, items: Mapping[Item, int], cases: Mapping[Item, AdjudicationCase] | None = None) -> object:
-        return material.tasks(corpus, items=items, cases=cases, params=load(ROOT), vault=vault, root=tmp_path)
+        return desk.task_list(corpus, items=items, cases=cases, params=load(ROOT), vault=vault, root=tmp_path)
 
     return of
 

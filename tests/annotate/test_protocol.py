@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.forms import protocol
+from pipelines.annotate import manifest
 from pipelines.core import taxonomy
 from pipelines.core.config.params import load as load_params
 from tests.refusals import refused
@@ -15,14 +15,14 @@ PILOT = {"name": "pilot", "phase": "pilot", "size": 5, "overlap": 2, "annotators
 PILOT |= {"gold": True, "agreement": False, "seed": 1}
 
 
-def described(tmp_path: Path, **changes: object) -> protocol.Protocol:
+def described(tmp_path: Path, **changes: object) -> manifest.Protocol:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"name": "own", "title": "t", "source": "s", "rounds": [PILOT | changes]}))
-    return protocol.load_file(path)
+    return manifest.protocol_file(path)
 
 
 def test_figsim_is_held_as_the_paper_says() -> None:
-    rounds = protocol.load("figsim").rounds
+    rounds = manifest.load_protocol("figsim").rounds
     assert [(r.name, r.size, r.overlap, r.annotators) for r in rounds] == [
         ("pilot-1", 50, 4, 4),
         ("pilot-2", 50, 4, 4),
@@ -35,7 +35,7 @@ def test_figsim_is_held_as_the_paper_says() -> None:
 
 
 def test_cradle_is_held_as_the_paper_says() -> None:
-    *rounds, review = protocol.load("cradle").rounds
+    *rounds, review = manifest.load_protocol("cradle").rounds
     assert [r.name for r in rounds] == [f"round-{n}" for n in range(1, 11)]
     doubles = [r for r in rounds if r.overlap == 2]
     assert [r.size for r in doubles] == [60, 60, 60]  # T10
@@ -48,7 +48,7 @@ def test_cradle_is_held_as_the_paper_says() -> None:
 
 
 def test_cradle_can_be_held_with_the_schemes_of_its_rounds() -> None:
-    *rounds, review = protocol.load("cradle-schemes").rounds
+    *rounds, review = manifest.load_protocol("cradle-schemes").rounds
     sizes = {r.name: (r.scheme, len(taxonomy.load(r.scheme or "cradle").category().labels), r.gold) for r in rounds[:4]}
     assert sizes == {
         "round-1": ("cradle_round_1", 6, False),
@@ -59,28 +59,28 @@ def test_cradle_can_be_held_with_the_schemes_of_its_rounds() -> None:
     again = rounds[3]
     assert (again.draw, again.again, again.size) == ("again", ("round-1", "round-2"), 120)
     assert sum(r.size for r in rounds if r.gold) == 420 + 600
-    assert review == protocol.load("cradle").rounds[-1] and review.marked
+    assert review == manifest.load_protocol("cradle").rounds[-1] and review.marked
 
 
 def test_what_ships_fits_the_parameters() -> None:
     params = load_params(ROOT)
     for corpus, name in params.round.protocol.items():
-        for planned in protocol.load(name).rounds:
+        for planned in manifest.load_protocol(name).rounds:
             assert planned.annotators <= len(params.round.annotators)
             assert set(planned.splits or ()) <= set(params.split[corpus].ratios)
             assert set(planned.against) <= set(params.labellers)
-    for name in protocol.available():  # no two rounds draw alike
-        seeds = [planned.seed for planned in protocol.load(name).rounds]
+    for name in manifest.protocols():  # no two rounds draw alike
+        seeds = [planned.seed for planned in manifest.load_protocol(name).rounds]
         assert len(set(seeds)) == len(seeds)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     with refused("UnknownProtocol", match="cradle, cradle-schemes, figsim"):
-        protocol.load("figsin")
-    figsim = protocol.load("figsim")
-    assert protocol.round_of(figsim, "calibration", corpus="memes").size == 50
+        manifest.load_protocol("figsin")
+    figsim = manifest.load_protocol("figsim")
+    assert manifest.round_of(figsim, "calibration", corpus="memes").size == 50
     with refused("UnknownRound", match="pilot-1, pilot-2, calibration, large-scale"):
-        protocol.round_of(figsim, "round-1", corpus="memes")
+        manifest.round_of(figsim, "round-1", corpus="memes")
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_file_that_does_not_hold_together_is_refused(tmp_path: Path) -> None:
     for said, text in texts.items():
         path.write_text(text)
         with refused("BadProtocol", match=said):
-            protocol.load_file(path)
+            manifest.protocol_file(path)

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.forms import protocol
-from pipelines.annotate.rounds.qualification import eligible, hard, scores, settled
+from pipelines.annotate import manifest
+from pipelines.annotate.rounds.opening import eligible, hard, scores, settled
 from pipelines.core.taxonomy import load
 from tests.annotate.round_manifest import write_manifest
 from tests.refusals import refused
@@ -13,7 +13,7 @@ from tests.refusals import refused
 A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
 HARM, PAST, NOTHING = "selfharm_ongoing", "rape_past", "no_crisis"
 NOW = datetime(2023, 3, 1, tzinfo=UTC)
-PLANNED = {planned.name: planned for planned in protocol.load("cradle-schemes").rounds}
+PLANNED = {planned.name: planned for planned in manifest.load_protocol("cradle-schemes").rounds}
 
 
 def row(number: int, who: str, *labels: str, outcome: str = "answered") -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.backend import AnnotatorAnswer, Item
-from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
+from pipelines.annotate.backends import AnnotatorAnswer, Item
+from pipelines.annotate.form import DOUBTFUL, REJECTED, UNFIT
 from pipelines.annotate.response_validation import ReadAnswers, answered, marked, read
 from pipelines.core.taxonomy import load
 from pipelines.store import tables

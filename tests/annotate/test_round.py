@@ -15,10 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.annotate import gold
-from pipelines.annotate.backend import AnnotationTask, AnnotatorAnswer, Queue
+from pipelines.annotate import gold, manifest
+from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
-from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.annotate import rounds as app
@@ -33,6 +32,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.small_corpus import own_scheme
 from tests.stages import reproduce
@@ -124,7 +124,7 @@ def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
         store.fetch_stages(clone, "sample@memes", "split@memes")
         clone.checkout("annotations/memes")
         params = load(clone.path)
-        gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)
+        gold.run(context_of("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path))
         rows = tables.read(clone.path / "snapshot/memes/gold/gold.parquet", name="gold").to_pylist()
     return {(r["record_id"], r["image"], r["category"]): (r["labels"], r["how"]) for r in rows}
 
@@ -457,9 +457,9 @@ def test_a_review_asks_the_adjudicator_at_once(lab: Lab) -> None:
 
 def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.do(rounds.open_round)
-    planned = protocol.load("figsim")
+    planned = manifest.load_protocol("figsim")
     moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
-    monkeypatch.setattr(protocol, "load", lambda _: planned.model_copy(update={"rounds": moved}))
+    monkeypatch.setattr(manifest, "load_protocol", lambda _: planned.model_copy(update={"rounds": moved}))
     with refused("RoundState", match="another protocol or seed"):
         lab.do(rounds.open_round)
 

@@ -14,9 +14,9 @@ from crisis_corpus import journal as reading
 from crisis_corpus.journal import KEY_FILE, JournalBroken, JournalUnsigned, canonical, opened, sealed
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
-from pipelines.registry import anchors
+from pipelines.registry import transitions
 from pipelines.registry.journal import CannotSign, Journal
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.small_corpus import begin, code_of
@@ -142,15 +142,15 @@ def test_a_key_that_is_none_is_refused(journal: Journal, settings: Settings, mon
 
 
 def test_a_journal_without_a_corpus_repository_has_no_tags(settings: Settings, journal: Journal) -> None:
-    assert anchors.published(settings) == {}
+    assert transitions.published_anchors(settings) == {}
 
 
 @pytest.fixture
 def anchored(settings: Settings, journal: Journal, tmp_path: Path) -> Journal:
     """The journal of a corpus whose last decision has its tag."""
     begin(settings, code=code_of(tmp_path / "code", {"params.yaml": "{}\n"}))
-    anchors.write(NAME, journal=journal, settings=settings)
-    anchors.check(journal, settings=settings, cwd=Path(settings.repo))
+    transitions.anchor(NAME, journal=journal, settings=settings)
+    transitions.check_anchors(journal, settings=settings, cwd=Path(settings.repo))
     return journal
 
 
@@ -162,7 +162,7 @@ def test_a_tag_in_the_corpus_repository_reveals_a_cut_journal(settings: Settings
         connection.execute("DELETE FROM journal WHERE number > ?", (left,))
     assert anchored.verify() == len(rows)
     with pytest.raises(JournalBroken, match="missing"):
-        anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
+        transitions.check_anchors(anchored, settings=settings, cwd=Path(settings.repo))
 
 
 def test_a_journal_whose_signatures_were_removed_is_refused(settings: Settings, anchored: Journal) -> None:
@@ -170,15 +170,15 @@ def test_a_journal_whose_signatures_were_removed_is_refused(settings: Settings, 
     rows[3]["who"] = "mallory"
     forge(settings, rows)
     with pytest.raises(JournalBroken):
-        anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
+        transitions.check_anchors(anchored, settings=settings, cwd=Path(settings.repo))
 
 
 def test_without_the_secret_no_tag_counts(
     settings: Settings, anchored: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert anchors.published(settings).keys() == {NAME}
+    assert transitions.published_anchors(settings).keys() == {NAME}
     monkeypatch.delenv("CORPUS_SECRET")
-    assert anchors.published(settings) == {}
+    assert transitions.published_anchors(settings) == {}
 
 
 def test_a_text_has_one_signature_or_none() -> None:
@@ -194,21 +194,21 @@ def test_a_forged_tag_hides_nothing(settings: Settings, anchored: Journal) -> No
     repo = Path(settings.repo)
     git("tag", "--annotate", f"journal/{NAME}/9", "-m", "0" * 64, "corpus", cwd=repo)
     git("tag", "journal/x/y", "corpus", cwd=repo)
-    assert anchors.known(settings, cwd=repo) == {NAME: rows_of(settings)[3]["digest"]}
+    assert transitions.anchored(settings, cwd=repo) == {NAME: rows_of(settings)[3]["digest"]}
 
 
 def test_a_branch_of_the_same_name_hides_no_tag(settings: Settings, anchored: Journal) -> None:
     git("branch", f"journal/{NAME}/4", "corpus", cwd=Path(settings.repo))
     forge(settings, [])
     with workspace(settings) as clone, pytest.raises(JournalBroken, match="missing"):
-        anchors.check(anchored, settings=settings, cwd=clone.path)
-    assert anchors.published(settings).keys() == {NAME}
+        transitions.check_anchors(anchored, settings=settings, cwd=clone.path)
+    assert transitions.published_anchors(settings).keys() == {NAME}
 
 
 def test_a_decision_is_anchored_once_and_none_needs_no_tag(settings: Settings, anchored: Journal) -> None:
     before = git("--git-dir", settings.repo, "show-ref", "--tags")
-    anchors.write(NAME, journal=anchored, settings=settings)
-    anchors.write("meme-severity", journal=anchored, settings=settings)
+    transitions.anchor(NAME, journal=anchored, settings=settings)
+    transitions.anchor("meme-severity", journal=anchored, settings=settings)
     assert git("--git-dir", settings.repo, "show-ref", "--tags") == before
 
 

@@ -17,8 +17,7 @@ import pytest
 import requests
 
 from pipelines.core.components import down, running
-from pipelines.core.config import logins
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import ADMIN, APPROVER, TRACKING, Settings, password_of
 from pipelines.operate.services.airflow_api import Airflow, Login
 from pipelines.operate.services.airflow_setup import connect
 from pipelines.operate.services.services import LocalDeployment
@@ -106,7 +105,7 @@ def test_the_servers_pass_the_check_of_the_start(servers: Servers) -> None:
 
 @pytest.fixture
 def login(servers: Servers) -> Login:
-    return servers.deployment.login(logins.ADMIN)
+    return servers.deployment.login(ADMIN)
 
 
 @needs_another_user
@@ -148,7 +147,7 @@ def test_a_page_of_another_origin_is_refused(servers: Servers, path: str, origin
 
 
 def test_mlflow_refuses_pages_even_with_the_password(servers: Servers) -> None:
-    login = (logins.TRACKING, logins.password(servers.home, logins.TRACKING))
+    login = (TRACKING, password_of(servers.home, TRACKING))
     search, body = f"{servers.mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 1}
     assert requests.post(search, json=body, auth=login, timeout=30).status_code == 200
     for header in ({"Host": "evil.example"}, {"Origin": "http://localhost:9"}, {"Origin": "null"}):
@@ -163,7 +162,7 @@ def test_the_interface_of_the_same_origin_is_served(servers: Servers, login: Log
 
 
 def test_each_user_of_airflow_may_do_its_part(servers: Servers) -> None:
-    admin, approver = (servers.deployment.client(user) for user in (logins.ADMIN, logins.APPROVER))
+    admin, approver = (servers.deployment.client(user) for user in (ADMIN, APPROVER))
     admin.set_pools({"made": {"slots": 1, "description": "", "include_deferred": False}})
     assert approver.get("/dags")["dags"] == []
     with pytest.raises(requests.HTTPError, match="403"):

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import StepFailed
-from pipelines.store.vault.signing import Signer
+from pipelines.store.vault.keyring import Signer
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
-from pipelines.workspace.pointer import check_handed_over, hand_over, pointer_text, received
+from pipelines.workspace.inventory import check_handed_over, hand_over, pointer_text, received
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of

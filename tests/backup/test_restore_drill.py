@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.config.settings import Settings
-from pipelines.operate.backup import database_copies
+from pipelines.operate.backup import backup
 from pipelines.store import tables
 from pipelines.workspace.clone import workspace
 from tests import stress
@@ -74,7 +74,7 @@ def test_a_restored_corpus_backfills_to_the_data_of_one_that_was_never_lost(tmp_
         # keys are random: sealed tables are equal only if both corpora have them from the same vault
         run(begin(tmp_path / "keys", None, **given), stress.MONTHS, dataset=False)
         keys = tmp_path / "vault.sqlite"
-        database_copies.dump("vault", Settings.from_env().vault_url, tmp_path)
+        backup.dump("vault", Settings.from_env().vault_url, tmp_path)
 
         never_lost = begin(tmp_path / "never-lost", keys, **given)
         run(never_lost, [FIRST])
@@ -109,13 +109,13 @@ def test_a_database_in_postgresql_is_dumped_and_restored(postgres: Path, tmp_pat
         ids = [vault.record_id(str(n)) for n in range(3)]
         vault.admit([(i, "t3_x") for i in ids], corpus="memes", month="2022-12", now=used.NOW)
         keys = vault.keys(ids)
-    assert database_copies.exists(url) and not database_copies.exists(new)
-    copy = database_copies.dump("vault", url, tmp_path)
+    assert backup.exists(url) and not backup.exists(new)
+    copy = backup.dump("vault", url, tmp_path)
     assert copy.name == "vault.dump"
     with refused("AnotherDatabase"):
-        database_copies.load("vault", copy, f"sqlite:///{tmp_path}/vault.sqlite", file_name=copy.name)
-    database_copies.load("vault", copy, new, file_name=copy.name)
+        backup.load("vault", copy, f"sqlite:///{tmp_path}/vault.sqlite", file_name=copy.name)
+    backup.load("vault", copy, new, file_name=copy.name)
     with Vault.open(new, secret=bytes(range(64)), create=False) as vault:
         assert vault.keys(ids) == keys
     with refused("DatabaseNotCopied"):
-        database_copies.load("vault", copy, new, file_name=copy.name)
+        backup.load("vault", copy, new, file_name=copy.name)

@@ -188,4 +188,4 @@ def test_the_shell_completes_commands_and_names(checkout: Path) -> None:
 
     assert completed("corpus votes-r") == {"votes-report"}
     assert completed("corpus plan cost me") == {"memes"}
-    assert {"gpt", "gpt-5-mini"} <= completed("corpus votes posts --labeller gp")
+    assert {"gpt", "gpt-5-mini"} <= completed("corpus label posts --labeller gp")

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 from pipelines.collect.admission import Admission
-from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
+from pipelines.collect.refresh import ListingReader
 from pipelines.collect.refresh_store import RefreshStore, StoredPost
 from pipelines.collect.sources import Listed, open_source
 from pipelines.collect.submission import Dropped, Submission

@@ -24,12 +24,13 @@ from pipelines.core.errors import SourceError
 from pipelines.curate import quality
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
-from pipelines.store.seal import open_column
+from pipelines.store.seal import open_column, write_rows
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish, repository
 from tests import small_sandbox
+from tests.contexts import context_of
 from tests.refusals import refused
-from tests.small_corpus import code_of
+from tests.small_corpus import code_of, full, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTH = "2022-12"
@@ -217,10 +218,29 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
     ids = tables.read(work / "records.parquet", name="records")["record_id"].to_pylist()
     write_exclusions({(record_id, 0): "http_404" for record_id in ids}, work / "drops" / "000.parquet", step="images")
     partition.run("memes", window=Window.from_key(MONTH), params=live, vault=vault, root=tmp_path)
-    numbers = quality.run("memes", params=live, settings=there, vault=vault, root=tmp_path)["collect"]
+    numbers = quality.run(context_of("memes", params=live, settings=there, vault=vault, root=tmp_path))["collect"]
     assert numbers["closed"] == {f"{MONTH}/r/Hidden": "subreddit_private"}
     assert numbers["dropped"] == done["dropped"] | {"http_404": done["kept"]}
     assert numbers["submissions"] == done["submissions"]
+
+
+def test_records_taken_down_during_an_addition_are_counted_beside_earlier_ones(
+    tmp_path: Path, params: Params, vault: Vault
+) -> None:
+    gone, kept = (vault.record_id(f"t3_{name}") for name in ("gone", "kept"))
+    vault.admit([(gone, "t3_gone"), (kept, "t3_kept")], corpus="posts", month=MONTH, now=NOW)
+    work = collect.work(tmp_path, corpus="posts", month=MONTH)
+    posts = [full("records", record_id=record_id) for record_id in (gone, kept)]
+    write_rows(posts, work / "records.parquet", name="records", vault=vault)
+    items = [full("texts", record_id=record_id) for record_id in (gone, kept)]
+    write_rows(items, tmp_path / "data" / "posts" / MONTH / "texts" / "1000.parquet", name="texts", vault=vault)
+    write_table(work / "published_records.parquet", [], name="records")
+    earlier = f"tombstoned/{MONTH}/partition/0"
+    for name, ids in (("drops", []), ("published_drops", [earlier])):
+        write_exclusions({(i, -1): "tombstoned" for i in ids}, work / f"{name}.parquet", step="partition")
+    vault.destroy([gone], reason="takedown", now=NOW)
+    done = partition.run("posts", window=Window.from_key(MONTH), params=params, vault=vault, root=tmp_path)
+    assert done["records"] == 1 and done["dropped"] == {"tombstoned": 2}
 
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:

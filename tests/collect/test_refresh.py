@@ -19,17 +19,17 @@ import zstandard
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.cli import collect as commands
 from pipelines.collect import collect, refresh
-from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
+from pipelines.collect.refresh import due
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.core.config.collect import Corpus, Refresh
 from pipelines.core.config.params import overlay, parse, read_params, validate
 from pipelines.core.errors import BadParams, SourceUnavailable
 from pipelines.takedown.redaction import Gone
-from pipelines.takedown.retention import waiting
+from pipelines.takedown.selection import waiting
 from pipelines.takedown.stores import Case
-from pipelines.takedown.stores.databases import Refresh as RefreshRows
+from pipelines.takedown.stores.work import Refresh as RefreshRows
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 from tests.refusals import refused

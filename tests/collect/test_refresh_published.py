@@ -21,7 +21,7 @@ from pipelines.store import tables
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.pointer import hand_over
+from pipelines.workspace.inventory import hand_over
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import CORPUS, END, HOUR, MONTH, ROOT, START, Deployment
 

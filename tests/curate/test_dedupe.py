@@ -14,6 +14,7 @@ from pipelines.curate.dedupe.dedupe import run
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
+from tests.contexts import context_of
 from tests.refusals import refused
 
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
@@ -78,7 +79,7 @@ CHAIN = [
 def test_what_is_dropped_and_what_stays_together(tmp_path: Path, vault: Vault, params: Params) -> None:
     months = Months(tmp_path, vault)
     months.write(CHAIN)
-    metrics = run("memes", params=params, vault=vault, root=tmp_path)
+    metrics = run(context_of("memes", params=params, vault=vault, root=tmp_path))
 
     drops = [(d["record_id"], d["image"], d["step"], d["reason"]) for d in months.read("drops")]
     assert sorted(drops) == [(*item, "dedupe", "near_duplicate") for item in (("b", 0), ("d", 0), ("f", 1))]
@@ -105,7 +106,7 @@ def test_order_and_shards_do_not_matter(tmp_path: Path, vault: Vault, params: Pa
         items = list(CHAIN)
         random.Random(seed if name == "other" else 99).shuffle(items)
         Months(tmp_path / name, vault).write(items, shards=shards)
-        run("memes", params=params, vault=vault, root=tmp_path / name)
+        run(context_of("memes", params=params, vault=vault, root=tmp_path / name))
         tables_ = sorted((tmp_path / name / "snapshot").rglob("*.parquet"))
         files = [*tables_, tmp_path / name / "metrics/memes/dedupe.json"]
         bytes_of.append([f.read_bytes() for f in files])
@@ -117,7 +118,7 @@ def test_a_record_that_was_taken_down_leaves_its_copies_in(tmp_path: Path, vault
     months = Months(tmp_path, vault)
     months.write(CHAIN)
     vault.destroy([vault.record_id("t3_a")], reason="request", now=NOW)
-    metrics = run("memes", params=params, vault=vault, root=tmp_path)
+    metrics = run(context_of("memes", params=params, vault=vault, root=tmp_path))
     assert metrics["taken_down"] == 1
     assert {d["record_id"] for d in months.read("drops")} == {"c", "d", "f"}
     assert "a" not in {c["record_id"] for c in months.read("clusters")}
@@ -139,19 +140,19 @@ def test_a_member_of_a_split_outlasts_an_original_that_came_later(
         section = section.model_copy(update={"version": 2 if kind == "earlier version" else 1})
     params = params.model_copy(update={"split": {**params.split, "memes": section}})
     months.write([("b", 0, 5, 0b1, LONG), ("a", 0, 0, 0b1, LONG), ("c", 0, 9, 0b1, LONG)])
-    run("memes", params=params, vault=vault, root=tmp_path)
+    run(context_of("memes", params=params, vault=vault, root=tmp_path))
     assert sorted(row["record_id"] for row in months.read("drops")) == ["a", "c"]
 
 
 def test_flat_pictures_have_no_hash(tmp_path: Path, vault: Vault, params: Params) -> None:
     months = Months(tmp_path, vault)
     months.write([("a", 0, 1, None, ""), ("b", 0, 2, None, ""), ("c", 0, 3, 0, "")])
-    assert run("memes", params=params, vault=vault, root=tmp_path)["without_hash"] == 2
+    assert run(context_of("memes", params=params, vault=vault, root=tmp_path))["without_hash"] == 2
     assert [d["record_id"] for d in months.read("drops")] == ["b"]
 
 
 def test_an_empty_corpus_gives_empty_tables(tmp_path: Path, vault: Vault, params: Params) -> None:
-    assert run("memes", params=params, vault=vault, root=tmp_path)["items"] == 0
+    assert run(context_of("memes", params=params, vault=vault, root=tmp_path))["items"] == 0
     assert Months(tmp_path, vault).read("pairs") == []
 
 
@@ -162,11 +163,11 @@ def test_fingerprints_of_two_kinds_are_refused(tmp_path: Path, vault: Vault, par
     other.rename(tmp_path / "data/memes/2022-11")
     months.write(CHAIN[4:5])
     with refused("SchemaMismatch", match="2 different methods"):
-        run("memes", params=params, vault=vault, root=tmp_path)
+        run(context_of("memes", params=params, vault=vault, root=tmp_path))
 
 
 def test_an_image_without_its_post_is_refused(tmp_path: Path, vault: Vault, params: Params) -> None:
     Months(tmp_path, vault).write(CHAIN)
     (tmp_path / "data/memes/2022-12/records.parquet").unlink()
     with refused("SchemaMismatch", match="6 records have items and no post"):
-        run("memes", params=params, vault=vault, root=tmp_path)
+        run(context_of("memes", params=params, vault=vault, root=tmp_path))

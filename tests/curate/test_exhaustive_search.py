@@ -12,6 +12,7 @@ from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
+from tests.contexts import context_of
 from tests.small_corpus import NOW, full
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +71,8 @@ def test_a_pair_that_was_missed_is_found_and_not_separated(
     ids = write(tmp_path, vault, corpus=corpus, words=[*OTHERS, *TWINS], params=params)
     found = split.near_pairs(corpus, {(r, 0) for r in ids}, params=params, vault=vault, root=tmp_path)
     assert [{one[0], other[0]} for one, other in found] == [set(ids[-2:])]
-    sample.run(corpus, params=params, vault=vault, root=tmp_path)
-    report = split.run(corpus, params=params, vault=vault, root=tmp_path)
+    sample.run(context_of(corpus, params=params, vault=vault, root=tmp_path))
+    report = split.run(context_of(corpus, params=params, vault=vault, root=tmp_path))
     assert (report["missed_pairs"], report["leakage"]) == (1, 0)
     table = tables.read(tmp_path / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     placed = dict(zip(table["record_id"].to_pylist(), table["split"].to_pylist(), strict=True))
@@ -82,8 +83,8 @@ def test_of_an_assigned_pair_the_one_in_test_is_withheld(tmp_path: Path, vault: 
     ids = write(tmp_path, vault, corpus="posts", words=[*OTHERS, *TWINS], params=params)
     rows = {(ids[-1], 0): "train", (ids[-2], 0): "test"}
     vault.assign("posts", version=params.split["posts"].version, rows=rows, now=NOW)
-    sample.run("posts", params=params, vault=vault, root=tmp_path)
-    report = split.run("posts", params=params, vault=vault, root=tmp_path)
+    sample.run(context_of("posts", params=params, vault=vault, root=tmp_path))
+    report = split.run(context_of("posts", params=params, vault=vault, root=tmp_path))
     assert (report["separated_pairs"], report["withheld"], report["leakage"]) == (1, 1, 0)
     table = tables.read(tmp_path / "snapshot" / "posts" / "split" / "splits.parquet", name="splits")
     placed = dict(zip(table["record_id"].to_pylist(), table["split"].to_pylist(), strict=True))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.collect.read.words import words
-from pipelines.core.config.curate import Dedupe
+from pipelines.core.config.collect import Dedupe
 from pipelines.curate.dedupe.hamming_search import components
 from pipelines.curate.dedupe.image_pairs import MIRROR, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from tests.curate.test_captions import word_difference

@@ -17,6 +17,7 @@ from pipelines.curate import sample, split
 from pipelines.curate.items import kept_items
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
+from tests.contexts import context_of
 from tests.curate import small_corpus as corpus
 from tests.refusals import refused
 
@@ -28,8 +29,8 @@ ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.
 
 def run(root: Path, vault: Vault, params: Params | None = None) -> dict[str, object]:
     params = params or corpus.params()
-    sample.run("memes", params=params, vault=vault, root=root)
-    report = split.run("memes", params=params, vault=vault, root=root)
+    sample.run(context_of("memes", params=params, vault=vault, root=root))
+    report = split.run(context_of("memes", params=params, vault=vault, root=root))
     split.remember("memes", params=params, vault=vault, now=NOW, root=root)
     return report
 
@@ -331,7 +332,7 @@ def test_another_seed_draws_others() -> None:
 
 def test_a_drop_of_a_whole_record_drops_all_its_items(tmp_path: Path) -> None:
     corpus.write(tmp_path, range(4))
-    drops = [{"record_id": corpus.record_id(n), "image": image, "step": "s", "reason": "r"} for n, image in DROPS]
+    drops = [{"record_id": corpus.record_id(n), "image": image, "step": "dedupe", "reason": "r"} for n, image in DROPS]
     small_corpus.write_table(tmp_path / "snapshot/memes/dedupe/drops.parquet", drops, name="drops")
     kept = kept_items("memes", params=corpus.params(), root=tmp_path)
     assert sorted(int(r, 16) for r in kept["record_id"].to_pylist()) == [0, 3]
@@ -341,7 +342,7 @@ def test_dropped_and_taken_down_items_are_not_drawn(tmp_path: Path, vault: Vault
     corpus.write(tmp_path, range(10), dropped=[3])
     vault.admit([(corpus.record_id(4), "t3_x")], corpus="memes", month="2022-01", now=NOW)
     vault.destroy([corpus.record_id(4)], reason="test", now=NOW)
-    report = sample.run("memes", params=corpus.params(size=20), vault=vault, root=tmp_path)
+    report = sample.run(context_of("memes", params=corpus.params(size=20), vault=vault, root=tmp_path))
     assert report == {"size": 20, "candidates": 8, "taken": 8, "missing": 12}
     table = pq.read_table(tmp_path / "snapshot/memes/sample/sample.parquet")
     assert [int(r, 16) for r in table["record_id"].to_pylist()] == [0, 1, 2, 5, 6, 7, 8, 9]

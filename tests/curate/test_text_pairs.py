@@ -18,6 +18,7 @@ from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
+from tests.contexts import context_of
 from tests.small_corpus import NOW, full
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,7 @@ def write(root: Path, texts: Sequence[str], *, months: Sequence[str], shard: int
 
 
 def results(root: Path, *, vault: Vault, params: Params = PARAMS) -> list[bytes]:
-    run("posts", params=params, vault=vault, root=root)
+    run(context_of("posts", params=params, vault=vault, root=root))
     return [path.read_bytes() for path in sorted((root / "snapshot").rglob("*.parquet"))]
 
 
@@ -148,7 +149,7 @@ def test_a_taken_down_text_is_in_no_pair(tmp_path: Path, vault: Vault) -> None:
     same = " ".join(f"word{n}" for n in range(30))
     texts = [same, same, same + " end", "something else is written here"]
     ids = write(tmp_path, texts, months=["2022-11"], shard=9, vault=vault)
-    assert run("posts", params=PARAMS, vault=vault, root=tmp_path)["dropped"] == 2
+    assert run(context_of("posts", params=PARAMS, vault=vault, root=tmp_path))["dropped"] == 2
     vault.destroy([ids[1]], reason="request", now=NOW)
-    metrics = run("posts", params=PARAMS, vault=vault, root=tmp_path)
+    metrics = run(context_of("posts", params=PARAMS, vault=vault, root=tmp_path))
     assert (metrics["items"], metrics["taken_down"], metrics["pairs"], metrics["dropped"]) == (3, 1, 1, 1)

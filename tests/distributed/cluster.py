@@ -26,8 +26,7 @@ import psutil
 import yaml
 
 from pipelines.core.components import answers
-from pipelines.core.config import logins
-from pipelines.core.config.settings import Settings
+from pipelines.core.config.settings import ADMIN, APPROVER, TRACKING, Settings, create_passwords
 from pipelines.operate.services import mlflow_app
 from pipelines.operate.services.airflow_api import Login
 from pipelines.operate.services.postgres import AS_NOBODY, UNPRIVILEGED
@@ -221,7 +220,7 @@ class Cluster:
         return {
             **blas, **given, **FASTER,
             "AIRFLOW__CORE__AUTH_MANAGER": SIMPLE,
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN}:admin,{APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords()),
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(self.folder / "logs"),
             "AIRFLOW_HOME": str(self.home(home) / "airflow"),
@@ -229,7 +228,7 @@ class Cluster:
             "CORPUS_SANDBOX": str(self.reddit),
             "HOME": str(self.home(home)),
             "LANG": "C.UTF-8",
-            "MLFLOW_TRACKING_USERNAME": logins.TRACKING,
+            "MLFLOW_TRACKING_USERNAME": TRACKING,
             "OMP_NUM_THREADS": "1",
             "PATH": os.pathsep.join(paths),
             "PYTHONPATH": str(self.root),
@@ -381,7 +380,7 @@ class Cluster:
             path.write_text(secret if path.name == "corpus" else text)
             path.chmod(0o600)
         # the login of this Airflow, and of its server of models
-        password = json.loads(self._passwords().read_text())[logins.ADMIN]
+        password = json.loads(self._passwords().read_text())[ADMIN]
         (self.secrets / "CORPUS_AIRFLOW_PASSWORD").write_text(password)
         data = self.home("pg") / "data"
         data.parent.mkdir()
@@ -393,10 +392,10 @@ class Cluster:
         subprocess.run(argv, input=given, check=True, stdout=subprocess.DEVNULL)
 
     def _passwords(self) -> Path:
-        return logins.create(self.folder / "logins")
+        return create_passwords(self.folder / "logins")
 
     def _login(self) -> Login:
-        return Login(user=logins.ADMIN, password=(self.secrets / "CORPUS_AIRFLOW_PASSWORD").read_text())
+        return Login(user=ADMIN, password=(self.secrets / "CORPUS_AIRFLOW_PASSWORD").read_text())
 
 
 def say(text: str) -> None:

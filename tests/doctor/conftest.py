@@ -20,8 +20,8 @@ from pipelines.core.config.params import by_file, parse_all
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.operate.doctor import machine
+from pipelines.operate.doctor.deployment import Finding, ok
 from pipelines.operate.doctor.doctor import examine
-from pipelines.operate.doctor.finding import Finding, ok
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.git import git

@@ -21,9 +21,8 @@ import pytest
 
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.core.config.settings import Settings
-from pipelines.operate.doctor.deployment import opened
+from pipelines.operate.doctor.deployment import Check, ok, opened, run
 from pipelines.operate.doctor.doctor import checks
-from pipelines.operate.doctor.finding import Check, ok, run
 from pipelines.registry.journal import Journal
 from pipelines.store.answers import AnswerStore, LedgerChange
 from pipelines.store.vault import checks as sweeps

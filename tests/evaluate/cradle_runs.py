@@ -8,7 +8,7 @@ Gemini's filter blocked with their 21 labels (SPEC 1.5) are the paper's. Jaccard
 from itertools import chain
 
 from pipelines.core.taxonomy import load
-from pipelines.report import recomputed
+from pipelines.evaluate.report import recomputed
 from tests.evaluate.printed import paper
 
 Sets = dict[str, frozenset[str]]

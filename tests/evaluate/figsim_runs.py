@@ -87,7 +87,7 @@ def write_answers(
     rows = [
         {
             **run,
-            **{"record_id": r, "image": i, "split": split, "scores": scores.get(r)},
+            **{"record_id": r, "image": i, "split": split, "scores": scores.get(r, [])},
             "outcome": lost.get((r, i), "vote"),
             "labels": [] if (r, i) in lost else sorted(labels),
         }
@@ -102,7 +102,7 @@ def add_row(root: Path, corpus: str, task: str, model: str, *, subset: str | Non
     """Add a row of answers to ``rows.yaml``; return the folder of its predictions."""
     parts = (task, model) if subset is None else (task, model, subset, str(seed))
     name = "-".join(parts)
-    paths = {"source": "snapshot/a", "labels": "snapshot/d", "reads": "snapshot/b", "code": "pipelines/c"}
+    paths: dict[str, Any] = {"source": "snapshot/a", "labels": "snapshot/d", "reads": "snapshot/b", "code": ()}
     row = Answer(corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, **paths)
     there = rows.read(root).answers if (root / rows.FILE).is_file() else {}
     known = rows.Rows(votes={}, silver={}, fits={}, answers={**there, f"{corpus}-{name}": row})

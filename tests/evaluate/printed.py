@@ -4,10 +4,10 @@ from functools import cache
 from typing import Any
 
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.report import papers
+from pipelines.evaluate.report.papers import Paper
+from pipelines.evaluate.report.results import Results, arranged
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import papers
-from pipelines.report.papers import Paper
-from pipelines.report.results import Results, arranged
 from tests.small_corpus import ROOT
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, features
-from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
+from pipelines.evaluate.analysis import analysis, features
+from pipelines.evaluate.analysis.analysis import AnalysedItems
+from pipelines.evaluate.report import analysis_parts, charts, report
+from pipelines.evaluate.report.charts import Mark, Row
+from pipelines.evaluate.report.page import Notice, Page, PageSection, html
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import analysis_parts, charts, methods
-from pipelines.report.charts import Mark, Row
-from pipelines.report.page import Notice, Page, PageSection, html
 from tests.evaluate.printed import paper
 from tests.small_corpus import ROOT
 
@@ -132,7 +132,9 @@ def test_the_methods_say_what_was_run(metrics: dict[str, Any]) -> None:
     }  # fmt: skip
     source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": "2022-12"}
     told = " ".join(
-        methods.paragraphs(evaluated, scheme=load("figsim"), analysis=metrics, agreement=AGREEMENT, source=source)
+        report.methods_paragraphs(
+            evaluated, scheme=load("figsim"), analysis=metrics, agreement=AGREEMENT, source=source
+        )
     )
     plan = load_params(ROOT).analysis
     assert "public submissions to r/SuicideMeme (those with gold: 2022-11 to 2022-12), without" in told, "not params'"
@@ -162,7 +164,7 @@ def test_the_methods_name_models_by_what_was_fitted_and_moderation_by_what_was_a
     moderation = {"items": 10, "least": 5, "systems": {"azure": azure}}
     given = {"agreement": None, "analysis": None, "moderation": moderation, "synthetic": True}
     source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": ""}
-    told = " ".join(methods.paragraphs(evaluated, scheme=load("figsim"), source=source, **given))
+    told = " ".join(report.methods_paragraphs(evaluated, scheme=load("figsim"), source=source, **given))
     assert "simulated submissions to r/SuicideMeme from 2018-04 to the last collected month" in told
     assert "90 memes of train, 20 memes of validation and 60 memes of test" in told
     assert "bert (text, google-bert/bert-base-uncased, seeds 1, 2); gpt (prompted, 3 runs); votes (votes)." in told

@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.report import charts
-from pipelines.report.charts import BLUE, ORANGE, Mark, Row
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import BLUE, ORANGE, Mark, Row
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -12,14 +12,14 @@ import yaml
 
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
-from pipelines.core.taxonomy import load
-from pipelines.core.taxonomy.loader import OWN, path_of
+from pipelines.core.taxonomy import OWN, load, path_of
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.report import charts, report
-from pipelines.report import page as report_page
-from pipelines.report import parts as report_parts
+from pipelines.evaluate.report import charts, report
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import parts as report_parts
+from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.evaluate.test_report import Reader, rows_of
@@ -58,7 +58,7 @@ def made(root: Path, params: Params) -> dict[str, Any]:
     lost |= {"test000": "malformed"}
     write_run(root, "untuned/gpt", GOLD, lost=lost)
     write_run(root, "untuned/cradle", GOLD)
-    return evaluate.run("posts", params=params, root=root, sampling=FEW)
+    return evaluate.run(context_of("posts", params=params, root=root), sampling=FEW)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_
     silver["categories"]["labels"]["distributions"] = {}
     (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
     shutil.copytree(REPO / "papers", tmp_path / "papers")
-    answer = report.run("posts", params=params, root=tmp_path)
+    answer = report.run(context_of("posts", params=params, root=tmp_path))
     assert answer["best"]["labels"]["model"] == "cradle"
     assert answer["models"] == {"labels": 4}
     folder = tmp_path / "snapshot" / "posts" / "report"
@@ -97,7 +97,7 @@ def test_a_corpus_that_fits_no_model_has_a_report(params: Params, tmp_path: Path
     made(tmp_path, params)
     shutil.copytree(REPO / "papers", tmp_path / "papers")
     nothing = params.model_copy(update={"train": params.train.model_copy(update={"rows": {}})})
-    assert report.run("posts", params=nothing, root=tmp_path)["models"] == {"labels": 4}
+    assert report.run(context_of("posts", params=nothing, root=tmp_path))["models"] == {"labels": 4}
 
 
 def test_the_page_is_whole_and_needs_nothing_else(metrics: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, 
 
 def test_without_any_model_there_is_still_a_page(params: Params, tmp_path: Path) -> None:
     write_gold(tmp_path, GOLD)
-    empty = evaluate.run("posts", params=params, root=tmp_path, sampling=FEW)
+    empty = evaluate.run(context_of("posts", params=params, root=tmp_path), sampling=FEW)
     page = report.build(empty, corpus="posts", synthetic=False)
     assert Reader(report_page.html(page)).open == []
     keys = {s.key for s in page.sections}
@@ -252,7 +252,7 @@ def test_a_model_that_answers_nothing_is_listed(params: Params, tmp_path: Path) 
     write_gold(tmp_path, GOLD)
     lost = {r: "failed" for sets in GOLD.values() for r in sets}
     write_run(tmp_path, "untuned/gpt", GOLD, lost=lost)
-    mute = evaluate.run("posts", params=params, root=tmp_path, sampling=FEW)
+    mute = evaluate.run(context_of("posts", params=params, root=tmp_path), sampling=FEW)
     page = report.build(mute, corpus="posts", synthetic=False)
     assert Reader(report_page.html(page)).open == []
     found = report_page.markdown(page)
@@ -270,7 +270,7 @@ def test_another_scheme_needs_no_paper(params: Params, tmp_path: Path) -> None:
     write_run(tmp_path, "untuned/mine", {"test": said}, task="severity")
     values = params.model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
-    metrics = evaluate.run("posts", params=Params.model_validate(values), root=tmp_path, sampling=FEW)
+    metrics = evaluate.run(context_of("posts", params=Params.model_validate(values), root=tmp_path), sampling=FEW)
     page = report.build(metrics, corpus="posts", synthetic=False)
     html, found = report_page.html(page), report_page.markdown(page)
     assert Reader(html).open == []
@@ -309,7 +309,7 @@ def test_a_third_paper_is_one_file(params: Params, tmp_path: Path) -> None:
     write_run(tmp_path, "untuned/mine", {"test": people}, task="severity")
     values = params.model_dump()
     values["corpora"]["posts"]["scheme"] = "cssrs"
-    metrics = evaluate.run("posts", params=Params.model_validate(values), root=tmp_path, sampling=FEW)
+    metrics = evaluate.run(context_of("posts", params=Params.model_validate(values), root=tmp_path), sampling=FEW)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "third.yaml").write_text(THIRD)
     found = report_page.markdown(report.build(metrics, corpus="posts", synthetic=False, root=tmp_path))

@@ -13,11 +13,12 @@ from pipelines.core.config.params import load as load_params
 from pipelines.core.taxonomy import load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import recomputed, sections
+from pipelines.evaluate.report.tables import Table, declared, general
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import SCORES
 from pipelines.models.kind import spec
-from pipelines.report import claims, recomputed
-from pipelines.report.tables import Table, declared, general
+from tests.contexts import context_of
 from tests.evaluate import cradle_runs, printed
 from tests.evaluate.posts_runs import write_gold, write_run
 from tests.evaluate.printed import paper, rows, sheet
@@ -52,7 +53,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for key in KEYS:
         said, lost = cradle_runs.answers(key, gold)
         write_run(root, f"untuned/{key}", {"test": said}, lost=lost)
-    return evaluate.run("posts", params=PARAMS, root=root, sampling=FEW)
+    return evaluate.run(context_of("posts", params=PARAMS, root=root), sampling=FEW)
 
 
 # ------------------------------------------------------------------ the data
@@ -321,7 +322,7 @@ def test_shares_of_table_11_are_rounded_up() -> None:
 
 def bearing(metrics: dict[str, Any]) -> dict[str, str]:
     shown = {
-        c.ours.show: claims.shown(c.ours, printed.results("cradle", metrics).tasks) for c in CRADLE.claims if c.ours
+        c.ours.show: sections.shown(c.ours, printed.results("cradle", metrics).tasks) for c in CRADLE.claims if c.ours
     }
     return {key: text for key, text in shown.items() if text}
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
-from pipelines.evaluate import crisis_errors
+from pipelines.evaluate import label_errors
 from pipelines.metrics import label_sets
 from tests.evaluate.test_label_errors import board, of, run_of
 
@@ -36,14 +36,14 @@ POSTS: list[tuple[set[str], set[str] | None, set[str] | None]] = [
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     gold, first, second = zip(*POSTS, strict=True)
-    analysed = crisis_errors.analyse(board(gold, TASK), runs=[run_of(first), run_of(second, seed=2)])
+    analysed = label_errors.crises_of(board(gold, TASK), runs=[run_of(first), run_of(second, seed=2)])
     assert analysed is not None
     return analysed
 
 
 def test_an_item_that_a_run_has_no_row_of_is_missing() -> None:
     runs = [run_of([{AO}]), run_of([None, {NO}], seed=2)]
-    refusals = crisis_errors.analyse(board([{AO}, {NO}], TASK), runs=runs)["refusals"]
+    refusals = label_errors.crises_of(board([{AO}, {NO}], TASK), runs=runs)["refusals"]
     assert refusals[NO]["outcomes"] == {"missing": 1}
     assert refusals[AO]["outcomes"] == {"refused": 1}
 
@@ -78,7 +78,7 @@ def test_over_extension_is_a_type_that_gold_has_at_no_time(found: dict[str, Any]
 
 
 def test_only_what_is_less_grave_is_milder() -> None:
-    found = crisis_errors.analyse(board([{AO}, {SP}, {SO}, {SP}], TASK), runs=[run_of([{SP}, {AO}, {PO}, {SO}])])
+    found = label_errors.crises_of(board([{AO}, {SP}, {SO}, {SP}], TASK), runs=[run_of([{SP}, {AO}, {PO}, {SO}])])
     assert found is not None and of(found["severity"]["milder"]) == (1, 4)
 
 
@@ -102,8 +102,8 @@ def test_rates_have_intervals_and_name_no_item(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("scheme", "key"), [("figsim", "severity"), ("figsim", "figurative"), ("cssrs", "severity")])
 def test_other_schemes_have_no_crises(scheme: str, key: str) -> None:
     task = task_of(load(scheme), key)
-    assert not crisis_errors.has_crises(task.category)
-    assert crisis_errors.analyse(board([task.labels[0]], task), runs=[run_of([])]) is None
+    assert not label_errors.has_crises(task.category)
+    assert label_errors.crises_of(board([task.labels[0]], task), runs=[run_of([])]) is None
 
 
 @pytest.mark.parametrize("attribute", ["type", "time"])
@@ -112,12 +112,12 @@ def test_crises_need_a_type_and_a_time(attribute: str) -> None:
         replace(label, attributes={k: v for k, v in label.attributes.items() if k != attribute})
         for label in TASK.category.labels
     ]
-    assert crisis_errors.has_crises(TASK.category)
-    assert not crisis_errors.has_crises(replace(TASK.category, labels=tuple(kept)))
+    assert label_errors.has_crises(TASK.category)
+    assert not label_errors.has_crises(replace(TASK.category, labels=tuple(kept)))
 
 
 def test_groups_come_from_the_attributes_alone() -> None:
-    level = crisis_errors.groups(TASK.category, attribute="level")
+    level = label_errors.groups(TASK.category, attribute="level")
     assert [group.name for group in level] == ["suicide_ideation/ongoing", "suicide_ideation/past"]
     assert {TASK.labels[i] for i in level[0].labels.values()} == {AO, PO}
-    assert crisis_errors.groups(TASK.category, attribute="colour") == []
+    assert label_errors.groups(TASK.category, attribute="colour") == []

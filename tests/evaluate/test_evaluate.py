@@ -10,6 +10,7 @@ from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from tests.annotate.round_manifest import write_manifest
+from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, paper_test, write_gold, write_run
 from tests.refusals import refused
@@ -34,7 +35,7 @@ def truth(tmp_path: Path) -> Sets:
 
 
 def measured(root: Path) -> dict[str, Any]:
-    return evaluate.run("memes", params=PARAMS, root=root, sampling=FEW)
+    return evaluate.run(context_of("memes", params=PARAMS, root=root), sampling=FEW)
 
 
 def test_metrics_are_written_and_hold_no_item(tmp_path: Path, truth: Sets) -> None:

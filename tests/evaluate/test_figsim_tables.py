@@ -12,7 +12,8 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.report.tables import declared
+from pipelines.evaluate.report.tables import declared
+from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import paper_gold, paper_test, seen, write_gold, write_run
 from tests.evaluate.printed import paper, rows, sheet
@@ -30,7 +31,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     write_gold(root, split, gold)
     for key in ("figurative", "severity", "related"):
         write_run(root, key, "bert", 1, paper_test(gold, split, key))
-    return evaluate.run("memes", params=PARAMS, root=root, sampling=FEW)
+    return evaluate.run(context_of("memes", params=PARAMS, root=root), sampling=FEW)
 
 
 def test_the_papers_averages_follow_from_its_labels() -> None:
@@ -168,7 +169,7 @@ def test_a_new_model_is_a_new_row_and_refusals_are_counted_apart(tmp_path: Path)
     lost = dict.fromkeys(list(test)[:8], "refused")
     write_run(tmp_path, "severity", "llama-3-2-vision-zero", 1, test, outcomes=lost, source="prompted")
     write_run(tmp_path, "severity", "my-own", 1, test)
-    metrics = evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW)
+    metrics = evaluate.run(context_of("memes", params=PARAMS, root=tmp_path), sampling=FEW)
     found = rows(sheet("figsim", "table_3", metrics), whose="ours")
     assert found["my-own"][2] == found["Llama-3.2 Vision zero-shot"][2] == "100.00"
     assert found["Majority"][2] == "9.64"  # of five classes the most frequent alone: 2x66/(208+66)/5

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, features
-from pipelines.analysis.analysis import AnalysedItems
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.report import commit_comparison, export, report
-from pipelines.report import page as report_page
-from pipelines.report.commit_comparison import ReportedCommit
-from pipelines.report.page import Page
+from pipelines.evaluate.analysis import analysis, features
+from pipelines.evaluate.analysis.analysis import AnalysedItems
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import published, report
+from pipelines.evaluate.report.page import Page
+from pipelines.evaluate.report.published import ReportedCommit
 from tests.evaluate import test_analysis_report, test_cradle_report, test_report
 from tests.moderation import test_figures as moderation
 from tests.small_corpus import ROOT
@@ -121,7 +121,7 @@ def comparison() -> Page:
     changed["train"]["checkpoint_steps"] += 1
     metrics = test_report.made(params, models={"bert": (0.9, 2), "siglip": (0.6, 1)}, refused=2)
     other = {"severity": {("r001", 0): frozenset({"None"})}}
-    return commit_comparison.build(
+    return published.compared(
         a, replace(a, commit="b" * 40, metrics=metrics, params=changed, test=other), corpus="memes"
     )
 
@@ -198,8 +198,8 @@ def test_a_printed_page_cuts_no_table_off(name: str, pages: dict[str, Page], chr
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
 @pytest.mark.parametrize("name", ["memes", "posts", "comparison"])
 def test_latex_compiles_every_page_and_table(name: str, pages: dict[str, Page], tmp_path: Path) -> None:
-    (tmp_path / "report.tex").write_text(export.latex(pages[name]))
-    names = export.write(pages[name], tmp_path / "tables")
+    (tmp_path / "report.tex").write_text(report_page.latex(pages[name]))
+    names = report_page.write_tables(pages[name], tmp_path / "tables")
     assert len(names) >= 10
     head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"
     inputs = "".join(rf"\input{{tables/{each}.tex}}\clearpage" for each in names)

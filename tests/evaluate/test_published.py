@@ -17,11 +17,12 @@ from pipelines.cli.main import app
 from pipelines.core.config.params import load, texts_below
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.report import commit_comparison, dvc_data, published, report
-from pipelines.report.results import arranged
+from pipelines.evaluate.report import published, report
+from pipelines.evaluate.report.results import arranged
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep
+from tests.contexts import context_of
 from tests.evaluate.test_report import LABELS, Reader, made, rows_of
 from tests.refusals import refused
 from tests.small_corpus import ROOT, SHELL, begin, code_of, gold_rows, write_examples, write_table
@@ -70,7 +71,7 @@ def commit(
         path = clone.path / "metrics" / "memes" / "evaluate.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(metrics))
-        dvc_data.write(arranged(metrics, scheme=load_scheme("figsim")), corpus="memes", root=clone.path)
+        report.write_dvc_data(arranged(metrics, scheme=load_scheme("figsim")), corpus="memes", root=clone.path)
         folder = clone.path / "snapshot" / "memes"
         rows = [{"record_id": r, "image": i, "group": r, "split": "test"} for r, i in gold]
         write_table(folder / "split" / "splits.parquet", rows, name="splits")
@@ -105,7 +106,7 @@ def test_the_newest_commit_is_reported_with_its_tables(
     assert "siglip" in text and "vit" not in Reader(text).text.split()
     assert len(list((tmp_path / "out" / "tables").glob("*.tex"))) == told["tables"] > 10
     with workspace(settings) as clone:
-        assert report.run("memes", params=load(clone.path), root=clone.path)
+        assert report.run(context_of("memes", params=load(clone.path), root=clone.path))
         assert (clone.path / "snapshot/memes/report/report.html").read_text() == text, "the stage's page is the same"
 
 
@@ -163,7 +164,7 @@ def test_tables_that_are_gone_make_the_tests_unknown(settings: Settings, commits
         (clone.path / "dvc.lock").write_text(lost)
         gone = published._version("memes", clone)
     assert whole.test is not None and gone.test is None
-    page = commit_comparison.build(gone, whole, corpus="memes")
+    page = published.compared(gone, whole, corpus="memes")
     assert any("not known whether both tests are the same" in getattr(block, "text", "") for block in page.blocks)
 
 
@@ -176,8 +177,8 @@ def test_parameters_of_other_corpora_and_of_people_are_not_compared(settings: Se
     other["train"]["rows"]["posts"]["seeds"] = [1]
     other["predict"]["rows"]["posts"] = []
     other["consents"] = {"openai": {"approved_by": "a person"}}
-    changed = commit_comparison.ReportedCommit(**{**vars(version), "params": other})
-    [found] = commit_comparison._parameters(version, changed, corpus="memes")
+    changed = published.ReportedCommit(**{**vars(version), "params": other})
+    [found] = published._parameters(version, changed, corpus="memes")
     assert [row[0] for row in found.rows] == ["train.checkpoint_steps"]  # type: ignore[union-attr]
 
 
@@ -204,17 +205,17 @@ def test_the_interval_of_a_difference_is_movers() -> None:
     def cell(mean: float, low: float | None, high: float | None) -> dict[str, float | None]:
         return {"mean": mean, "low": low, "high": high}
 
-    found = commit_comparison.difference(cell(0.5, 0.4, 0.6), cell(0.7, 0.6, 0.8))
+    found = published.difference(cell(0.5, 0.4, 0.6), cell(0.7, 0.6, 0.8))
     assert found is not None
     assert (found["low"], found["high"]) == pytest.approx((0.2 - 0.02**0.5, 0.2 + 0.02**0.5))
     # Newcombe 1998, table II (a): 56/70 less 48/80 by Wilson's intervals is .2 (.0524 to .3339)
-    found = commit_comparison.difference(cell(0.6, 0.4904, 0.7005), cell(0.8, 0.6925, 0.8769))
+    found = published.difference(cell(0.6, 0.4904, 0.7005), cell(0.8, 0.6925, 0.8769))
     assert found is not None
     assert (found["low"], found["high"]) == pytest.approx((0.0524, 0.3339), abs=6e-4)
-    assert commit_comparison.difference(cell(0.5, None, None), cell(0.7, 0.6, 0.8)) == {
+    assert published.difference(cell(0.5, None, None), cell(0.7, 0.6, 0.8)) == {
         "value": pytest.approx(0.2), "low": None, "high": None
     }  # fmt: skip
-    assert commit_comparison.difference(None, cell(0.7, 0.6, 0.8)) is None
+    assert published.difference(None, cell(0.7, 0.6, 0.8)) is None
 
 
 def test_the_command_says_what_to_give(settings: Settings, tmp_path: Path) -> None:

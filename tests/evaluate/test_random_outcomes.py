@@ -15,6 +15,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
 from pipelines.models.kind import KINDS
+from tests.contexts import context_of
 from tests.evaluate import figsim_runs, posts_runs
 from tests.evaluate.printed import paper, rows, sheet
 
@@ -56,7 +57,7 @@ def posts(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
         lost = {r: "refused" for r in gold if name == "gemini" and rng.random() < 0.2}
         posts_runs.write_run(root, place, {"test": said[name]}, lost=lost)
         said[name] = {r: None if r in lost else labels for r, labels in said[name].items()}
-    metrics = evaluate.run("posts", params=load_params(ROOT, profile="cradle"), root=root, sampling=FEW)
+    metrics = evaluate.run(context_of("posts", params=load_params(ROOT, profile="cradle"), root=root), sampling=FEW)
     return metrics, gold, said
 
 
@@ -158,7 +159,7 @@ def memes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
                 said[key, task, seed] = [answers[item] for item in items]
                 source = "prompted" if key.endswith(("-zero", "-few")) else "train"
                 figsim_runs.write_run(root, task, key, seed, answers, source=source)
-    metrics = evaluate.run("memes", params=load_params(ROOT, profile="figsim"), root=root, sampling=FEW)
+    metrics = evaluate.run(context_of("memes", params=load_params(ROOT, profile="figsim"), root=root), sampling=FEW)
     return metrics, {key: [gold[key][item] for item in items] for key in tasks}, said
 
 

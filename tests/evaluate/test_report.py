@@ -22,11 +22,12 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of, tasks_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import recomputed, report
+from pipelines.evaluate.report.page import Page, PageSection, Points
+from pipelines.evaluate.report.results import Results, arranged
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import page as report_page
-from pipelines.report import recomputed, report
-from pipelines.report.page import Page, PageSection, Points
-from pipelines.report.results import Results, arranged
+from tests.contexts import context_of
 from tests.evaluate import printed
 from tests.evaluate.figsim_runs import add_row, write_gold, write_run
 from tests.evaluate.printed import paper
@@ -66,7 +67,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
                     said = {i: labels[key][i] if rng.random() < share else rng.choice(LABELS[key]) for i in items[:60]}
                     answers = {item: task_of(SCHEME, key).seen(given) for item, given in said.items()}
                     write_run(Path(folder), key, model, seed, answers, outcomes=lost)
-        evaluate.run("memes", params=settings, root=Path(folder), sampling=Sampling(resamples=200))
+        evaluate.run(context_of("memes", params=settings, root=Path(folder)), sampling=Sampling(resamples=200))
         return json.loads((Path(folder) / "metrics" / "memes" / "evaluate.json").read_text())
 
 
@@ -145,7 +146,7 @@ def test_a_row_says_whose_prompt_it_used_and_if_it_knows_of_test_errors(settings
             add_row(tmp_path, "memes", task, name, subset=None, seed=None)
             path = tmp_path / "metrics" / "memes" / f"predict-{task}-{name}.json"
             path.write_text(json.dumps({"prompt": one}))
-    report.run("memes", params=settings, root=tmp_path)
+    report.run(context_of("memes", params=settings, root=tmp_path))
     text = (tmp_path / "snapshot" / "memes" / "report" / "report.md").read_text()
     marks = [line.split(" | ")[1] for line in text.splitlines() if " | ours: " in line]
     assert [mark.removeprefix("ours: ") for mark in marks[:3]] == [
@@ -162,7 +163,7 @@ def test_a_run_writes_both_files_and_prints_the_result(
     metrics: dict[str, Any], settings: Params, tmp_path: Path
 ) -> None:
     write(metrics, tmp_path)
-    answer = report.run("memes", params=settings, root=tmp_path)
+    answer = report.run(context_of("memes", params=settings, root=tmp_path))
     folder = tmp_path / "snapshot" / "memes" / "report"
     assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.md", "tables"]
     assert [len(list(folder.glob(f"tables/*.{end}"))) for end in ("csv", "tex")] == [answer["tables"]] * 2
@@ -172,7 +173,7 @@ def test_a_run_writes_both_files_and_prints_the_result(
     assert answer["models"] == {"figurative": 3, "severity": 3, "related": 3}
     assert (folder / "report.md").read_text().startswith("# The FigSIM benchmark\n")
     before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert report.run("memes", params=settings, root=tmp_path) == answer
+    assert report.run(context_of("memes", params=settings, root=tmp_path)) == answer
     assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -184,13 +185,13 @@ def test_a_file_that_is_linked_to_the_cache_is_replaced(
     folder.mkdir(parents=True)
     (tmp_path / "object").write_text("an earlier report")
     (folder / "report.md").hardlink_to(tmp_path / "object")
-    report.run("memes", params=settings, root=tmp_path)
+    report.run(context_of("memes", params=settings, root=tmp_path))
     assert (tmp_path / "object").read_text() == "an earlier report"
 
 
 def test_without_metrics_it_says_which_stage_is_missing(settings: Params, tmp_path: Path) -> None:
     with refused("NotEvaluated", match="evaluate@memes"):
-        report.run("memes", params=settings, root=tmp_path)
+        report.run(context_of("memes", params=settings, root=tmp_path))
     assert not (tmp_path / "snapshot").exists()
 
 

@@ -9,9 +9,10 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import page as report_page
+from pipelines.evaluate.report import report
 from pipelines.models.kind import weights
-from pipelines.report import page as report_page
-from pipelines.report import report
+from tests.contexts import context_of
 from tests.evaluate.posts_runs import gold_of, write_gold, write_run
 from tests.evaluate.printed import paper as paper_of
 from tests.small_corpus import ROOT
@@ -26,7 +27,7 @@ def measured(root: Path, *, params: Params) -> dict[str, Any]:
     wrong = {record: frozenset({"no_crisis"}) for record in test}
     for key, said in {"claude": test, "gpt": wrong, "cradle": test}.items():
         write_run(root, f"untuned/{key}", {"test": said})
-    return evaluate.run("posts", params=params, root=root, sampling=TWO)
+    return evaluate.run(context_of("posts", params=params, root=root), sampling=TWO)
 
 
 def with_model(params: Params, model: str) -> Params:

@@ -13,7 +13,7 @@ import typer
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.registry.packaging.register import put
-from pipelines.release import approval
+from pipelines.release import access
 from pipelines.release.export.folder import NotExportable
 from pipelines.release.release_store import NoSuchRelease
 from pipelines.workspace import repository
@@ -72,7 +72,7 @@ def test_a_release_to_the_hub_and_away(
     sent = told(corpus("push", "out", "--send", "--yes", *PERSON))
     assert sent["sent"] is True and sent["repo"] == REPO and ("dataset", REPO) in hub.repos
     assert corpus("list") == f"{hub.url} dataset {REPO}: release p1, current\n"
-    approval.retire("p1", who="A. Person", why="replaced", settings=world.settings, now=NOW)
+    access.retire("p1", who="A. Person", why="replaced", settings=world.settings, now=NOW)
     [copy] = told(corpus("list", "--json"))["copies"]
     assert copy["state"] == "remove" and "retired" in copy["why"] and copy["do"] in corpus("list")
     with pytest.raises(NotExportable, match="retired"):

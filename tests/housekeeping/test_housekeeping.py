@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.core.config.settings import Settings
 from pipelines.models.train import EXPERIMENT
-from pipelines.operate.backup import database_copies
-from pipelines.operate.housekeeping import airflow_rows
+from pipelines.operate import housekeeping as rules
+from pipelines.operate.backup import backup
 from pipelines.operate.services import postgres
-from pipelines.registry import mlflow_pages
+from pipelines.registry import versions
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.workspace.clone import workspace
@@ -130,9 +130,9 @@ def test_a_run_goes_unless_something_on_record_names_it(home: Path) -> None:
         released = git_head = clone.head
     (home / "releases" / "first").mkdir(parents=True)
     (home / "releases" / "first" / "release.json").write_text(json.dumps({"commit": git_head}))
-    numbers = mlflow_pages.experiment("memes")
+    numbers = versions.numbers_experiment("memes")
     kept["release"] = run_of(numbers, data_commit=released)
-    for number in range(mlflow_pages.SEARCHED):
+    for number in range(versions.SEARCHED):
         kept[f"newest numbers {number}"] = run_of(numbers, at=OLD + (number + 1) * DAYS)
     kept["young"] = run_of(EXPERIMENT.format(corpus="memes"), at=OLD + 100 * DAYS)
     kept["unfinished"] = run_of(EXPERIMENT.format(corpus="memes"), status="RUNNING")
@@ -256,10 +256,10 @@ def test_rows_of_an_open_round_and_younger_ones_stay(rows: Rows) -> None:
     rows.run("doctor", days=300)
     rows.run("annotation_round", days=200, state="running")
     rows.run("doctor", days=150)
-    found = airflow_rows.due(rows.url, before=before(90))
+    found = rules.old_rows(rows.url, before=before(90))
     assert found.open == 1 and found.before.date() == before(200).date() and found.tables["xcom"] == 1
     assert len(rows.left()) == 3, "nothing is removed by a look"
-    removed = airflow_rows.remove(found, url=rows.url)
+    removed = rules.remove_rows(found, url=rows.url)
     assert removed["dag_run"] == removed["xcom"] == removed["task_instance"] == 1
     left = {("annotation_round", "manual__200"), ("doctor", "manual__150")}
     assert rows.left("dag_run") == rows.left("task_instance") == rows.left() == left
@@ -272,15 +272,15 @@ def test_only_dags_of_this_project_are_cleaned_in_a_shared_airflow(rows: Rows, m
     rows.run("other", days=300, state="running")
     rows.run("other", days=200)
     rows.run("doctor", days=100)
-    found = airflow_rows.due(rows.url, before=before(90))
+    found = rules.old_rows(rows.url, before=before(90))
     assert found.open == 0 and found.dags == ("doctor",)
-    airflow_rows.remove(found, url=rows.url)
+    rules.remove_rows(found, url=rows.url)
     assert rows.left("dag_run") == rows.left() == {("other", "manual__300"), ("other", "manual__200")}
 
 
 def test_a_database_that_is_none_is_named_without_its_address(tmp_path: Path) -> None:
     with refused("AirflowNotCleaned", match="cannot be read") as error:
-        airflow_rows.due(f"sqlite:///{tmp_path}/secret-name.db", before=before(90))
+        rules.old_rows(f"sqlite:///{tmp_path}/secret-name.db", before=before(90))
     assert "secret-name" not in str(error.value)
 
 
@@ -289,7 +289,7 @@ def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest
     monkeypatch.setenv(postgres.OPTION, "airflow-db-not-allowed:///")
     assert postgres.airflow_url() is None
     # a backup by a Dag leaves out what it cannot reach
-    assert database_copies.AIRFLOW not in database_copies.addresses(Settings.from_env())
+    assert backup.AIRFLOW not in backup.addresses(Settings.from_env())
     monkeypatch.setenv(postgres.AIRFLOW_URL, "postgresql://db/airflow")
     assert postgres.airflow_url() == "postgresql://db/airflow"
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
 from pipelines.label.silver import aggregate, statistics
-from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
-from pipelines.label.silver.ballots import valid
+from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel, valid
 from pipelines.store import tables
 from tests.refusals import refused
 from tests.small_corpus import vote_row

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.vendors.mind import reading
 from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.label.attacks.families import PLACES, attacks, inject, pick
+from pipelines.label.attacks import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.injection_test import by_family, flips
-from pipelines.label.silver import review_queue
+from pipelines.label.silver import silver
 from pipelines.label.silver.aggregate import Panel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ VOTES = st.dictionaries(st.sampled_from("abcdefgh"), LABELS)
 @pytest.mark.parametrize(
     ("loaded", "absent"),
     [
-        ("pipelines.label.attacks.families", "pipelines.label.injection"),
+        ("pipelines.label.attacks", "pipelines.label.injection"),
         ("crisis_corpus_sandbox.vendors.vendors", "pipelines.label.injection"),
         ("pipelines.label.injection", "pipelines.label.attacks"),
     ],
@@ -54,7 +54,7 @@ def test_every_family_has_attacks_and_some_pass_the_detector() -> None:
 
 
 def test_the_corpus_is_the_same_in_another_process() -> None:
-    code = """from pipelines.label.attacks.families import attacks
+    code = """from pipelines.label.attacks import attacks
 print(ascii([attack.text for family in attacks().values() for attack in family]))"""
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert said.strip() == ascii(TEXTS)
@@ -92,9 +92,9 @@ def test_an_attack_that_sways_all_members_is_queued_by_labellers_that_cannot_fol
     panel = Panel({"r": dict.fromkeys(members, CALM)}, members=members, items=["r"], category=CATEGORY)
     given = {"panel": panel, "refused": {}, "injected": set()}
     decided = panel.decide("label_set_majority")
-    assert review_queue.reasons(decided, **given) == {}
-    assert review_queue.reasons(decided, **given, offline={"r": ACTIVE}) == {"r": ("offline_dissent",)}
-    assert review_queue.reasons(decided, **given, offline={"r": CALM}) == {}
+    assert silver.reasons(decided, **given) == {}
+    assert silver.reasons(decided, **given, offline={"r": ACTIVE}) == {"r": ("offline_dissent",)}
+    assert silver.reasons(decided, **given, offline={"r": CALM}) == {}
 
 
 def test_each_family_is_counted_on_its_own_copies() -> None:

@@ -17,6 +17,7 @@ from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.json_server import Request, completion, json_server
 from tests.train import small_memes as small
 
@@ -71,14 +72,14 @@ class Lab:
         return {"params": self.params, "settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
 
     def votes(self, labeller: str) -> list[dict[str, Any]]:
-        votes.run("memes", labeller=labeller, **self.places)
+        votes.run(context_of("memes", row=labeller, **self.places))
         path = self.memes.root / "snapshot" / "memes" / "votes" / labeller / "votes.parquet"
         rows: list[dict[str, Any]] = tables.read(path, name="votes").to_pylist()
         return rows
 
     def silver(self, ensemble: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         places = {"params": self.params, "vault": self.memes.vault, "root": self.memes.root}
-        metrics = silver.run("memes", ensemble=ensemble, **places)
+        metrics = silver.run(context_of("memes", row=ensemble, **places))
         path = self.memes.root / "snapshot" / "memes" / "silver" / ensemble / "silver.parquet"
         return metrics, tables.read(path, name="silver").to_pylist()
 
@@ -115,14 +116,14 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
             memes = small.write(tmp_path / "clone", vault=vault, sizes=SIZES)
             for meme in memes.memes.values():
                 seer.truth[meme.image] = {key: sorted(memes.task(key).seen(meme.labels[key])) for key in TASKS}
-            few_shot.run("memes", params=params, root=memes.root)
+            few_shot.run(context_of("memes", params=params, root=memes.root))
             yield Lab(memes, params, settings, seer)
 
 
 def test_a_labeller_is_asked_once_about_all_categories_and_shown_examples_of_all(lab: Lab) -> None:
     shown = {lab.memes.memes[item].image for item in tables.examples(lab.memes.root / "snapshot" / "memes")}
     assert len(shown) == 3
-    [planned] = votes.planned("memes", **lab.places)
+    [planned] = votes.planned(context_of("memes", **lab.places))
     rows = lab.votes("seer")
     assert planned.cost["to_ask"] == len(lab.seer.asked) == len(lab.memes.memes)
     for body in lab.seer.asked:
@@ -171,7 +172,7 @@ def test_offline_labellers_read_the_words_and_decide_each_category_apart(lab: La
         assert row["category"] != "severity" or row["labels"] is None or len(row["labels"]) == 1
     told = [row for row in rows if row["category"] == "severity" and row["labels"] is not None]
     assert sum(frozenset(row["labels"]) == lab.truth(row) for row in told) > 0.6 * len(told)
-    probed = injection_test.run("memes", ensemble="readers", **lab.places)
+    probed = injection_test.run(context_of("memes", row="readers", **lab.places))
     assert {key: found["asked"] for key, found in probed["categories"].items()} == dict.fromkeys(TASKS, 6)
     titles = [s.title for s in votes_report.sheets(votes_report.gather(lab.memes.root, "memes"), root=small.REPO)]
     assert sum(title.startswith("readers, severity: ") for title in titles) > 2
@@ -187,16 +188,16 @@ def test_the_paper_shows_a_picture_without_its_words(lab: Lab) -> None:
 def test_attacks_that_the_paper_does_not_send_are_counted_as_not_tested(lab: Lab) -> None:
     for member in ("seer", *MEMBERS):
         lab.votes(member)
-    probed = injection_test.run("memes", ensemble="seers", **lab.places)
+    probed = injection_test.run(context_of("memes", row="seers", **lab.places))
     assert {key: found["n"] for key, found in probed["categories"].items()} == dict.fromkeys(TASKS, 6)
     paper = lab.params.votes.model_copy(update={"mode": "paper"})
     lab.params = lab.params.model_copy(update={"votes": paper})
     before = len(lab.seer.asked)
-    probed = injection_test.run("memes", ensemble="seers", **lab.places)
+    probed = injection_test.run(context_of("memes", row="seers", **lab.places))
     assert probed == {"detected": 0, "not_tested": {"words_not_sent": 6}, "categories": {}}
-    assert {planned.cost["to_ask"] for planned in injection_test.planned("memes", **lab.places)} == {0}
+    assert {planned.cost["to_ask"] for planned in injection_test.planned(context_of("memes", **lab.places))} == {0}
     assert len(lab.seer.asked) == before, "nothing is paid for"
     votes_report.gather(lab.memes.root, "memes")
     # offline labellers read the words
-    probed = injection_test.run("memes", ensemble="readers", **lab.places)
+    probed = injection_test.run(context_of("memes", row="readers", **lab.places))
     assert {key: found["asked"] for key, found in probed["categories"].items()} == dict.fromkeys(TASKS, 6)

@@ -22,7 +22,7 @@ from pipelines.label.rationales import Explainer
 from pipelines.label.remote import Decoding, Remote
 from pipelines.llm.prompting.prompts import build
 from pipelines.store.vault.vault import Vault
-from pipelines.workspace.merge import merge
+from pipelines.workspace.parameters import merge
 from tests.json_server import QuietHandler, serving
 from tests.label.small_vendor import SECRET, opened, posts
 

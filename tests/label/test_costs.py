@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.core.config.label import Price
-from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, size, usd
+from pipelines.llm.budget import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, size, usd
 
 PRICE = Price(input=1.0, output=10.0)
 

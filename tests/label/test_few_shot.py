@@ -12,6 +12,7 @@ from pipelines.label import few_shot
 from pipelines.store import tables
 from tests import small_corpus
 from tests.annotate.round_manifest import NOW, write_manifest
+from tests.contexts import context_of
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ def run(root: Path, *, params: Params) -> tuple[Mapping[str, object], list[str]]
     small_corpus.write_splits(root, split, corpus="posts")
     rows = small_corpus.gold_rows({(r, 0): {"labels": labels} for r, labels in LABELS.items()})
     small_corpus.write_table(snapshot / "gold" / "gold.parquet", rows, name="gold")
-    metrics = few_shot.run("posts", params=params, root=root)
+    metrics = few_shot.run(context_of("posts", params=params, root=root))
     return metrics, sorted(record_id for record_id, _ in tables.examples(snapshot))
 
 
@@ -72,8 +73,8 @@ def test_an_example_of_several_categories_has_gold_in_all_of_them(tmp_path: Path
     whole = {"figurative": ["Irony/sarcasm"], "severity": ["None"], "related": []}
     gold = dict.fromkeys(items, whole) | {("m1", 0): {"severity": ["None"]}}
     small_corpus.write_table(snapshot / "gold" / "gold.parquet", small_corpus.gold_rows(gold), name="gold")
-    few_shot.run("memes", params=params, root=tmp_path)
+    few_shot.run(context_of("memes", params=params, root=tmp_path))
     assert tables.examples(snapshot) == {("m0", 0), ("m0", 1)}
     none = params.model_copy(update={"few_shot": params.few_shot.model_copy(update={"examples": {}})})
-    few_shot.run("memes", params=none, root=tmp_path)
+    few_shot.run(context_of("memes", params=none, root=tmp_path))
     assert tables.examples(snapshot) == frozenset()

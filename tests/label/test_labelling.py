@@ -30,6 +30,7 @@ from pipelines.operate.plan import cost
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import small_sandbox
+from tests.contexts import context_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MONTHS = ("2022-11", "2022-12")
@@ -50,7 +51,7 @@ class Lab:
     vault: Vault
 
     def votes(self, labeller: str, *, params: Params | None = None) -> dict[str, Any]:
-        return votes.run("posts", labeller=labeller, **{**self.places, "params": params or self.params})
+        return votes.run(context_of("posts", row=labeller, **{**self.places, "params": params or self.params}))
 
     @property
     def places(self) -> dict[str, Any]:
@@ -92,10 +93,10 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 texts.run("posts", window=window, shard=1, params=params, vault=vault, root=root)
                 partition.run("posts", window=window, params=params, vault=vault, root=root)
             for stage in (dedupe, sample):
-                stage.run("posts", params=params, vault=vault, root=root)
-            gold.run("posts", params=params, settings=settings, vault=vault, root=root)
-            split.run("posts", params=params, vault=vault, root=root)
-            few_shot.run("posts", params=params, root=root)
+                stage.run(context_of("posts", params=params, vault=vault, root=root))
+            gold.run(context_of("posts", params=params, settings=settings, vault=vault, root=root))
+            split.run(context_of("posts", params=params, vault=vault, root=root))
+            few_shot.run(context_of("posts", params=params, root=root))
     return home
 
 
@@ -115,13 +116,13 @@ def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.faults
 def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
-    estimated = cost.run("posts", **lab.places)
+    estimated = cost.run(context_of("posts", **lab.places))
     assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)
     assert len(estimated["jobs"]) == 3 * 2
     assert all(vendors.counts(p)["received"] == 0 for p in ("openai", "anthropic", "google")), "nothing is sent"
 
     for job in estimated["jobs"]:
-        votes.ask("posts", labeller=job["labeller"], shard=job["shard"], **lab.places)
+        votes.ask(context_of("posts", row=job["labeller"], **lab.places), shard=job["shard"])
     asked = {p: vendors.counts(p)["keys"] for p in ("openai", "anthropic", "google")}
     assert set(asked.values()) == {sum(SIZES.values())}
     counted = {labeller: lab.votes(labeller) for labeller in lab.params.votes.labellers["posts"]}
@@ -132,7 +133,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     assert sum(counted[v]["repaired"] for v in VENDORS)
 
     for ensemble in ("cradle", "offline"):
-        numbers = silver.run("posts", ensemble=ensemble, params=lab.params, vault=lab.vault, root=lab.root)
+        numbers = silver.run(context_of("posts", row=ensemble, params=lab.params, vault=lab.vault, root=lab.root))
         assert numbers["records"] == sum(SIZES.values())
         assert numbers["queue"]["unread"] == 0
         assert sum(sum(split.values()) for split in numbers["agreement"].values()) == sum(SIZES.values())
@@ -142,10 +143,10 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         best = max(numbers["categories"]["labels"]["test"][m]["all"]["exact"] for m in numbers["members"])
         assert numbers["categories"]["labels"]["test"]["ensemble"]["all"]["exact"] >= best - 0.05
 
-    whole = injection_test.run("posts", ensemble="cradle", **lab.places)
+    whole = injection_test.run(context_of("posts", row="cradle", **lab.places))
     flipped = whole["categories"]["labels"]
     assert flipped["asked"] == 120
-    left = cost.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
+    left = cost.run(context_of("posts", **lab.places), steps=["injection_test"])["estimates"]["injection_test"]
     assert {name: one["cached"] for name, one in left.items()} == dict.fromkeys(VENDORS, 120), "what was estimated"
     assert sum(family["asked"] for family in flipped["families"].values()) == 120
     assert sum(family["detected"] for family in flipped["families"].values()) == whole["detected"] < 120
@@ -160,7 +161,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
 
 def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -> None:
     def estimated() -> dict[str, Any]:
-        told = cost.run("posts", steps=["injection_test"], **lab.places)
+        told = cost.run(context_of("posts", **lab.places), steps=["injection_test"])
         assert sum(row["requests"] for row in told["leaves"]) == sum(
             one["to_ask"] for one in told["estimates"]["injection_test"].values()
         )
@@ -173,7 +174,7 @@ def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -
     assert all(one["usd_expected"] > 0 for one in before.values())
     assert vendors.counts("openai")["received"] == 0, "nothing is sent"
     with ExitStack() as stack:
-        desk = votes.Desk.of("posts", stack=stack, **lab.places)
+        desk = votes.Desk.of(context_of("posts", **lab.places), stack=stack)
         desk.label(desk.open("gpt"), injection_test._copies(desk), progress="copies")
     after = estimated()
     assert (after["gpt"]["to_ask"], after["gpt"]["cached"]) == (0, 120), "the estimate is of what the stage asks"
@@ -225,4 +226,4 @@ def asked(vendors: Any, *, since: int) -> set[str]:
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(NoGold, match="corpus clone"):
-        cost.run("posts", **{**lab.places, "root": tmp_path})
+        cost.run(context_of("posts", **{**lab.places, "root": tmp_path}))

@@ -15,8 +15,8 @@ from pipelines.core.config.params import load
 from pipelines.core.taxonomy import Category, tiers_of
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
-from pipelines.label.attacks.families import inject
-from pipelines.label.offline.fit import Offline, fit
+from pipelines.label.attacks import inject
+from pipelines.label.offline import Offline, fit
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.decoding import decode
 from tests.label.offline_posts import Gold, pairs, written

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.collect.read import embedding
 from pipelines.collect.read.embedding import MiniLM, outer, verify
-from pipelines.label.offline.fit import deal
+from pipelines.label.offline import deal
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 from tests.refusals import refused
 

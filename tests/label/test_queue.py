@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
-from pipelines.label.silver import review_queue
+from pipelines.label.silver import silver
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.store.vault.vault import Vault
 from tests.small_corpus import NOW as WHEN
@@ -22,7 +22,7 @@ NOW, ACTIVE = frozenset({"selfharm_ongoing"}), frozenset({"suicideideation_activ
 
 def queued(votes: dict[str, frozenset[str]], *, refused: set[str] = frozenset(), injected: bool = False) -> tuple:
     panel = Panel({"r": votes}, members=MEMBERS, items=["r"], category=CATEGORY)
-    found = review_queue.reasons(
+    found = silver.reasons(
         panel.decide("label_set_majority"), panel=panel, refused={"r": refused}, injected={"r"} if injected else set()
     )
     return found.get("r", ())
@@ -51,6 +51,6 @@ def test_a_post_that_addresses_a_model_is_found_in_its_sealed_text(tmp_path: Pat
     write_posts(tmp_path, rows, **month, vault=vault)
     vault.destroy([ids[2]], reason="test", now=WHEN)
     asked = {(record_id, 0) for record_id in ids[:3]}
-    marked, read = review_queue.injected_of("posts", content="texts", items=asked, vault=vault, root=tmp_path)
+    marked, read = silver.injected_of("posts", content="texts", items=asked, vault=vault, root=tmp_path)
     assert marked == {(ids[1], 0)}
     assert read == {(ids[0], 0), (ids[1], 0)}

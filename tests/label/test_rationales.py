@@ -29,6 +29,7 @@ from pipelines.llm.outcome import Outcome, Raw
 from pipelines.models import train
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.json_server import Request, completion, json_server
 from tests.label.conftest import VendorHost
 from tests.refusals import refused
@@ -89,7 +90,11 @@ class Lab:
     def ask(self) -> RationaleQuery:
         """Return what the labeller gpt says of each item."""
         places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
-        with rationales.explainers("memes", params=self.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+        with rationales.explainers(context_of("memes", params=self.given({"infused": INFUSED}), **places)) as (
+            [asked],
+            posts,
+            _,
+        ):
             return asked.explain(posts, most=self.params.votes.max_failed)
 
     def given(self, models: Mapping[str, str | None]) -> Params:
@@ -103,7 +108,7 @@ class Lab:
     def run(self, models: Mapping[str, str | None]) -> dict[str, Any]:
         """Run the stage as if ``models`` were fitted and read the rationales of these labellers."""
         places = {"settings": self.settings, "vault": self.memes.vault, "root": self.memes.root}
-        return rationales.run("memes", params=self.given(models), **places)
+        return rationales.run(context_of("memes", params=self.given(models), **places))
 
     def load(self, model: str, *, labeller: str = "gpt") -> Cues:
         return features.load("memes", model=model, labeller=labeller, vault=self.memes.vault, root=self.memes.root)
@@ -243,7 +248,11 @@ def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys
 def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: Lab, explainer: Explainer) -> None:
     kept, gone = sorted(lab.memes.memes)[:2]
     places = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
-    with rationales.explainers("memes", params=lab.given({"infused": INFUSED}), **places) as ([asked], posts, _):
+    with rationales.explainers(context_of("memes", params=lab.given({"infused": INFUSED}), **places)) as (
+        [asked],
+        posts,
+        _,
+    ):
         both = {kept: posts[kept], gone: replace(posts[kept], record_id=gone[0])}
         lab.memes.vault.destroy([gone[0]], reason="request", now=NOW)
         found = asked.explain(both, most=0.0)
@@ -309,8 +318,8 @@ def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: p
         models = {**lab.params.models, "tiny-m3h": spec}
         params = lab.params.model_copy(update={"train": train_rows, "models": models})
         given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
-        rationales.run("memes", params=params, **given)
+        rationales.run(context_of("memes", params=params, **given))
         (lab.memes.root / rows.FILE).write_text(rows.text(params, root=lab.memes.root))
-        done = train.run("memes", row="severity-tiny-m3h-gold-1", params=params, **given)
+        done = train.run(context_of("memes", row="severity-tiny-m3h-gold-1", params=params, **given))
     assert done["remarks"] == {"vote": 18}
     assert done["fit"]["epoch"] == 1

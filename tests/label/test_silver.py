@@ -17,6 +17,7 @@ from pipelines.label import votes_report
 from pipelines.label.silver import silver
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.small_corpus import gold_rows, vote_row, write_examples, write_splits, write_table
 
@@ -100,7 +101,7 @@ def made(root: Path, ensemble: str, name: str) -> dict[str, dict[str, Any]]:
 
 def run(root: Path, *, params: Params, vault: Vault, ensemble: str = "cradle", **more: Any) -> dict[str, Any]:
     more.setdefault("injected", {("t1", 0)})
-    return silver.run("posts", ensemble=ensemble, params=params, vault=vault, root=root, **more)
+    return silver.run(context_of("posts", row=ensemble, params=params, vault=vault, root=root), **more)
 
 
 def test_every_record_gets_the_decision_of_the_paper(corpus: Path, params: Params, vault: Vault) -> None:
@@ -297,5 +298,5 @@ def test_scores_are_asked_for_where_the_aggregator_needs_them(corpus: Path, para
         run(corpus, params=params.model_copy(update={"ensembles": {**params.ensembles, "cradle": wrong}}), vault=vault)
     with pytest.raises(BadParams, match="no votes of characters, embedding, words"):
         run(corpus, params=params, vault=vault, ensemble="offline")
-    with pytest.raises(BadParams, match="there is no"):
+    with refused("UnknownName"):
         run(corpus, params=params, vault=vault, ensemble="nobody")

@@ -19,10 +19,12 @@ from pipelines.core.config.params import Params, load, overlay, parse, read_para
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, LabellerRefused
 from pipelines.core.taxonomy import load as scheme_of
+from pipelines.evaluate.moderation.channels import AuditedItem, System
+from pipelines.evaluate.moderation.moderator import MODERATORS
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.prompting.prompts import build
-from pipelines.moderation.channels import AuditedItem, System
+from pipelines.llm.vendor import VENDORS
 from pipelines.takedown import sweep
 from pipelines.workspace.clone import workspace
 from tests import small_distribution
@@ -55,7 +57,7 @@ class Plain(Vendor):
 """
 MODERATOR = """
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.moderator import FREE, Moderator, Request, Verdict
+from pipelines.evaluate.moderation.moderator import FREE, Moderator, Request, Verdict
 
 
 class Words(Moderator):
@@ -83,8 +85,8 @@ words = foreign_moderator:Words
 UNLIMITED = dict.fromkeys(("requests_per_minute", "tokens_per_minute"))
 LIMITS = {"concurrency": 2, "timeout_seconds": 5, "max_retries": 2, "max_retry_after_seconds": 1}
 NOT_ALLOWED = (
-    "providers.plain.api: is none of anthropic, azure, google, openai; "
-    "moderators.words.kind: is none of azure, guard, openai"
+    f"providers.plain.api: is none of {', '.join(VENDORS.names({}))}; "
+    f"moderators.words.kind: is none of {', '.join(MODERATORS.names({}))}"
 )
 
 

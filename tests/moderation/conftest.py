@@ -11,9 +11,10 @@ import pytest
 
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
-from pipelines.moderation import moderation
+from pipelines.evaluate.moderation import moderation
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.label.conftest import CALM, VendorHost
 from tests.train import small_memes as small
 
@@ -33,7 +34,7 @@ class Audit:
 
     def run(self, *systems: str, **changes: Any) -> dict[str, Any]:
         """Run the stage for some systems, with other values of the section ``moderation``."""
-        return moderation.run("memes", params=self.given(*systems, **changes), **self.places)
+        return moderation.run(context_of("memes", params=self.given(*systems, **changes), **self.places))
 
     def given(self, *systems: str, **changes: Any) -> Params:
         section = self.params.moderation.model_copy(update={"systems": {"memes": systems or SYSTEMS}, **changes})

@@ -19,14 +19,15 @@ import pytest
 from pipelines.core.config.label import ProviderNotConsented
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BudgetSpent, LabellerRefused
+from pipelines.evaluate.moderation import moderation
+from pipelines.evaluate.moderation.channels import CUT, AuditedItem, System
+from pipelines.evaluate.moderation.moderator import Moderator
+from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.sender import WORKERS_PER_SLOT
-from pipelines.moderation import moderation
-from pipelines.moderation.channels import CUT, AuditedItem, System
-from pipelines.moderation.moderator import Moderator
 from pipelines.operate.plan import cost
-from pipelines.report import moderation_tables, page
-from pipelines.report.papers import Paper
 from pipelines.store.answers import AnswerStore
+from tests.contexts import context_of
 from tests.json_server import Request, json_server
 from tests.label.conftest import VendorHost
 from tests.moderation.conftest import SIZES, SYSTEMS, Audit, asked, audit, digest, opened
@@ -86,7 +87,7 @@ def test_another_snapshot_or_threshold_asks_nothing_again(lab: Audit, vendors: V
 def test_without_a_system_nothing_is_sent_and_the_table_is_empty(lab: Audit, vendors: VendorHost) -> None:
     section = lab.params.moderation.model_copy(update={"systems": {}})
     lab.params = lab.params.model_copy(update={"moderation": section})
-    told = moderation.run("memes", params=lab.params, **lab.places)
+    told = moderation.run(context_of("memes", params=lab.params, **lab.places))
     assert told == {"items": 0, "systems": {}, "pairs": []}
     assert lab.rows() == []
     assert sum(counts(vendors).values()) == 0
@@ -147,7 +148,7 @@ def test_a_budget_stops_paid_requests_and_free_ones_need_none(lab: Audit, vendor
 
 def test_nothing_leaves_without_consent_and_the_estimate_says_so(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AZURE_URL", "http://0.0.0.0:1/azure")
-    told = cost.run("memes", params=lab.given("azure", "openai"), steps=["moderation"], **lab.places)
+    told = cost.run(context_of("memes", params=lab.given("azure", "openai"), **lab.places), steps=["moderation"])
     azure, openai = told["leaves"]
     assert azure["to"] == "0.0.0.0"
     assert azure["consent"].startswith("its consent lacks terms")
@@ -158,7 +159,7 @@ def test_nothing_leaves_without_consent_and_the_estimate_says_so(lab: Audit, mon
 
 
 def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: VendorHost) -> None:
-    told = cost.run("memes", params=lab.given(), **lab.places)
+    told = cost.run(context_of("memes", params=lab.given(), **lab.places))
     assert told["steps"] == ["votes", "injection_test", "rationales", "predict", "moderation"]
     assert set(told["estimates"]["moderation"]) == set(SYSTEMS)
     [prompted] = told["estimates"]["predict"].values()
@@ -168,9 +169,9 @@ def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: Ven
     assert sum(counts(vendors).values()) == 0, "nothing is sent"
     lab.change("votes", budget_usd=told["usd_expected"] / 2)
     with refused("BudgetTooSmall", match="requests would cost"):
-        cost.run("memes", params=lab.given(), **lab.places)
+        cost.run(context_of("memes", params=lab.given(), **lab.places))
     with refused("UnknownName", match="rationales, predict, moderation"):
-        cost.run("memes", params=lab.given(), steps=["silver"], **lab.places)
+        cost.run(context_of("memes", params=lab.given(), **lab.places), steps=["silver"])
 
 
 def test_a_record_that_was_taken_down_is_not_asked_about(lab: Audit, vendors: VendorHost) -> None:
@@ -279,8 +280,8 @@ def test_posts_with_gold_are_audited_by_label(
         corpus = small_posts.write(tmp_path, vault=vault, sizes={"train": 4, "dev": 8, "test": 8})
         labelled = [post for post in corpus.posts.values() if post.split != "train"]
         given: dict[str, Any] = {"params": params, "settings": Settings.from_env(), "vault": vault, "root": tmp_path}
-        leaves = cost.run("posts", steps=["moderation"], **given)["leaves"]
-        told = moderation.run("posts", **given)
+        leaves = cost.run(context_of("posts", **given), steps=["moderation"])["leaves"]
+        told = moderation.run(context_of("posts", **given))
     assert {(row["texts"], row["pictures"]) for row in leaves} == {(len(labelled), 0)}
     assert told["items"] == len(labelled) == told["systems"]["openai"]["outcomes"]["vote"]
     assert told["by"] == "labels"

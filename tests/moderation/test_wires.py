@@ -13,10 +13,10 @@ import requests
 from PIL import Image
 
 from pipelines.core.config.label import ModeratorEntry
-from pipelines.llm.costs import usd
+from pipelines.evaluate.moderation.moderator import MODERATORS, Moderator
+from pipelines.llm.budget import usd
 from pipelines.llm.outcome import Outcome
 from pipelines.llm.vendor import retry_after
-from pipelines.moderation.moderator import MODERATORS, Moderator
 from tests.label import small_settings
 from tests.label.conftest import VendorHost
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from dvc_airflow import annotation, approval, tasks
 from dvc_airflow.command import CommandFailed
 from pipelines.core.config.params import load
-from pipelines.release import datasheet
+from pipelines.release import package
 from tests.plugins.handed import Handed
 
 RUN = SimpleNamespace(dag_id="release", run_id="manual__1", triggering_user_name="bob")
@@ -78,7 +78,7 @@ FACTS: dict[str, Any] = {
 
 def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
     terms = load().release.model_copy(update={"max_alone": 0.05, "max_joined": 0.05})
-    text = datasheet.text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
+    text = package.approval_text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
     rows = {line.split("|")[1].split(":")[0].strip(): line for line in text.splitlines() if line.startswith("| `")}
     assert "30 of 1,000 (3.0%) | 5.0% | within |" in rows["`max_alone`"]
     assert "matched with release `m1` | 25.0% | 5.0% | **over" in text
@@ -90,7 +90,7 @@ def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
 
 
 def test_the_page_of_a_first_release_says_that_nothing_can_be_matched() -> None:
-    text = datasheet.text(FACTS | {"joined": {}}, terms=load().release, live=[])
+    text = package.approval_text(FACTS | {"joined": {}}, terms=load().release, live=[])
     assert "first release" in text and "max_joined" not in text
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from corpus_view import page_plugin, page_view, runs_seen
+from corpus_view import page_plugin, page_view
+from corpus_view.attention import OF_ALL, Question, Runs, SeenRun, dag_ids
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.page_view import Summary, SummaryFile
-from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from pipelines.core.config.settings import Settings
 from pipelines.operate import summary as written
 from pipelines.release.release_store import DRAFT
@@ -291,7 +291,7 @@ def test_page_and_writer_agree_on_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_page_knows_every_dag() -> None:
     assert dag_ids(["memes", "posts"]) >= EXPECTED
-    assert set(runs_seen.OF_ALL) == {path.stem for path in (ROOT / "dags").glob("*.py")} - {"corpora"}
+    assert set(OF_ALL) == {path.stem for path in (ROOT / "dags").glob("*.py")} - {"corpora"}
 
 
 def test_airflow_loads_the_plugin_alone() -> None:

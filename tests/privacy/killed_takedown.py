@@ -13,8 +13,7 @@ from pathlib import Path
 
 import dvc.repo
 
-from pipelines.annotate.backends import files
-from pipelines.annotate.label_studio import labelling_config
+from pipelines.annotate.backends import _labelling_config, files
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -25,7 +24,7 @@ from pipelines.takedown.selection import Criteria, select
 from pipelines.workspace.clone import workspace
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (dvc.repo, files, labelling_config)
+USED = (dvc.repo, files, _labelling_config)
 
 
 def act(asked):

@@ -18,9 +18,7 @@ def rows(pattern, *columns):
 
 
 def write(path, made, name):
-    schema = tables.SCHEMAS[name]
-    full = [dict.fromkeys(schema.names) | row for row in made]
-    tables.write(pa.Table.from_pylist(full, schema=schema), Path(path), name=name)
+    tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), Path(path), name=name)
 
 
 def main(stage, corpus, labeller=None):
@@ -29,7 +27,10 @@ def main(stage, corpus, labeller=None):
     # every third and the one after it are near-duplicates, and named after the first
     first = {ids[i]: ids[i - i % 3] for i in range(len(ids))}
     if stage == "dedupe":
-        pairs = [{"record_id": a, "image": 0, "other_id": b, "other_image": 0} for b, a in first.items() if a != b]
+        apart = {"hamming": 0, "word_difference": 0}
+        pairs = [
+            {"record_id": a, "image": 0, "other_id": b, "other_image": 0} | apart for b, a in first.items() if a != b
+        ]
         made = [{"record_id": i, "image": 0, "cluster": f"{first[i]}#0", "keeper": i == first[i]} for i in ids]
         write(f"{out}/pairs.parquet", pairs, "pairs")
         write(f"{out}/clusters.parquet", made, "clusters")
@@ -42,11 +43,14 @@ def main(stage, corpus, labeller=None):
         ]
         write(f"{out}/splits.parquet", made, "splits")
     elif stage == "votes":
-        made = [{"record_id": i, "image": 0, "labeller": labeller, "category": "labels", "labels": ["x"]} for i in ids]
+        told = {"prompt": "p", "outcome": "vote", "reason": "", "repaired": False, "cost": 0.0}
+        told |= {"labeller": labeller, "category": "labels", "labels": ["x"], "input_tokens": 1, "output_tokens": 1}
+        made = [{"record_id": i, "image": 0} | told for i in ids]
         write(f"{out}/{labeller}/votes.parquet", made, "votes")
     elif stage == "silver":
         voted = sorted({row["record_id"] for row in rows(f"snapshot/{corpus}/votes/*/votes.parquet", "record_id")})
-        made = [{"record_id": i, "image": 0, "category": "labels", "labels": ["x"]} for i in voted]
+        told = {"category": "labels", "labels": ["x"], "ensemble": "e", "agreement": "unanimous", "how": "majority"}
+        made = [{"record_id": i, "image": 0} | told for i in voted]
         write(f"{out}/silver.parquet", made, "silver")
         Path(f"{out}/named.json").write_text(json.dumps({"asked": voted, "names": len(voted)}))
     elif stage == "agreement":

@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from pipelines.core.errors import VaultUnavailable
-from pipelines.store.vault import engine, remains, vault_metadata
+from pipelines.store.vault import database, engine, remains
 from pipelines.store.vault.vault import Vault
 
 SECRET = bytes(range(32))
@@ -105,7 +105,7 @@ def test_what_an_earlier_request_freed_is_unknown_so_that_the_next_takedown_rewr
         ids = fill(vault, count=40)
         freed_page(file, holds=b"of no record")
         with vault.database.writing() as connection:
-            vault_metadata.ask_erasure(connection)
+            database.ask_erasure(connection)
         vault.destroy(ids[:1], reason="takedown", now=NOW)
     assert freed_pages(file) == 0
 

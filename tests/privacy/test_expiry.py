@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from crisis_corpus import client
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
@@ -23,7 +23,7 @@ from pipelines.registry.packaging.pack import refuse_deleted
 from pipelines.registry.promotion import promote
 from pipelines.registry.webhook import Watch
 from pipelines.store.vault import removals
-from pipelines.takedown import expiry, receipts, takedown
+from pipelines.takedown import receipts, takedown
 from pipelines.takedown.selection import Selection
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -95,7 +95,7 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
         clone.checkout("snapshot/posts/fits")
         folders = [clone.path / "snapshot/posts/fits" / name for name in ("all", "some")]
         lists = [json.loads((folder / card.CARD).read_bytes())["train"]["digest"] for folder in folders]
-    one, other, both = (expiry._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
+    one, other, both = (takedown._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
     assert (one[1], other[1]) == ({"train@all"}, {"train@some"})
     assert both[1] == one[1] | other[1]
     assert both[0] > one[0] | other[0], "of a record in both lists: all of both models, also what they share"
@@ -175,7 +175,7 @@ def expire(context: Context, *, days: int = 30, stop: str | None = None) -> dict
             raise KeyboardInterrupt
 
     given = {"settings": context.settings, "context": context}
-    found = expiry.due(vault=context.vault, terms=TERMS, now=TAKEN + timedelta(days=days), **given)
+    found = takedown.due(vault=context.vault, terms=TERMS, now=TAKEN + timedelta(days=days), **given)
     return found.counts | found.remove(opening=lambda name: nullcontext(context), say=say)
 
 

@@ -15,27 +15,36 @@ from hypothesis import strategies as st
 
 from pipelines.models.fitting.training_records import trained_on
 from pipelines.store import tables
+from pipelines.store.table_files import Column
 from pipelines.takedown.redaction import BLANK, Gone, Left
 from tests.refusals import refused
+from tests.small_corpus import full, least
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]
 
 
-def cell(field: pa.Field, record_id: str) -> Any:
+def cell(column: Column, record_id: str) -> Any:
     """A value that names a record wherever text could."""
-    if field.name in ("record_id", "other_id"):
+    if column.accepted_values:
+        return [] if pa.types.is_list(column.type) else least(column)
+    if column.name in ("record_id", "other_id"):
         return record_id
-    if pa.types.is_list(field.type):
-        return [f"about {record_id}"] if pa.types.is_string(field.type.value_type) else [0.5]
-    if pa.types.is_string(field.type):
+    if pa.types.is_list(column.type):
+        return [f"about {record_id}"] if pa.types.is_string(column.type.value_type) else [0.5]
+    if pa.types.is_string(column.type):
         return f"{record_id}#0"
-    return record_id.encode() if pa.types.is_large_binary(field.type) else None
+    return record_id.encode() if column.sealed else least(column)
+
+
+def row(name: str, record_id: str) -> dict[str, Any]:
+    """A row of a table that names a record wherever text could."""
+    return {column.name: cell(column, record_id) for column in tables.CONTRACTS[name].columns}
 
 
 @pytest.mark.parametrize("name", sorted(name for name, schema in tables.SCHEMAS.items() if "record_id" in schema.names))
 def test_every_table_of_the_project_loses_the_rows_and_every_name(name: str, tmp_path: Path) -> None:
     schema = tables.SCHEMAS[name]
-    rows = [{field.name: cell(field, i) for field in schema} for i in IDS[:4]]
+    rows = [row(name, i) for i in IDS[:4]]
     tables.write(pa.Table.from_pylist(rows, schema=schema), tmp_path / "before.parquet", name=name)
     gone = Gone(IDS[1:3])
     assert gone.within(tmp_path / "before.parquet")
@@ -57,7 +66,7 @@ def test_a_large_table_is_rewritten_in_its_row_groups_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(tables, "IMAGES_GROUP_ROWS" if name == "images" else "GROUP_ROWS", 8)
     schema, ids = tables.SCHEMAS[name], spread(56)
-    rows = [{field.name: cell(field, i) for field in schema} for i in ids]
+    rows = [row(name, i) for i in ids]
     tables.write(pa.Table.from_pylist(rows, schema=schema), old := tmp_path / "before", name=name)
     assert pq.read_metadata(old).num_row_groups == 8
     # the row groups with a record each, all rows of a group, and the first and the last row group
@@ -72,7 +81,7 @@ def test_a_large_table_is_rewritten_in_its_row_groups_to_the_same_bytes(
 def test_a_table_that_still_names_a_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "GROUP_ROWS", 8)
     monkeypatch.setattr(Gone, "_kept", lambda _self, table: (table, 0))
-    rows = [{field.name: cell(field, i) for field in tables.SCHEMAS["gold"]} for i in spread(40)]
+    rows = [row("gold", i) for i in spread(40)]
     ids = [row["record_id"] for row in rows]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), old := tmp_path / "a", name="gold")
     with refused("StillThere"):
@@ -86,9 +95,7 @@ def test_the_rest_names_no_deleted_record_and_is_otherwise_complete(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], taken: set[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("pairs")
-    rows = [
-        dict.fromkeys(tables.SCHEMAS["pairs"].names) | {"record_id": a, "other_id": b, "image": 0} for a, b in pairs
-    ]
+    rows = [full("pairs", record_id=a, other_id=b, other_image=n) for n, (a, b) in enumerate(pairs)]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["pairs"]), folder / "a.parquet", name="pairs")
     gone = Gone(taken)
     named = gone.within(folder / "a.parquet")

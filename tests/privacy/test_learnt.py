@@ -13,16 +13,16 @@ import pytest
 
 from crisis_corpus import client, integrity
 from crisis_corpus.integrity import digest
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.core.config.operate import Takedown
 from pipelines.registry import candidate
 from pipelines.registry.candidate import Context, enter, registration
 from pipelines.registry.promotion import promote
-from pipelines.takedown import affected_models
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.stores import published
 from tests import small_corpus
 from tests.refusals import refused
 from tests.registry.small_registry import NAME, add, events, trained
@@ -46,7 +46,7 @@ class Noted:
                 raise KeyboardInterrupt
 
         terms = Takedown(withdraw_share=share)
-        affected_models.Marking(self.request, Gone(ids), context, terms, NOW, say).run()
+        published.Marking(self.request, Gone(ids), context, terms, NOW, say).run()
 
 
 def again(version: Version, *, context: Context) -> Version:
@@ -200,7 +200,7 @@ def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(contex
     ids = trained(context.root)
     add(context, knows=6)
     add(context, knows=6, change=lambda pack: (pack / integrity.RECORDS).unlink())
-    assert affected_models.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
+    assert published.look(Gone(ids[:2]), context=context) == {"unknown": 1, f"{NAME}/1": 2}
     assert not list((context.settings.home / "registry").glob("*"))
 
 

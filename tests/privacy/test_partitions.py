@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.config.settings import Settings
-from pipelines.takedown.retention import published
+from pipelines.takedown.selection import published
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace
 from tests import small_corpus

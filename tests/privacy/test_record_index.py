@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.record_index import RecordIndex
+from pipelines.takedown.object_versions import Objects, RecordIndex
 from pipelines.takedown.redaction import Gone, ids_in
 from pipelines.takedown.selection import Selection
 from pipelines.workspace.clone import workspace

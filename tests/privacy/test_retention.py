@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.core.config.params import Params, load
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown import retention
+from pipelines.takedown import selection
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +46,8 @@ def stated(*, expires: date | None = None, days: int | None = None) -> Params:
 def test_an_approval_ends_on_its_day_for_every_corpus(vault: Vault, ids: dict[str, str], tmp_path: Path) -> None:
     params = stated(expires=date(2023, 3, 1))
     before, on = datetime(2023, 2, 28, 23, 59, tzinfo=UTC), datetime(2023, 3, 1, tzinfo=UTC)
-    assert retention.expired(params, vault, now=before, root=tmp_path) == {}
-    assert retention.expired(params, vault, now=on, root=tmp_path) == dict.fromkeys(
+    assert selection.expired(params, vault, now=before, root=tmp_path) == {}
+    assert selection.expired(params, vault, now=on, root=tmp_path) == dict.fromkeys(
         [ids["live"], ids["text"]], "approval-ended"
     )
 
@@ -56,20 +56,20 @@ def test_retention_counts_from_when_a_record_came_in(vault: Vault, ids: dict[str
     params = stated(days=30, expires=date(2099, 1, 1))
     vault.admit([(ids["live"], "t3_live")], corpus="memes", month="2022-12", now=CAME + timedelta(days=20))
     almost = CAME + timedelta(days=30) - timedelta(seconds=1)
-    assert retention.expired(params, vault, now=almost, root=tmp_path) == {}
-    due = retention.expired(params, vault, now=CAME + timedelta(days=30), root=tmp_path)
+    assert selection.expired(params, vault, now=almost, root=tmp_path) == {}
+    due = selection.expired(params, vault, now=CAME + timedelta(days=30), root=tmp_path)
     assert due == dict.fromkeys([ids["live"], ids["text"]], "retention")
 
 
 def test_what_was_taken_down_is_not_due_again(vault: Vault, ids: dict[str, str], tmp_path: Path) -> None:
     vault.destroy([ids["live"]], reason="retention", now=CAME)
-    due = retention.expired(stated(days=1), vault, now=CAME + timedelta(days=9), root=tmp_path)
+    due = selection.expired(stated(days=1), vault, now=CAME + timedelta(days=9), root=tmp_path)
     assert due == {ids["text"]: "retention"}
 
 
 def test_the_listing_counts_by_source_and_month(vault: Vault, ids: dict[str, str], tmp_path: Path) -> None:
     vault.admit([(vault.record_id("t3_more"), "t3_more")], corpus="memes", month="2022-11", now=CAME)
-    rows = retention.listing(stated(days=1), vault, now=CAME + timedelta(days=9), root=tmp_path)
+    rows = selection.listing(stated(days=1), vault, now=CAME + timedelta(days=9), root=tmp_path)
     assert [tuple(row.values()) for row in rows] == [
         ("memes", None, "2022-11", 2, {}),
         ("memes", "dump", "2022-12", 1, {}),

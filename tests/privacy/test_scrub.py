@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.collect.scrub.scrub import KINDS, scrub
+from pipelines.collect.scrub import KINDS, scrub
 from pipelines.core.errors import BadParams
 from tests.refusals import refused
 

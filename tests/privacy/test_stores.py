@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundDecision
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import RoundDecision
 from pipelines.core.config.settings import Settings
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown import stores as package

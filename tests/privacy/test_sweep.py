@@ -22,11 +22,11 @@ from pipelines.core.config.operate import Sweep
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import sweep
-from pipelines.takedown.liveness import SweepImplausible
-from pipelines.takedown.retention import by_record
+from pipelines.takedown.selection import by_record
+from pipelines.takedown.sweep import SweepImplausible
 from tests.privacy.partition import write_posts
 
 ROOT = Path(__file__).parents[2]
@@ -446,7 +446,7 @@ from datetime import datetime
 from pathlib import Path
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.takedown import sweep
 from pipelines.core.config.operate import Sweep
 from pipelines.store.vault.vault import Vault

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.config.operate import Band, Sweep
 from pipelines.store.vault.checks import MISSING, SEEN, Known
-from pipelines.takedown import liveness
+from pipelines.takedown import sweep
 
 NOW = datetime(2023, 2, 1, 6, tzinfo=UTC)
 BANDS = (Band(until_days=7, every_days=1), Band(until_days=30, every_days=3), Band(until_days=None, every_days=60))
@@ -33,34 +33,34 @@ def records(draw: st.DrawFn) -> list[Known]:
 @given(MONTHS, TIMES)
 def test_older_records_are_never_asked_about_more_often(month: str, now: datetime) -> None:
     later = now + timedelta(days=40)
-    assert liveness.band_of(month, bands=BANDS, now=now).every_days <= (
-        liveness.band_of(month, bands=BANDS, now=later).every_days
+    assert sweep.band_of(month, bands=BANDS, now=now).every_days <= (
+        sweep.band_of(month, bands=BANDS, now=later).every_days
     )
 
 
 @given(records())
 def test_the_queue_holds_exactly_the_due_records_in_one_order(known: list[Known]) -> None:
-    queue = liveness.queue(known, terms=TERMS, now=NOW)
-    assert set(queue) == {k for k in known if liveness.due_at(k, terms=TERMS, now=NOW) <= NOW}
-    assert queue == liveness.queue(reversed(known), terms=TERMS, now=NOW)
+    queue = sweep.due_records(known, terms=TERMS, now=NOW)
+    assert set(queue) == {k for k in known if sweep.due_at(k, terms=TERMS, now=NOW) <= NOW}
+    assert queue == sweep.due_records(reversed(known), terms=TERMS, now=NOW)
     assert [k.quarantined for k in queue] == sorted((k.quarantined for k in queue), reverse=True)
     for group in ([k for k in queue if k.quarantined is which] for which in (True, False)):
-        times = [liveness.due_at(k, terms=TERMS, now=NOW) for k in group]
+        times = [sweep.due_at(k, terms=TERMS, now=NOW) for k in group]
         assert times == sorted(times)
 
 
 @given(records())
 def test_a_record_that_was_just_checked_is_not_due(known: list[Known]) -> None:
     asked = [Known(k.record_id, k.month, k.first_seen, k.missed, NOW, k.outcome) for k in known]
-    assert liveness.queue(asked, terms=TERMS, now=NOW) == []
-    soon = liveness.queue(asked, terms=TERMS, now=NOW + timedelta(hours=12))
+    assert sweep.due_records(asked, terms=TERMS, now=NOW) == []
+    soon = sweep.due_records(asked, terms=TERMS, now=NOW + timedelta(hours=12))
     assert set(soon) == {k for k in asked if k.quarantined}
-    assert set(liveness.queue(asked, terms=TERMS, now=NOW + timedelta(days=60))) == set(asked)
+    assert set(sweep.due_records(asked, terms=TERMS, now=NOW + timedelta(days=60))) == set(asked)
 
 
 def test_names_of_bands() -> None:
     of = {"2023-01": "under 7 days", "2022-12": "older", "2010-01": "older"}
     for month, name in of.items():
         known = Known("0" * 32, month, NOW, 0, None, None)
-        assert liveness.name_of(known, bands=BANDS, now=NOW) == name
-    assert liveness.name_of(Known("0" * 32, "2023-01", NOW, 1, NOW, MISSING), bands=BANDS, now=NOW) == "quarantined"
+        assert sweep.name_of(known, bands=BANDS, now=NOW) == name
+    assert sweep.name_of(Known("0" * 32, "2023-01", NOW, 1, NOW, MISSING), bands=BANDS, now=NOW) == "quarantined"

@@ -31,11 +31,11 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, CommitLost
 from pipelines.store import seal, tables
 from pipelines.store.vault.vault import Tombstone
-from pipelines.takedown import pointers, receipts, rewrite, takedown
+from pipelines.takedown import receipts, rewrite, takedown
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.stores import Case, stores
-from pipelines.takedown.stores.folders import Scratch
+from pipelines.takedown.stores.work import Scratch
 from pipelines.takedown.takedown import TakedownUnfinished
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
@@ -179,7 +179,7 @@ def test_old_versions_come_back_without_the_records_or_say_that_they_do_not(afte
         with pytest.raises(ObjectIncomplete):
             clone.checkout(*made)
         with Objects.opened(clone) as objects:
-            changed = pointers.mend(clone.path, settings=after.settings, objects=objects)
+            changed = rewrite.mend(clone.path, settings=after.settings, objects=objects)
         assert "dvc.lock" in changed
         clone.checkout(*made)
         month = table_of("data/posts/2022-11/records.parquet", name="records", clone=clone)

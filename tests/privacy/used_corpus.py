@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pipelines.annotate.backend import AnnotationTask, Queue
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import AnnotationTask, Queue
 from pipelines.annotate.backends.files import Files
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.form import build_form
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate.form import build_form
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.params import FILES, Params, load
 from pipelines.core.config.settings import Settings
@@ -31,8 +31,8 @@ from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.pointers import Pointers
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.rewrite import Pointers
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git

@@ -108,7 +108,7 @@ def _memes(profile: SmallProfile, home: Path) -> None:
             for n, r in enumerate(names)
         ]  # fmt: skip
         images = [
-            {"record_id": r, "image": 0, "sha256": f"{n:064x}", "bytes": meme.image, "text": meme.text,
+            {"record_id": r, "image": 0, "sha256": f"{n:064x}", "bytes": meme.image, "text": meme.text or "",
              "words": len((meme.text or "").split()), "fingerprint": rng.getrandbits(64),
              "fingerprint_id": "phash-1", "ocr_engine": "none"}
             for n, (r, meme) in enumerate(names.items())

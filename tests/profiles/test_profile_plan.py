@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import Consent
-from pipelines.core.config.params import Params, load, overlay, parse, read_params, validate
-from pipelines.core.config.params_text import leaves
+from pipelines.core.config.params import Params, leaves, load, overlay, parse, read_params, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.llm.costs import usd
+from pipelines.llm.budget import usd
 from pipelines.llm.model_facts import price
 from pipelines.models import kind as kinds
 from pipelines.models.kind import KINDS
 from pipelines.models.kinds.sft import Sft, preflight
 from pipelines.operate.plan import needs
 from pipelines.operate.plan import profile as profile_plan
+from pipelines.operate.plan.needs import base_sizes
 from pipelines.operate.plan.profile import Planning, RowPlan, paper_rows
 from tests.commands import answered, output
 from tests.evaluate.printed import paper as paper_of

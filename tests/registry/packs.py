@@ -17,6 +17,7 @@ from pipelines.evaluate.model_scores import Sampling
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.pack import pack
 from tests.built_once import built_once
+from tests.contexts import context_of
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
 
@@ -62,7 +63,7 @@ def tuned(corpus: SmallPosts, *, kind: str, home: Path) -> SmallPosts:
         told = small_tuned.settings(home, patch=patch)
         small_tuned.tuned(corpus, told, model=kind)
         small_tuned.predicted(corpus, told, model=kind)
-    evaluate.run("posts", params=params(kind), root=corpus.root, sampling=Sampling(200, 1))
+    evaluate.run(context_of("posts", params=params(kind), root=corpus.root), sampling=Sampling(200, 1))
     return corpus
 
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from crisis_corpus import integrity
 from pipelines.models.fitting import adapter
 from pipelines.models.kinds.sft import Sft
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.base_files import files_of
 from pipelines.registry.packaging import model
 from tests.refusals import refused
@@ -42,7 +42,7 @@ ROUNDING = 2.0**-8
 def hub(cache: Path) -> Path:
     """Write a Qwen3 with random weights in bfloat16 to a cache of Hugging Face; return its folder."""
     place = cache / "models--team--base" / "snapshots" / REVISION
-    words = tiny.causal_tokenizer()
+    words, tiny = base_files.causal_tokenizer(), base_files
     config = Qwen3Config(
         vocab_size=tiny.PIECES, hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=128, max_position_embeddings=4096, tie_word_embeddings=True,

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.schema import CreateTable
 
-from crisis_corpus.journal import BEGINNING, JournalBroken, JournalRow, JournalUnavailable, canonical
+from crisis_corpus.journal import BEGINNING, JournalBroken, JournalRow, JournalUnavailable, Standing, canonical, of_rows
 from crisis_corpus.journal import journal as rows_of_all
-from crisis_corpus.state import Standing, of_rows
 from pipelines.core.errors import BadParams
 from pipelines.registry.journal import Journal, JournalMoved
 from tests.registry.small_registry import altered

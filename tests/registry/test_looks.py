@@ -19,13 +19,12 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
-from pipelines.registry.promotion import gate, looks, superiority
+from pipelines.registry.promotion import gate, looks, scores
 from pipelines.registry.promotion.gate import summary
 from pipelines.registry.promotion.holdout import macro_f1
 from pipelines.registry.promotion.looks import GateSet, divide, only, part_of
 from pipelines.registry.promotion.promote import NotPromoted, promote, rollback
-from pipelines.registry.promotion.scores import reported
-from pipelines.registry.promotion.superiority import compared, jackknife
+from pipelines.registry.promotion.scores import compared, jackknife, reported
 from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, promoted
 
 GATE = GateSet("memes", "severity", 1, 2, 0)
@@ -318,7 +317,7 @@ def test_the_jackknife_leaves_out_whole_groups_and_corrects_for_bias() -> None:
     corrected = 20 * apart(None) - 19 * without.mean()
     error = np.sqrt(19 / 20 * ((without - without.mean()) ** 2).sum())
     expected = stats.t.sf(min(apart(None), corrected) / error, 19)
-    found = jackknife(test, candidate=superiority._sums(test, one), rival=superiority._sums(test, other))
+    found = jackknife(test, candidate=scores._sums(test, one), rival=scores._sums(test, other))
     assert found == pytest.approx(expected, abs=1e-6)
 
 

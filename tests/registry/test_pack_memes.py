@@ -36,6 +36,7 @@ from pipelines.registry.packaging.described import Described
 from pipelines.registry.packaging.pack import pack
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import packs
 from tests.train import small_memes
@@ -117,8 +118,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     given: dict[str, Any] = {"params": lab.params, "root": lab.root}
     for row in fits.values():
         for stage in (train, predict):
-            stage.run("memes", row=row.name, settings=lab.settings, vault=lab.vault, **given)
-    evaluate.run("memes", sampling=Sampling(100, 1), **given)
+            stage.run(context_of("memes", row=row.name, settings=lab.settings, vault=lab.vault, **given))
+    evaluate.run(context_of("memes", **given), sampling=Sampling(100, 1))
     yield lab
     lab.vault.close()
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from crisis_corpus.integrity import place
-from crisis_corpus.journal import JournalBroken
-from crisis_corpus.state import standing
+from crisis_corpus.journal import JournalBroken, standing
 from crisis_corpus.versions import CHAMPION
 from pipelines.cli.shared import login
 from pipelines.core.config.params import texts_below

@@ -32,6 +32,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import PACK, PLACE, Unregistrable, put, register
 from pipelines.registry.promotion import gate
 from pipelines.registry.versions import Registry
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import packs
 from tests.registry.small_registry import NAME, WHO, add, events, opened, saved
@@ -283,7 +284,7 @@ def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small:
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:
         small_tuned.tuned(corpus, memes.settings, model="encoder")
         small_tuned.predicted(corpus, memes.settings, model="encoder")
-        evaluate.run("posts", params=packs.params("encoder"), root=corpus.root, sampling=Sampling(200, 1))
+        evaluate.run(context_of("posts", params=packs.params("encoder"), root=corpus.root), sampling=Sampling(200, 1))
         settings = memes.settings.model_copy(update={"mlflow_tracking_uri": address})
         given: dict[str, Any] = {"settings": settings, "vault": corpus.vault, "root": corpus.root}
         context = replace(memes, registry=Registry(address), params=packs.params("encoder"), **given)

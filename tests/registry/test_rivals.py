@@ -32,7 +32,9 @@ def predict(context: Context, *, model: str, seed: int, right: float, folder: st
         wrong = next(label for label in test.task.labels if label not in gold)
         labels = sorted(gold) if n < right * len(test.board.items) else [wrong]
         where: dict[str, Any] = {"record_id": record_id, "image": image, "task": "severity", "split": "test"}
-        rows.append(where | {"model": model, "seed": seed, "outcome": "vote", "scores": None, "labels": labels})
+        rows.append(
+            where | {"model": model, "seed": seed, "outcome": "vote", "scores": [], "alerts": [], "labels": labels}
+        )
     place = context.root / "snapshot" / "memes" / "predictions" / folder
     place.mkdir(parents=True)
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])

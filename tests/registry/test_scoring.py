@@ -18,7 +18,7 @@ from crisis_corpus.versions import CHAMPION
 from pipelines.core.config.models import Registered
 from pipelines.core.config.params import texts_below
 from pipelines.operate import status
-from pipelines.registry import batch_predict, lineage, pins, show
+from pipelines.registry import batch_predict, lineage, show
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.register import put
 from pipelines.registry.promotion.promote import promote, withdraw
@@ -27,12 +27,13 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case
-from pipelines.takedown.stores.folders import Copies
+from pipelines.takedown.stores.work import Copies
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, saved, take_down, trained
-from tests.small_corpus import begin, code_of
+from tests.small_corpus import begin, code_of, full
 from tests.train import small_memes, small_posts
 
 __all__ = ["receiver"]
@@ -42,12 +43,12 @@ MONTH = "2022-12"
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
     small_registry.champion(context, version, before=before, name=name)
     corpus = context.params.registry[name].corpus
-    pins.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
+    batch_predict.pin(name, corpus=corpus, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:
     given = {"params": context.params, "settings": context.settings, "vault": context.vault, "root": context.root}
-    return batch_predict.run(corpus, **given)
+    return batch_predict.run(context_of(corpus, **given))
 
 
 def rows(context: Context) -> list[dict[str, Any]]:
@@ -148,11 +149,7 @@ def add_month(context: Context, *, count: int = 2) -> None:
     month, ids = "2023-01", [context.vault.record_id(f"t3_new{i}") for i in range(count)]
     items = [(one, f"t3_new{i}") for i, one in enumerate(ids)]
     context.vault.admit(items, corpus="memes", month=month, now=small_memes.NOW)
-    new = [
-        dict.fromkeys(tables.SCHEMAS["images"].names)
-        | {"record_id": one, "image": 0, "bytes": b"png", "text": "we go door", "words": 300}
-        for one in ids
-    ]
+    new = [full("images", record_id=one, image=0, bytes=b"png", text="we go door", words=300) for one in ids]
     path = context.root / "data" / "memes" / month / "images" / "000.parquet"
     write_rows(new, path, name="images", vault=context.vault)
 
@@ -176,18 +173,18 @@ def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> No
     given = {"corpus": "memes", "registry": context.registry, "journal": context.journal, "root": context.root}
     add(context, knows=4)
     with pytest.raises(NoChampion):
-        pins.pin(NAME, **given)
+        batch_predict.pin(NAME, **given)
     with refused("NotPinned", match="no model of memes"):
         run(context)
     champion(context, 1)
     path = context.root / "models" / "memes" / f"{NAME}.json"
     first = path.read_bytes()
     context.journal.append(NAME, event="gated", to_version=1, **WHO)
-    pins.pin(NAME, **given)
+    batch_predict.pin(NAME, **given)
     assert path.read_bytes() == first
     context.registry.point(NAME, CHAMPION, None)
     with pytest.raises(AliasUntrusted):
-        pins.pin(NAME, **given)
+        batch_predict.pin(NAME, **given)
 
 
 def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: Context) -> None:
@@ -258,7 +255,9 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
 ) -> None:
     add(context, knows=6)
     promote(NAME, 1, **WHO, context=context)
-    pinned = pins.pin(NAME, corpus="memes", registry=context.registry, journal=context.journal, root=context.root)
+    pinned = batch_predict.pin(
+        NAME, corpus="memes", registry=context.registry, journal=context.journal, root=context.root
+    )
     assert pinned.test is not None and pinned.test.answered == small_registry.SIZES["test"]
     assert pinned.test.alerting[-1] == GRAVEST and pinned.test.alerts > 0
     first = run(context)[NAME]["drift"]
@@ -307,7 +306,7 @@ def test_a_model_of_an_added_corpus_goes_the_whole_way(small: Path, tmp_path: Pa
         loaded = client.load("sign-tone@champion")
         assert (loaded.version, loaded.inputs) == (1, ("image", "text"))
         given = {"registry": context.registry, "journal": context.journal}
-        [pin] = pins.champions("signs", params=context.params, root=context.root, **given)
+        [pin] = batch_predict.champions("signs", params=context.params, root=context.root, **given)
         assert pin.model == "sign-tone/1"
         metrics = run(context, "signs")["sign-tone"]
         assert metrics["items"] == 108 and metrics["drift"]["months"] == 2

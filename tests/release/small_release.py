@@ -19,11 +19,11 @@ from PIL import Image
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.admission import row
 from pipelines.collect.submission import Submission, parse
+from pipelines.core.config.operate import Release
 from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
-from pipelines.core.config.release import Release
 from pipelines.core.config.settings import Settings
-from pipelines.release import approval, package
+from pipelines.release import access, package
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.git import git
@@ -92,7 +92,7 @@ class World:
 
     def approve(self, name: str) -> dict[str, Any]:
         given = {"settings": self.settings, "vault": self.vault, "now": NOW}
-        return approval.approve(name, who="A. Person", why="the board agreed", **given)
+        return access.approve(name, who="A. Person", why="the board agreed", **given)
 
     def approved(self, corpus: str, name: str) -> Path:
         path = Path(self.release(corpus, name)["package"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.core.errors import BadParams
-from pipelines.release import approval, removal
+from pipelines.release import access, removal
 from pipelines.release.release_store import NoSuchRelease, PackageAltered, ReleaseEntry, summary
 from tests.refusals import refused
 from tests.release.small_release import NOW, World
@@ -82,6 +82,6 @@ def test_an_empty_person_or_reason_cannot_sign(world: World) -> None:
     given = {"settings": world.settings, "vault": world.vault, "now": NOW}
     for who, why in (("", "why"), ("who", " "), ("who", "two\nlines")):
         with pytest.raises(BadParams):
-            approval.approve("p1", who=who, why=why, **given)
+            access.approve("p1", who=who, why=why, **given)
     with pytest.raises(NoSuchRelease):
-        approval.approve("p9", who="who", why="why", **given)
+        access.approve("p9", who="who", why="why", **given)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crisis_corpus import hydrate
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.collect.submission import parse
 from pipelines.release import removal
 from tests.release.small_release import BARE_LINK, NOW, WITH_MAIL, World, outcomes, pictures, split_rows, table

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipelines.core.config.release import Release, RemovalSchedule
-from pipelines.release import anonymity, approval, removal
+from pipelines.core.config.operate import Release, RemovalSchedule
+from pipelines.release import access, anonymity, removal
 from pipelines.release.release_store import ReleaseEntry, summary
 from tests.refusals import refused
 from tests.release.small_release import NOW, TERMS, World, listed, table
@@ -70,9 +70,9 @@ def test_only_one_of_two_equal_releases_is_live(world: World) -> None:
     with refused("ReleaseJoinable", match=r"'m2'.*'m1'.*%"):
         world.approve("m2")
     assert ReleaseEntry.of(world.settings, "m2").state()["status"] == "DRAFT"
-    told = approval.retire("m1", settings=world.settings, **WHO)
+    told = access.retire("m1", settings=world.settings, **WHO)
     assert told["status"] == "RETIRED"
-    assert approval.retire("m1", settings=world.settings, **WHO) == told
+    assert access.retire("m1", settings=world.settings, **WHO) == told
     assert world.approve("m2")["status"] == "APPROVED"
     assert {row["release"]: row["status"] for row in summary(world.settings)}["m1"] == "RETIRED"
 
@@ -98,7 +98,7 @@ def test_a_release_whose_package_went_elsewhere_counts_as_joinable(world: World)
     assert told["joined"] == {"m1": None}
     with refused("ReleaseJoinable", match="unknown"):
         world.approve("m2")
-    assert approval.retire("m1", settings=world.settings, **WHO)["status"] == "RETIRED"
+    assert access.retire("m1", settings=world.settings, **WHO)["status"] == "RETIRED"
 
 
 def test_more_posts_alone_than_allowed_are_not_approved(world: World) -> None:
@@ -128,12 +128,12 @@ def test_a_post_that_only_its_metadata_singles_out_loses_them(world: World, corp
 def test_a_draft_is_not_retired(world: World) -> None:
     world.release("memes", "m1")
     with refused("NotApproved"):
-        approval.retire("m1", settings=world.settings, **WHO)
+        access.retire("m1", settings=world.settings, **WHO)
 
 
 def test_a_retired_release_fetches_nothing_more(world: World) -> None:
     folder = world.approved("posts", "p1")
-    approval.retire("p1", settings=world.settings, **WHO)
+    access.retire("p1", settings=world.settings, **WHO)
     world.turned_away(folder, status=77, said="RETIRED", key=world.key("p1"), out=world.home / "out")
 
 

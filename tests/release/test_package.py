@@ -14,14 +14,13 @@ import yaml
 from pydantic import ValidationError
 
 from crisis_corpus import hydrate
+from pipelines.core.config.operate import Release, Shape
 from pipelines.core.config.params import load as load_params
-from pipelines.core.config.release import Release, Shape
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load
 from pipelines.release import anonymity, package, release_tables
-from pipelines.release.rekey import Content, own_key
-from pipelines.release.release_store import locked, manifest_of
+from pipelines.release.release_store import Content, locked, manifest_of, own_key
 from pipelines.release.release_tables import ReleasedPost
 from pipelines.store import tables
 from pipelines.store.vault import locks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crisis_corpus_sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act, by_score
+from crisis_corpus_sandbox.demo.demo import CONTESTED, DAG, OTHERS, Act, by_score
 from crisis_corpus_sandbox.demo.runs import Look
 from pipelines.core.config.settings import Settings
 from pipelines.registry.journal import Journal

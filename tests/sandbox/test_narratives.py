@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.reddit import label_quotas, narratives, statements
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise, write
 from crisis_corpus_sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
-from pipelines.collect.scrub.scrub import KINDS, scrub
+from pipelines.collect.scrub import KINDS, scrub
 from tests.sandbox.test_build import FORBIDDEN
 
 SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)

@@ -4,8 +4,8 @@ from collections import Counter
 from itertools import combinations
 
 from crisis_corpus_sandbox.reddit import label_quotas
+from crisis_corpus_sandbox.reddit.build import post_truth
 from crisis_corpus_sandbox.reddit.post_world import CANARY_USER, COMMUNITIES
-from crisis_corpus_sandbox.reddit.truth import post_truth
 from pipelines.core.config.params import load
 
 EXPECTED = {

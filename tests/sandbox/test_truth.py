@@ -6,10 +6,10 @@ from itertools import combinations
 import networkx
 import pytest
 
+from crisis_corpus_sandbox.reddit.build import truth
 from crisis_corpus_sandbox.reddit.captions import words_apart
 from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST
 from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
-from crisis_corpus_sandbox.reddit.truth import truth
 from crisis_corpus_sandbox.reddit.world import World
 from pipelines.collect.read.words import words
 from pipelines.core.config.collect import Sandbox

@@ -26,7 +26,7 @@ from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.mind import TEMPERS, Reply, VendorQuestion, reply
 from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.datasets.post import Post
-from pipelines.label.attacks.families import inject
+from pipelines.label.attacks import inject
 from tests.label.conftest import CALM
 
 MARK = "0123456789abcdef"

@@ -32,7 +32,8 @@ S3 = {
 def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     profiles = (f"profiles/{name}.yaml" for name in ("sandbox", "cradle"))
-    code = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore")
+    made = ("dvc.yaml", "pipelines/libraries.yaml", "pipelines/stages.yaml")
+    code = ("params.yaml", "catalogue.yaml", *made, ".dvc/config", ".dvc/.gitignore")
     for name in (*code, *profiles):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)

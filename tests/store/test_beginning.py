@@ -15,9 +15,8 @@ from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.workspace import publish, repository, trust
-from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git, local_path
 from tests.commands import output
 from tests.refusals import refused
 from tests.store import git_servers

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.core.config.params import FILES, load
-from pipelines.core.config.params_text import find, leaves, rewrite
+from pipelines.core.config.params import FILES, find_key, leaves, load, rewrite
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError
 from pipelines.workspace import parameters, publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.merge import merge
+from pipelines.workspace.parameters import merge
 from tests.refusals import refused
 
 WHO = {"reason": "a larger sample", "who": "Ann Example <ann@example.org>"}
@@ -97,7 +96,7 @@ def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> No
         ("votes.labellers.posts", "[oracle]", "section labellers has no entry oracle"),
         ("profile", "cradle", "corpus init"),
         ("dedupe.radius", "{", "not YAML"),
-        ("providers.openai.api", "oracle", r"providers\.openai\.api: is none of anthropic, azure, google, openai"),
+        ("providers.openai.api", "oracle", r"providers\.openai\.api: is none of anthropic, .*openai"),
         ("providers.openai.radius", "3", r"providers\.openai\.radius: Extra inputs"),
         ("moderators.azure.flag_from", "9", r"moderators\.azure\.flag_from"),
     ):
@@ -287,4 +286,4 @@ def test_a_text_is_rewritten_to_exactly_the_values(tree: dict[str, Any], other: 
     assert YAML(typ="safe").load(rewrite({"params.yaml": json.dumps(tree)}, other)["params.yaml"]) == other
     for key, _ in leaves(tree):
         if key:
-            assert tree and find(tree, ".".join(key))
+            assert tree and find_key(tree, ".".join(key))

@@ -21,7 +21,7 @@ from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, select
-from pipelines.workspace import dvc_remote, publish, repository
+from pipelines.workspace import objects, publish, repository
 from pipelines.workspace.clone import workspace
 from tests.ports import free_port
 from tests.privacy import used_corpus as used
@@ -107,8 +107,8 @@ def test_an_endpoint_that_does_not_answer_is_one_error(
     apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     if listens:
-        assert dvc_remote.DEADLINE_SECONDS < 30
-        monkeypatch.setattr(dvc_remote, "DEADLINE_SECONDS", 2)
+        assert objects.DEADLINE_SECONDS < 30
+        monkeypatch.setattr(objects, "DEADLINE_SECONDS", 2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1] if listens else free_port()
         monkeypatch.setenv("CORPUS_REMOTE_ENDPOINT", f"http://127.0.0.1:{port}")

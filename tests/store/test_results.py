@@ -20,9 +20,8 @@ from pipelines.core.config.settings import Settings
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.inventory import read_yaml
+from pipelines.workspace.inventory import check_handed_over, pointer_text, read_yaml
 from pipelines.workspace.objects import ObjectIncomplete
-from pipelines.workspace.pointer import check_handed_over, pointer_text
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 from pipelines.workspace.stages import StageRun
 from tests.refusals import refused

@@ -20,6 +20,7 @@ from pipelines.core.errors import SealBroken
 from pipelines.store import seal, tables
 from pipelines.store.vault.vault import Vault
 from tests.refusals import refused
+from tests.small_corpus import full
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
 KEY, OTHER = bytes(range(64)), bytes(range(1, 65))
@@ -34,7 +35,7 @@ def admit(vault: Vault, *, count: int) -> list[str]:
 
 
 def row(name: str, record_id: str, **cells: Any) -> dict[str, Any]:
-    return dict.fromkeys(tables.SCHEMAS[name].names) | {"record_id": record_id} | cells
+    return full(name, record_id=record_id) | cells
 
 
 def post(record_id: str, **cells: Any) -> dict[str, Any]:
@@ -113,13 +114,13 @@ def test_sealing_works_from_many_threads() -> None:
 @given(texts=st.lists(st.text(max_size=30) | st.binary(max_size=30) | st.none(), min_size=1, max_size=20))
 def test_a_written_column_reads_back_in_any_order_of_rows(texts: list[Any], vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=len(texts))
-    rows = [post(record_id, body=text) for record_id, text in zip(ids, texts, strict=True)]
-    assert seal.write_rows(iter(rows), tmp_path / "a.parquet", name="records", vault=vault) == len(rows)
-    assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="records", vault=vault) == len(rows)
+    rows = [note(record_id, "ann-1", note=text) for record_id, text in zip(ids, texts, strict=True)]
+    assert seal.write_rows(iter(rows), tmp_path / "a.parquet", name="annotations", vault=vault) == len(rows)
+    assert seal.write_rows(reversed(rows), tmp_path / "b.parquet", name="annotations", vault=vault) == len(rows)
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    table = tables.read(tmp_path / "a.parquet", name="records")
-    bodies = seal.open_column(table, name="records", column="body", vault=vault)
-    opened = dict(zip(table["record_id"].to_pylist(), bodies, strict=True))
+    table = tables.read(tmp_path / "a.parquet", name="annotations")
+    notes = seal.open_column(table, name="annotations", column="note", vault=vault)
+    opened = dict(zip(table["record_id"].to_pylist(), notes, strict=True))
     assert opened == {i: t.encode() if isinstance(t, str) else t for i, t in zip(ids, texts, strict=True)}
 
 
@@ -177,7 +178,7 @@ def test_no_more_rows_are_sealed_at_once_than_fit_into_memory(
 
     monkeypatch.setattr(seal, "_sealed", counted)
     monkeypatch.setattr(seal, "BATCH_BYTES", 20)
-    rows = [post(i, title=None, body=(b"x" if n % 2 else "x") * 10) for n, i in enumerate(admit(vault, count=7))]
+    rows = [post(i, title="", body=(b"x" if n % 2 else "x") * 10) for n, i in enumerate(admit(vault, count=7))]
     written(rows, tmp_path / "p.parquet", name="records", vault=vault)
     assert counts == [3, 3, 1], "a batch ends with the row that exceeds the limit"
 
@@ -231,9 +232,11 @@ def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None
 
 def test_only_posts_with_title_and_body_are_opened(vault: Vault, tmp_path: Path) -> None:
     ids = admit(vault, count=4)
-    cells = [{"body": "b"}, {"body": None}, {"title": None, "body": "b"}, {"body": "b"}]
-    rows = [post(i, **c) for i, c in zip(ids, cells, strict=True)]
+    rows = [post(i, body="b") for i in ids]
     table = written(rows, tmp_path / "p.parquet", name="records", vault=vault)
+    for column, lacking in (("body", ids[1]), ("title", ids[2])):
+        cells = [None if row["record_id"] == lacking else row[column] for row in table.to_pylist()]
+        table = exchanged(table, column, pa.array(cells, pa.large_binary()))
     vault.destroy(ids[3:], reason="takedown", now=NOW)
     assert list(seal.open_posts(table, vault=vault)) == [(ids[0], "a plain title", "b")]
 
@@ -244,8 +247,9 @@ def test_the_place_to_which_a_value_is_bound_is_pinned(vault: Vault, tmp_path: P
     rows = [note(record_id, "ann-1", answered=NOW)]
     [cell] = written(rows, tmp_path / "a.parquet", name="annotations", vault=vault)["note"].to_pylist()
     row = {"record_id": record_id, "image": 0, "annotator": "ann-1", "category": "type", "answered": 1672876800000000}
-    bound = [b"=%s" % str(row[c]).encode() if c in row else b"-" for c in tables.bound_columns("annotations")]
-    assert sorted(bound) == sorted([b"-", *(b"=%s" % str(value).encode() for value in row.values())])
+    row["round"] = "-"
+    bound = [b"=%s" % str(row[c]).encode() for c in tables.bound_columns("annotations")]
+    assert sorted(bound) == sorted(b"=%s" % str(value).encode() for value in row.values())
     place = [b"crisis-corpus/row/2", b"annotations", b"note", *bound]
     plain = AESSIV(vault.keys([record_id])[record_id]).decrypt(cell, place)
     assert zstandard.ZstdDecompressor().decompress(plain) == b"a note of ann-1"

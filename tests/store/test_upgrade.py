@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,20 @@ stages:
     cmd: >-
       mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/quality.json
     deps: [pipelines/old, crisis_corpus, schemes, code.txt]
-    params: [revisions.quality, quality, "sample.memes", "corpora.memes.scheme"]
+    params: [{pipelines/stages.yaml: [revisions.quality]}, quality, "sample.memes", "corpora.memes.scheme"]
     outs: [snapshot/counted.txt]
     metrics: ["metrics/memes/quality.json": {cache: false}]
   gold:
     matrix: {corpus: [memes]}
     cmd: cat metrics/memes/quality.json snapshot/counted.txt > snapshot/gold.txt
     deps: [pipelines/old, metrics/memes/quality.json, snapshot/counted.txt]
-    params: [revisions.gold, "gold.memes", {pipelines/libraries.yaml: [numpy]}]
+    params: [{pipelines/stages.yaml: [revisions.gold]}, "gold.memes", {pipelines/libraries.yaml: [numpy]}]
     outs: [snapshot/gold.txt]
 """
 NEW = OLD.replace("pipelines/old", "pipelines/new")
 VERSIONS = "numpy: 2.2.6\ntorch: 2.13.0\n"
-# each stage at its first revision, whatever the project's are by now
-PARAMS = re.sub(
-    r"revisions:\n(?:  \w+: \d+\n)+",
-    lambda found: re.sub(r"\d+", "1", found.group()),
-    (ROOT / "params.yaml").read_text(),
-)
+REVISIONS = "revisions: {gold: 1, quality: 1}\n"
+PARAMS = (ROOT / "params.yaml").read_text()
 
 
 @pytest.fixture
@@ -54,6 +49,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "dvc.yaml": staged(OLD),
         "code.txt": "one\n",
         "pipelines/libraries.yaml": VERSIONS,
+        "pipelines/stages.yaml": REVISIONS,
         "pipelines/old/module.py": "x = 1\n",
         "crisis_corpus/module.py": "x = 1\n",
         "schemes/figsim.yaml": "of the corpus\n",
@@ -72,9 +68,9 @@ def upgraded(code: Path, **changes: str) -> Any:
     """Move and change code, add a scheme, apply ``changes``, and upgrade."""
     given = {"params": PARAMS, "graph": staged(NEW), "text": "one\n"} | changes
     git("mv", "pipelines/old", "pipelines/new", cwd=code)
-    given = {"own": "of the corpus\n", "versions": VERSIONS} | given
+    given = {"own": "of the corpus\n", "versions": VERSIONS, "revisions": REVISIONS} | given
     files = {"params.yaml": "params", "dvc.yaml": "graph", "code.txt": "text", "schemes/figsim.yaml": "own"}
-    files["pipelines/libraries.yaml"] = "versions"
+    files |= {"pipelines/libraries.yaml": "versions", "pipelines/stages.yaml": "revisions"}
     for name in ("pipelines/new/module.py", "crisis_corpus/module.py", "schemes/other.yaml"):
         (code / name).write_text("y = 1\n")
     for name, key in files.items():
@@ -101,10 +97,10 @@ def test_a_moved_module_runs_nothing(code: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "stale"),
     [
-        ({"params": PARAMS.replace("  quality: 1\n", "  quality: 2\n")}, "quality@memes"),
+        ({"revisions": REVISIONS.replace("quality: 1", "quality: 2")}, "quality@memes"),
         ({"params": PARAMS.replace("quality: {truth: false}", "quality: {truth: true} ")}, "quality@memes"),
         ({"params": PARAMS.replace("size: 1050", "size: 900")}, "quality@memes"),
-        ({"params": PARAMS.replace("  gold: 1\n", "  gold: 2\n")}, "gold@memes"),
+        ({"revisions": REVISIONS.replace("gold: 1", "gold: 2")}, "gold@memes"),
         ({"text": "two\n"}, "quality@memes"),
         ({"own": "changed\n"}, "quality@memes"),
         ({"versions": VERSIONS.replace("2.2.6", "2.3.0")}, "gold@memes"),
@@ -126,5 +122,6 @@ def test_a_result_that_was_outdated_before_stays_outdated(code: Path) -> None:
 
 
 def test_a_library_that_a_stage_names_for_the_first_time_runs_nothing(code: Path) -> None:
-    named = NEW.replace("params: [revisions.q", "params: [{pipelines/libraries.yaml: [torch]}, revisions.q")
+    old = "params: [{pipelines/stages"
+    named = NEW.replace(old, old.replace("[", "[{pipelines/libraries.yaml: [torch]}, ", 1), 1)
     assert upgraded(code, graph=staged(named), versions=VERSIONS.replace("2.13.0", "3.0.0")).to_run == ()

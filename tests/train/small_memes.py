@@ -143,7 +143,7 @@ def _month(root: Path, month: int, *, items: list[tuple[Item, Meme]], vault: Vau
     name = MONTHS[month]
     small_corpus.admit(vault, {item[0]: meme.fullname for item, meme in items}, corpus="memes", month=name)
     shards = [
-        [{"record_id": r, "image": n, "bytes": meme.image, "text": meme.text} for (r, n), meme in items[shard::2]]
+        [{"record_id": r, "image": n, "bytes": meme.image, "text": meme.text or ""} for (r, n), meme in items[shard::2]]
         for shard in range(2)
     ]
     small_corpus.write_images(root, shards, corpus="memes", month=name, vault=vault)

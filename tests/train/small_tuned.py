@@ -31,6 +31,7 @@ from pipelines.models.kinds.encoder import Encoder
 from pipelines.models.kinds.knn import Knn
 from pipelines.models.kinds.sft import Sft
 from pipelines.store import tables
+from tests.contexts import context_of
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
@@ -88,7 +89,7 @@ def tuned(
     made = params(models=(model,), subset=subset, seed=seed, **changed)
     given = {"params": made, "settings": told, "vault": posts.vault, "root": posts.root}
     (posts.root / rows.FILE).write_text(rows.text(made, root=posts.root))
-    return train.run("posts", row=row_of(model, subset=subset, seed=seed), **given)
+    return train.run(context_of("posts", row=row_of(model, subset=subset, seed=seed), **given))
 
 
 def predicted(
@@ -97,7 +98,7 @@ def predicted(
     made = params(models=(model,), subset=subset, seed=seed)
     (posts.root / rows.FILE).write_text(rows.text(made, root=posts.root))
     given = {"params": made, "settings": told, "vault": posts.vault, "root": posts.root}
-    return predict.run("posts", row=row_of(model, subset=subset, seed=seed), **given)
+    return predict.run(context_of("posts", row=row_of(model, subset=subset, seed=seed), **given))
 
 
 def folder(posts: SmallPosts, *, model: str, subset: str = "consensus", seed: int = SEED) -> Path:

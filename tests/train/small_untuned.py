@@ -11,6 +11,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.models import predict
 from pipelines.models.kind import Desk, Kind
 from pipelines.store import tables
+from tests.contexts import context_of
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
@@ -33,7 +34,7 @@ def run(posts: SmallPosts, settings: Settings, *, spec: Kind | None = None, name
     params = params_of(posts, spec, name=name)
     (posts.root / rows.FILE).write_text(rows.text(params, root=posts.root))
     given = {"params": params, "settings": settings, "vault": posts.vault, "root": posts.root}
-    return predict.run("posts", row=f"labels-{name}", **given)
+    return predict.run(context_of("posts", row=f"labels-{name}", **given))
 
 
 def desk(posts: SmallPosts, settings: Settings, *, params: Params | None = None) -> Desk:

@@ -23,6 +23,7 @@ from pipelines.models.fitting import card, training_records
 from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.store import tables
 from tests import mlflow_database
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
@@ -216,7 +217,7 @@ def test_two_seeds_are_two_runs_of_one_model(posts: SmallPosts, settings: Settin
     }
     params = params.model_copy(update=update)
     (posts.root / rows.FILE).write_text(rows.text(params, root=posts.root))
-    found = evaluate.run("posts", params=params, root=posts.root, sampling=Sampling(100, 1))
+    found = evaluate.run(context_of("posts", params=params, root=posts.root), sampling=Sampling(100, 1))
     [model] = found["tasks"]["labels"]["models"].values()
     assert (model["runs"], model["seeds"], model["subset"]) == (2, [2, SEED], "consensus")
     assert model["all"]["figures"]["macro_f1"]["n"] == 2

@@ -16,7 +16,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting.instruct import DELIMITER, GAP, completion, conversation, instruction, read
 from pipelines.models.fitting.posterior import Grammar, State
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
 
@@ -30,7 +30,7 @@ POST = "Title: The letter Text: I said no, and it did not matter."
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return tiny.causal_tokenizer()
+    return base_files.causal_tokenizer()
 
 
 def asked(text: str, *, tokenizer: Any, max_length: int = 2000, room: int = 64) -> list[int]:

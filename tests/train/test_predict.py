@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.models.fitting import card, stored_votes
+from pipelines.models.fitting import asking, card
 from pipelines.models.kind import Serving
 from pipelines.store import tables
 from tests.refusals import refused
@@ -80,9 +80,9 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
 
 
 def test_a_refusal_of_a_labeller_is_not_an_answer(posts: SmallPosts) -> None:
-    rows = stored_votes.votes("posts", labeller="claude", task=small.TASK, root=posts.root)
+    rows = asking.votes("posts", labeller="claude", task=small.TASK, root=posts.root)
     refused = {item for item, row in rows.items() if row["outcome"] == "refused"}
-    assert refused and stored_votes.valid(rows).keys() == rows.keys() - refused
+    assert refused and asking.valid(rows).keys() == rows.keys() - refused
 
 
 def move(posts: SmallPosts, *, record: str, split: str) -> None:

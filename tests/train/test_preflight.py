@@ -17,7 +17,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.models.kind import spec
 from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train.small_tuning import SPEC, a_run
@@ -81,12 +81,12 @@ def test_fewer_gpus_need_a_recipe_that_says_what_it_changes(params: Params) -> N
 
 def base(folder: Path, **sizes: Any) -> Path:
     """Write a small model of the true architecture, whose head is not its embedding, as those of all three bases."""
-    tokenizer = tiny.causal_tokenizer()
+    tokenizer = base_files.causal_tokenizer()
     ids = tokenizer.convert_tokens_to_ids
     config = Qwen3Config(
-        vocab_size=tiny.PIECES, **{"hidden_size": 128, "intermediate_size": 435, "num_hidden_layers": 2} | sizes,
+        vocab_size=base_files.PIECES, **{"hidden_size": 128, "intermediate_size": 435, "num_hidden_layers": 2} | sizes,
         num_attention_heads=1, num_key_value_heads=1, head_dim=128, tie_word_embeddings=False,
-        eos_token_id=ids(tiny.END), pad_token_id=ids(tiny.PAD), bos_token_id=None,
+        eos_token_id=ids(base_files.END), pad_token_id=ids(base_files.PAD), bos_token_id=None,
     )  # fmt: skip
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
@@ -149,7 +149,7 @@ def test_the_bound_of_activations_holds_and_is_not_twice_too_high(tmp_path: Path
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    ids = torch.randint(0, tiny.PIECES, (1, tokens))
+    ids = torch.randint(0, base_files.PIECES, (1, tokens))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), torch.autocast("cpu", dtype=torch.bfloat16):
         model.model(input_ids=ids, use_cache=False)
     spec = SPEC.model_copy(update={"packing": False, "batch": 1, "max_length": tokens})

@@ -22,6 +22,7 @@ from pipelines.models import predict
 from pipelines.models.kinds.prompted import Prompted
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
+from tests.contexts import context_of
 from tests.json_server import Request, completion, json_server
 from tests.refusals import refused
 from tests.train import small_memes as small
@@ -113,7 +114,7 @@ class Lab:
         root = self.memes.root
         (root / rows.FILE).write_text(rows.text(params, root=root))
         given: dict[str, Any] = {"settings": self.settings, "vault": self.memes.vault, "root": root}
-        return {task: predict.run("memes", row=f"{task}-{name}", params=params, **given) for task in TASKS}
+        return {task: predict.run(context_of("memes", row=f"{task}-{name}", params=params, **given)) for task in TASKS}
 
     def files(self) -> dict[str, Path]:
         folder = self.memes.root / "snapshot" / "memes" / "predictions"

@@ -22,6 +22,7 @@ from pipelines.models.kinds.local import Local
 from pipelines.models.kinds.prompted import Prompted
 from pipelines.operate.services.services import sandbox_variables
 from pipelines.store import tables
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.train import small_untuned
 from tests.train.silver_posts import unlabelled
@@ -50,7 +51,7 @@ def run(posts: SmallPosts, settings: Settings, *, spec: Kind, **changed: Any) ->
     votes = posts.params.votes.model_copy(update={"mode": "paper", **changed})
     posts = replace(posts, params=posts.params.model_copy(update={"votes": votes}))
     given = {"settings": settings, "vault": posts.vault, "root": posts.root}
-    [planned] = predict.planned("posts", params=params_of(posts, spec), **given)
+    [planned] = predict.planned(context_of("posts", params=params_of(posts, spec), **given))
     assert planned.cost["records"] == ASKED
     return small_untuned.run(posts, settings, spec=spec)
 

@@ -198,12 +198,12 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
 def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     from transformers import BertTokenizer
 
-    from pipelines.models.pretrained import tiny
+    from pipelines.models.pretrained import base_files
 
     with opened(SPEC.base, seed=1, folder=tmp_path) as place:
         AutoModelForCausalLM.from_pretrained(place).save_pretrained(tmp_path / "base")
-    lossy = BertTokenizer(vocab=dict(tiny.vocabulary()), eos_token="[SEP]")
-    lossy.chat_template = tiny.TEMPLATE
+    lossy = BertTokenizer(vocab=dict(base_files.vocabulary()), eos_token="[SEP]")
+    lossy.chat_template = base_files.TEMPLATE
     lossy.save_pretrained(tmp_path / "base")
     with refused("BaseUnfit", match="does not decode an answer"):
         a_run(tmp_path, base=str(tmp_path / "base"), max_length=3000)

@@ -27,6 +27,7 @@ from pipelines.store import tables
 from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from tests import mlflow_database
+from tests.contexts import context_of
 from tests.refusals import refused
 from tests.train import small_memes, small_tuned
 from tests.train.models.test_build import INFUSED, M3H
@@ -68,6 +69,7 @@ def start(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
 
 def metrics(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / f"root/metrics/memes/train-{ROW}.json").read_text())
+    found["predictions"]["spent"]["seconds"] = None
     return found
 
 
@@ -130,7 +132,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
         declined, gone = sorted(memes.memes)[:2]
 
         def run() -> dict[str, Any]:
-            return train.run("memes", row=row, params=params, settings=settings, vault=vault, root=tmp_path)
+            return train.run(context_of("memes", row=row, params=params, settings=settings, vault=vault, root=tmp_path))
 
         with refused("NoCues", match="stage `rationales`"):
             run()
@@ -181,8 +183,8 @@ def test_kept_weights_predict_what_the_fit_predicted_and_so_does_a_package(
             params = Params.model_validate(overlay(read_params(REPO), own))
             (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
             given = {"params": params, "settings": settings, "vault": vault, "root": tmp_path}
-            told = train.run("memes", row=key, **given)
-            predict.run("memes", row=key, **given)
+            told = train.run(context_of("memes", row=key, **given))
+            predict.run(context_of("memes", row=key, **given))
             path = tmp_path / "snapshot/memes/predictions" / key / "predictions.parquet"
             found.append(tables.read(path, name="predictions").to_pylist())
         folder = tmp_path / "snapshot/memes/fits" / key
@@ -206,7 +208,8 @@ def test_a_model_of_memes_learns_from_silver_too(tmp_path: Path, monkeypatch: py
     settings = Settings.from_env()
     fitted = {"models": ["encoder"], "subsets": ["consensus"], "ensemble": "offline", "seeds": [1]}
     entry = small_tuned.MODELS["encoder"].model_dump(exclude_unset=True)
-    own = {"models": {"encoder": entry}, "train": {"rows": {"memes": fitted}}}
+    own: dict[str, Any] = {"models": {"encoder": entry}, "train": {"rows": {"memes": fitted}}}
+    own["silver"] = {"ensembles": {"memes": ["offline"]}}
     params = Params.model_validate(overlay(read_params(REPO), own))
     (tmp_path / row_file.FILE).write_text(row_file.text(params, root=tmp_path))
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
@@ -219,7 +222,7 @@ def test_a_model_of_memes_learns_from_silver_too(tmp_path: Path, monkeypatch: py
         path = tmp_path / "snapshot/memes/silver/offline/silver.parquet"
         small_memes.write_table(path, silver, name="silver")
         given = {"params": params, "settings": settings, "vault": vault, "root": tmp_path}
-        told = train.run("memes", row="severity-encoder-consensus-1", **given)
+        told = train.run(context_of("memes", row="severity-encoder-consensus-1", **given))
     assert (told["ensemble"], told["train"]["records"], told["validation"]) == ("offline", 18, 9)
     rows_of = tables.read(
         tmp_path / "snapshot/memes/fits/severity-encoder-consensus-1/predictions.parquet", name="predictions"

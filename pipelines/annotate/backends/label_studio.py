@@ -16,14 +16,15 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate import backend
+from pipelines.annotate import backends
 from pipelines.annotate.backends import Backend
-from pipelines.annotate.forms.form import Form
+from pipelines.annotate.backends._labelling_config import NOTE, config, shown
+from pipelines.annotate.form import Form
 from pipelines.annotate.label_studio import server
-from pipelines.annotate.label_studio.labelling_config import NOTE, config, shown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError
 
@@ -80,7 +81,7 @@ class LabelStudio(Backend):
 
     serve = staticmethod(server.serve)
 
-    def prepare(self, queue: backend.Queue, *, form: Form) -> None:
+    def prepare(self, queue: backends.Queue, *, form: Form) -> None:
         """Create the queue's Label Studio project with its form unless it exists."""
         with _errors():
             if self._project(queue) is None:
@@ -96,18 +97,18 @@ class LabelStudio(Backend):
                     show_annotation_history=False,
                 )
 
-    def present(self, queue: backend.Queue) -> dict[backend.Item, datetime]:
+    def present(self, queue: backends.Queue) -> dict[backends.Item, datetime]:
         """Return each item of the queue's project with the time at which it was first added."""
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
-        added: dict[backend.Item, datetime] = {}
+        added: dict[backends.Item, datetime] = {}
         with _errors():
             for item, row in self._rows(queue, fields="task_only", include="id,meta,created_at"):
                 moment = _moment(row["created_at"])
                 added[item] = min(moment, added.get(item, moment))
         return dict(sorted(added.items()))
 
-    def add(self, queue: backend.Queue, *, tasks: Sequence[backend.AnnotationTask]) -> None:
+    def add(self, queue: backends.Queue, *, tasks: Sequence[backends.AnnotationTask]) -> None:
         """Import tasks into the queue's project in the order of ``position``, in which the annotator sees them."""
         there = self.present(queue)
         new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
@@ -115,11 +116,11 @@ class LabelStudio(Backend):
             project = self._project(queue)
             if project is None:
                 raise _unavailable("the queue was not prepared")
-            for chunk in backend.in_chunks(_rows(new), size=CHUNK_BYTES):
+            for chunk in backends.in_chunks(_rows(new), size=CHUNK_BYTES):
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
-    def answers(self, queue: backend.Queue) -> list[backend.AnnotatorAnswer]:
+    def answers(self, queue: backends.Queue) -> list[backends.AnnotatorAnswer]:
         """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
         with _errors():
             tasks = self._rows(queue, fields="all", include=ANSWER)
@@ -128,7 +129,7 @@ class LabelStudio(Backend):
         answers = [_answer(row, item=item, emails=emails) for item, row in rows]
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
-    def remove(self, queue: backend.Queue, *, items: Collection[backend.Item]) -> None:
+    def remove(self, queue: backends.Queue, *, items: Collection[backends.Item]) -> None:
         """Delete these items' tasks from the queue's project; the embedded server also erases their deleted rows."""
         wanted = set(items)
         with _errors():
@@ -143,7 +144,7 @@ class LabelStudio(Backend):
             )
         self._clean()
 
-    def purge(self, queues: Collection[backend.Queue]) -> None:
+    def purge(self, queues: Collection[backends.Queue]) -> None:
         """Delete the queues' projects; on the embedded server, also erase all traces in its database and folders."""
         with _errors():
             for queue in queues:
@@ -151,7 +152,7 @@ class LabelStudio(Backend):
                     self._client(queue).projects.delete(project)
         self._clean()
 
-    def address(self, queue: backend.Queue) -> str:
+    def address(self, queue: backends.Queue) -> str:
         """Return the URL of the page on which the queue's annotator answers one task after another."""
         with _errors():
             project = self._project(queue)
@@ -162,7 +163,7 @@ class LabelStudio(Backend):
             clean(self._folder)
             (self._folder / UNCLEAN).unlink(missing_ok=True)
 
-    def _client(self, queue: backend.Queue) -> Client:
+    def _client(self, queue: backends.Queue) -> Client:
         if queue.annotator not in self._clients:
             import httpx
             from label_studio_sdk import LabelStudio as Sdk
@@ -173,13 +174,13 @@ class LabelStudio(Backend):
             self._clients[queue.annotator] = Sdk(base_url=self._url, api_key=key, httpx_client=http)
         return self._clients[queue.annotator]
 
-    def _project(self, queue: backend.Queue) -> int | None:
+    def _project(self, queue: backends.Queue) -> int | None:
         pages = self._client(queue).projects.list(include="id,title", page_size=PAGE)
         return min((each.id for each in pages if each.title == title(queue)), default=None)
 
     def _rows(
-        self, queue: backend.Queue, *, fields: str, include: str
-    ) -> Iterator[tuple[backend.Item, Mapping[str, Any]]]:
+        self, queue: backends.Queue, *, fields: str, include: str
+    ) -> Iterator[tuple[backends.Item, Mapping[str, Any]]]:
         """Yield our tasks with the requested fields only, never the pictures; tasks imported by users are left out."""
         if (project := self._project(queue)) is None:
             return
@@ -187,13 +188,13 @@ class LabelStudio(Backend):
         for task in pages:
             row = json.loads(task.json())
             try:
-                item = backend.item_of(str((row["meta"] or {}).get("item", "")))
+                item = backends.item_of(str((row["meta"] or {}).get("item", "")))
             except ValueError:
                 continue
             yield item, row
 
 
-def title(queue: backend.Queue) -> str:
+def title(queue: backends.Queue) -> str:
     """Return the title of the queue's Label Studio project, shortened to 50 characters with a digest at the end."""
     if len(queue.title) <= LONGEST_TITLE:
         return queue.title
@@ -219,10 +220,10 @@ def _unavailable(detail: str) -> AnnotationError:
     return AnnotationError("BackendUnavailable", backend="label_studio", detail=detail)
 
 
-def _rows(tasks: Sequence[backend.AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
+def _rows(tasks: Sequence[backends.AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
     for task in tasks:
         data = shown(task)
-        meta = {"item": backend.name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
+        meta = {"item": backends.name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
         yield {"data": data, "meta": meta}, sum(map(len, data.values()))
 
 
@@ -231,7 +232,7 @@ def _moment(text: object) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _answer(row: Mapping[str, Any], *, item: backend.Item, emails: Mapping[int, str]) -> backend.AnnotatorAnswer:
+def _answer(row: Mapping[str, Any], *, item: backends.Item, emails: Mapping[int, str]) -> backends.AnnotatorAnswer:
     values: dict[str, tuple[str, ...]] = {}
     note = ""
     for part in row["result"] or []:
@@ -241,14 +242,14 @@ def _answer(row: Mapping[str, Any], *, item: backend.Item, emails: Mapping[int, 
         elif "choices" in value:
             values[name] = tuple(map(str, value["choices"]))
     by, seconds = row["completed_by"], row["lead_time"]
-    return backend.AnnotatorAnswer(
+    return backends.AnnotatorAnswer(
         item=item,
         by=emails.get(by, str(by)) if isinstance(by, int) else str(by),
         id=str(row["id"]),
         answered=_moment(row["updated_at"]),
         values=values,
         note=note,
-        seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        seconds=float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < inf else None,
         skipped=bool(row["was_cancelled"]),
     )
 

@@ -6,15 +6,14 @@ import csv
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping as Map
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.imports.mapping import Mapping
+from pipelines.annotate.imports.mapping import DatasetMapping
 from pipelines.annotate.imports.rows import ImportEntry, Text
 from pipelines.collect import admission, collect, partition, texts
 from pipelines.collect.month import Window
@@ -45,14 +44,14 @@ class Import:
     """An import of a dataset's ``entries``, keyed by (record id, image), into a corpus."""
 
     corpus: str
-    entries: Map[tuple[str, int], ImportEntry]
-    mapping: Mapping
+    entries: Mapping[tuple[str, int], ImportEntry]
+    mapping: DatasetMapping
     params: Params
     settings: Settings
     vault: Vault
     now: datetime
 
-    def publish(self, record: Map[str, object]) -> dict[str, object]:
+    def publish(self, record: Mapping[str, object]) -> dict[str, object]:
         """Commit labels, splits and texts; a repeated import makes no commit.
 
         ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc``
@@ -63,7 +62,7 @@ class Import:
                 return self._attempt(record)
         return self._attempt(record)
 
-    def _attempt(self, record: Map[str, object]) -> dict[str, object]:
+    def _attempt(self, record: Mapping[str, object]) -> dict[str, object]:
         with workspace(self.settings) as clone:
             where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
             texts_written = self._texts(where)
@@ -90,7 +89,7 @@ class Import:
             dropped.update(counted["dropped"])
         return {"kept": sum(n["items"] for n in done), "dropped": {why: n for why, n in sorted(dropped.items()) if n}}
 
-    def _month(self, root: Path, posts: Map[str, Submission], *, month: str) -> dict[str, Any]:
+    def _month(self, root: Path, posts: Mapping[str, Submission], *, month: str) -> dict[str, Any]:
         """Admit, seal and filter the texts of one month and write its tables; return the counts."""
         corpus, vault, params, window = self.corpus, self.vault, self.params, Window.from_key(month)
         if self.mapping.lengths is not None:
@@ -194,7 +193,7 @@ class _DatasetFiles:
         self.clone.place(pointers)
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
-    def replace_labels(self, files: Map[str, Sequence[Sequence[str]]]) -> None:
+    def replace_labels(self, files: Mapping[str, Sequence[Sequence[str]]]) -> None:
         """Push these CSV files (the first row is the header), and delete those that earlier imports wrote."""
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv.dvc", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.annotate.imports import counts
 from pipelines.annotate.imports.commit import Import
-from pipelines.annotate.imports.mapping import Mapping
+from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
 from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns
@@ -35,7 +34,7 @@ MAX_BAD = 0.01
 # Ours: lines shown per reason, enough to find the fault.
 SHOWN = 20
 Report = dict[str, object]
-Parts = dict[str, list[counts.Answers]]
+Parts = dict[str, list[Answers]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class ReadDataset:
     files: list[File]
     gathered: GatheredEntries
     parts: Parts
-    lines: list[counts.CountComparison]
+    lines: list[CountComparison]
     refusal: str | None
 
 
@@ -96,7 +95,9 @@ def run(
     return report | Import(corpus, kept, loaded, params, settings, vault, now).publish(record)
 
 
-def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_bad: float = MAX_BAD) -> ReadDataset:
+def read_all(
+    files: Sequence[Path], *, mapping: DatasetMapping, scheme: Scheme, allow_bad: float = MAX_BAD
+) -> ReadDataset:
     """Read the files of a dataset, and compare their counts with those in its paper."""
     read = sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest))
     gathered = gather(read, mapping=mapping, scheme=scheme)
@@ -111,12 +112,12 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_b
         line
         for part, expected in mapping.expected.items()
         if parts[part]
-        for line in counts.compare(expected, parts[part], part=part, scheme=scheme)
+        for line in compare_counts(expected, parts[part], part=part, scheme=scheme)
     ]
     return ReadDataset(read, gathered, parts, lines, _refusal(gathered, allowed=allow_bad))
 
 
-def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
+def describe(read: ReadDataset, *, mapping: DatasetMapping, scheme: Scheme) -> Report:
     """Return the report of an import: counts, digests, label names and line numbers, without the content of rows.
 
     ``cut`` are rows of which only the complete posts are imported, ``reddit`` items that may match collected posts,
@@ -136,7 +137,7 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
         "unknown_labels": read.gathered.unknown,
         "rules": read.gathered.rules,
         "parts": {
-            part: {"items": len(items), "labels": counts.totals(items, scheme=scheme)}
+            part: {"items": len(items), "labels": totals(items, scheme=scheme)}
             for part, items in read.parts.items()
             if items
         },
@@ -148,7 +149,7 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
     }
 
 
-def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
+def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None = None) -> None:
     """Print the paper's counts, the imported counts, what the mapping assumes, and what was left out."""
     from rich.console import Console
     from rich.table import Table
@@ -173,7 +174,7 @@ def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None)
     )
 
 
-def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
+def _fit(corpus: str, *, mapping: DatasetMapping, params: Params) -> Scheme:
     section = params.corpora.get(corpus)
     if section is None:
         detail = f"there is no such corpus; define it in params.yaml to import {mapping.dataset} into it"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from pipelines.annotate.imports.mapping import EVERYTHING, Labels, Mapping, Names, Part
+from pipelines.annotate.imports.mapping import EVERYTHING, DatasetMapping, Labels, Names, Part
 from pipelines.annotate.imports.published_files import (
     Cells,
     File,
@@ -82,7 +82,7 @@ class BadRow(Exception):
         super().__init__(reason)
 
 
-def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
+def entry_of(row: FileRow, *, file: File, mapping: DatasetMapping, scheme: Scheme) -> ImportEntry:
     """Convert a row of a dataset to an entry, or raise :class:`BadRow`."""
     if row.fault:
         raise BadRow(row.fault)
@@ -101,7 +101,7 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
     return ImportEntry(name, reddit, int(image), parts, split, answers=answers, text=text, digest=file.digest, cut=cut)
 
 
-def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
+def _name(cells: Cells, *, mapping: DatasetMapping, text: Text | None) -> tuple[bool, str]:
     """Return whether the record's name is a Reddit fullname, and the name."""
     for column in mapping.columns.reddit:
         if (fullname := fullname_of(cells.get(normal(column)))) is not None:
@@ -114,7 +114,7 @@ def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, s
     raise BadRow("no_id")
 
 
-def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
+def _text(cells: Cells, *, mapping: DatasetMapping) -> tuple[Text, bool]:
     """Return the text, and whether its end was cut off."""
     columns = mapping.columns
     body, cut = _body(cells, mapping=mapping)
@@ -139,7 +139,7 @@ def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
     return text, cut
 
 
-def _body(cells: Cells, *, mapping: Mapping) -> tuple[str, bool]:
+def _body(cells: Cells, *, mapping: DatasetMapping) -> tuple[str, bool]:
     """Return the text, a person's posts joined by blank lines, and whether its end was cut off."""
     value = first(cells, mapping.columns.body)
     cut = False
@@ -156,7 +156,7 @@ def _body(cells: Cells, *, mapping: Mapping) -> tuple[str, bool]:
     return body, cut
 
 
-def _parts(cells: Cells, *, file: File, mapping: Mapping) -> tuple[frozenset[str], str | None]:
+def _parts(cells: Cells, *, file: File, mapping: DatasetMapping) -> tuple[frozenset[str], str | None]:
     parts = mapping.parts or ONE_PART
     mine = frozenset(name for name, part in parts.items() if _claims(part, cells=cells, file=file))
     if not mine:
@@ -251,7 +251,7 @@ class GatheredEntries:
         return sum(len(places) for places in self.bad.values())
 
 
-def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
+def missing_columns(files: Iterable[File], *, mapping: DatasetMapping) -> list[str]:
     """Return the required fields of the mapping that at least one file has no column for."""
     missing = set()
     for file in files:
@@ -266,7 +266,7 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
     return sorted(missing)
 
 
-def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
+def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) -> GatheredEntries:
     """Combine equal rows of an item into one entry; leave out items whose rows differ (reason ``conflict``)."""
     bad: dict[str, list[tuple[str, int]]] = {}
     by_item: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}

@@ -20,9 +20,9 @@ import psutil
 
 from pipelines.core.components import ServiceFailed, answers, free_port, running, wait
 from pipelines.core.config.params import Params
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError
+from pipelines.core.process import write_private
 
 READY_SECONDS = 180.0
 ACCOUNTS_SECONDS = 120.0

@@ -28,8 +28,8 @@ from pipelines.annotate.response_validation import (
 )
 
 if TYPE_CHECKING:
-    from pipelines.annotate.backend import AnnotatorAnswer, Item
-    from pipelines.annotate.forms.manifest import RoundManifest
+    from pipelines.annotate.backends import AnnotatorAnswer, Item
+    from pipelines.annotate.manifest import RoundManifest
     from pipelines.core.taxonomy import Scheme
 
 Side = Mapping[str, tuple[str, ...]]

@@ -12,14 +12,14 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pipelines.annotate.backend import item_of as item_named
-from pipelines.annotate.backend import name_of
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate.backends import item_of as item_named
+from pipelines.annotate.backends import name_of
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
-from pipelines.core.config.private_file import write_private
 from pipelines.core.errors import AnnotationError
+from pipelines.core.process import write_private
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round

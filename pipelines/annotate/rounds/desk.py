@@ -3,24 +3,63 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
-from pipelines.annotate.backend import AnnotationTask, Item, Queue
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.form import Form, build_form
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate.backends import AnnotationTask, Item, Queue
+from pipelines.annotate.form import Form, build_form
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.annotate.rounds import material, opening, queues, store
+from pipelines.annotate.rounds import opening, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
+from pipelines.core.config.params import Params
 from pipelines.core.errors import AnnotationError
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
+from pipelines.datasets.items import open_images, opened_posts
+from pipelines.datasets.post import media_type
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
+
+
+def task_list(
+    corpus: str,
+    *,
+    items: Mapping[Item, int],
+    cases: Mapping[Item, AdjudicationCase] | None,
+    params: Params,
+    vault: Vault,
+    root: Path,
+) -> list[AnnotationTask]:
+    """Decrypt ``items`` (item to position in a queue) as annotation tasks, in the order of their positions.
+
+    The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
+    body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken
+    down and items without content below ``root`` are left out.
+    """
+    contents: Iterator[tuple[Item, dict[str, Any]]]
+    if params.corpora[corpus].content == "images":
+        pictures = open_images(root / "data" / corpus, items=items, vault=vault)
+        contents = (
+            (item, {"image": image, "media_type": media_type(image) or "application/octet-stream"})
+            for item, (_, image) in pictures
+            if image is not None
+        )
+    else:
+        ids = {record_id for record_id, image in items if image == 0}
+        posts = opened_posts(corpus, ids=ids, vault=vault, root=root)
+        contents = (((record_id, 0), {"text": {"title": title, "body": body}}) for record_id, title, body in posts)
+    tasks = []
+    for item, content in contents:
+        if case := (cases or {}).get(item):
+            content |= {"sides": case.sides, "disputed": case.categories}
+        tasks.append(AnnotationTask(item, items[item], **content))
+    return sorted(tasks, key=lambda task: task.position)
 
 
 @dataclass(frozen=True)
@@ -63,8 +102,8 @@ class RoundContext:
         every = [m for corpus in stored.params.corpora for m in manifests.opened(root, corpus)]
         self.site, self.scheme = site, load_scheme(manifest.scheme, root=root)
         self.going = [m for m in every if m.status != "closed" and m.backend == manifest.backend]
-        people = queues.people([*self.going, manifest])
-        self.backend = site.backend or queues.open_backend(
+        people = store.people([*self.going, manifest])
+        self.backend = site.backend or store.open_backend(
             manifest, params=stored.params, settings=site.settings, pseudonyms=people
         )
 
@@ -77,7 +116,7 @@ class RoundContext:
 
     def take_out(self, stored: StoredRound) -> int:
         """Remove the records that were taken down from all queues of the round; return the number of removed items."""
-        return queues.remove_records(queues.of_round(stored.manifest), backend=self.backend, gone=stored.gone)
+        return store.remove_records(store.queues_of(stored.manifest), backend=self.backend, gone=stored.gone)
 
     def look(self, stored: StoredRound) -> Pulled:
         """Read the round's queues and merge their answers with the stored tables; change neither.
@@ -112,7 +151,7 @@ class RoundContext:
         """
         by_item = {case.item: case for case in pending} if stored.manifest.status == "adjudicating" else None
         wanted = self._annotators(stored) if by_item is None else self._adjudicator(stored, by_item=by_item)
-        used = queues.used_today(self.going, backend=self.backend, now=self.site.now)
+        used = store.used_today(self.going, backend=self.backend, now=self.site.now)
         chosen: list[tuple[Queue, dict[Item, int]]] = []
         for queue, items in wanted.items():
             held = self.backend.present(queue)
@@ -137,23 +176,23 @@ class RoundContext:
         corpus, params, clone = stored.manifest.corpus, stored.params, stored.clone
         clone.checkout_months(corpus, "images" if params.corpora[corpus].content == "images" else "records.parquet")
         vault = self.site.vault
-        tasks = material.tasks(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
+        tasks = task_list(corpus, items=items, cases=by_item, params=params, vault=vault, root=clone.path)
         return {task.item: task for task in tasks}
 
     def _annotators(self, stored: StoredRound) -> dict[Queue, dict[Item, int]]:
         done = {(row["annotator"], item_of(row)) for row in stored.annotations}
         return {
             queue: {i: at for i, at in stored.of(queue.annotator).items() if (queue.annotator, i) not in done}
-            for queue in queues.of_annotators(stored.manifest)
+            for queue in store.annotator_queues(stored.manifest)
         }
 
     def _adjudicator(
         self, stored: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]
     ) -> dict[Queue, dict[Item, int]]:
-        queues.withdraw(queues.of_annotators(stored.manifest), backend=self.backend)
+        store.withdraw_unanswered(store.annotator_queues(stored.manifest), backend=self.backend)
         # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
         order = stored.of(stored.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
-        return {queues.of_adjudicator(stored.manifest): {item: at for item, at in order.items() if item in by_item}}
+        return {store.adjudicator_queue(stored.manifest): {item: at for item, at in order.items() if item in by_item}}
 
     def _form(self, stored: StoredRound) -> Form:
         manifest, asking = stored.manifest, stored.params.round
@@ -167,13 +206,13 @@ class RoundContext:
         )
 
     def _answers(self, stored: StoredRound) -> Pulled:
-        own = queues.of_annotators(stored.manifest)
+        own = store.annotator_queues(stored.manifest)
         held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
         # keep stored answers whose items are missing from the queue: a backend that lost its data deletes nothing
         kept = [row for row in stored.annotations if item_of(row) not in held[str(row["annotator"])]]
         done = {(row["annotator"], item_of(row)) for row in kept}
         read = response_validation.read(
-            queues.answers(own, backend=self.backend, gone=stored.gone),
+            store.queued_answers(own, backend=self.backend, gone=stored.gone),
             assignments=[row for row in stored.assigned if (row["annotator"], item_of(row)) not in done],
             scheme=self.scheme,
             manifest=stored.manifest,
@@ -185,8 +224,8 @@ class RoundContext:
         return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
 
     def _decisions(self, stored: StoredRound) -> Pulled:
-        queue, asked = queues.of_adjudicator(stored.manifest), self.asked(stored)
-        answers = queues.answers([queue], backend=self.backend, gone=stored.gone)[queue.annotator]
+        queue, asked = store.adjudicator_queue(stored.manifest), self.asked(stored)
+        answers = store.queued_answers([queue], backend=self.backend, gone=stored.gone)[queue.annotator]
         read = read_decisions(
             answers, cases=asked, known=stored.decisions, scheme=self.scheme, manifest=stored.manifest
         )

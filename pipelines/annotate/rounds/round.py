@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms import protocol
-from pipelines.annotate.forms.manifest import RoundDecision, RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.manifest import RoundDecision, RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
-from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
+from pipelines.annotate.rounds import descriptions, opening, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import load
@@ -28,15 +27,7 @@ Result = dict[str, object]
 
 
 def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False) -> Result:
-    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
-
-    Raises:
-        UnknownRound: the protocol has no such round.
-        RoundState: the round is closed, or was opened with another protocol, seed or guideline than the current one.
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BackendUnavailable: the round is open and its queues may not be full; repeat the command.
-    """
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
 
     def work(clone: Workspace) -> Result:
         params = load(clone.path)
@@ -133,13 +124,13 @@ def close(
             written = pulled.write(site.vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=site.now)
             update = {"status": "closed", "closed": site.now, "decision": decision}
-            if manifest.phase == qualification.PHASE:
+            if manifest.phase == opening.PHASE:
                 update["scores"] = _scores(clone, pulled=pulled, vault=site.vault)
             manifests.write(manifest.model_copy(update=update), stored.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
             result = pulled.summary | {"status": "closed", "go_on": go_on} | commit
         if not dry_run:
-            desk.backend.purge(queues.of_round(manifest))
+            desk.backend.purge(store.queues_of(manifest))
         return result
 
     return store.on_tip(site.settings, work)
@@ -159,9 +150,9 @@ def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, floa
     manifest = pulled.round.manifest
     earlier = [store.read(clone, corpus=manifest.corpus, name=name, vault=vault) for name in manifest.again]
     scheme = load_scheme(manifest.scheme, root=clone.path)
-    known = qualification.settled([(e.assigned, e.annotations, e.decisions) for e in earlier], scheme=scheme)
+    known = opening.settled([(e.assigned, e.annotations, e.decisions) for e in earlier], scheme=scheme)
     items = len({item_of(row) for row in pulled.round.assigned})
-    return qualification.scores(pulled.round.annotations, known=known, people=manifest.annotators, items=items)
+    return opening.scores(pulled.round.annotations, known=known, people=manifest.annotators, items=items)
 
 
 def _going(stored: StoredRound, *, detail: str) -> None:
@@ -178,7 +169,7 @@ def status(site: RoundSite, corpus: str, name: str | None) -> Result:
         result = round_fields(stored.manifest) | {"assigned": loads(stored.assigned)} | _decision(stored.manifest)
         if stored.manifest.status != "closed":
             desk = RoundContext(site, stored)
-            own = [queue for queue in queues.of_round(stored.manifest) if desk.backend.present(queue)]
+            own = [queue for queue in store.queues_of(stored.manifest) if desk.backend.present(queue)]
             result |= desk.look(stored).summary
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
             result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}
@@ -188,7 +179,7 @@ def status(site: RoundSite, corpus: str, name: str | None) -> Result:
 def _all(clone: Workspace, *, corpus: str) -> Result:
     opened = manifests.opened(clone.path, corpus)
     params = load(clone.path)
-    planned = protocol.load(params.round.protocol[corpus]).rounds if corpus in params.round.protocol else ()
+    planned = manifests.load_protocol(params.round.protocol[corpus]).rounds if corpus in params.round.protocol else ()
     known = {manifest.round for manifest in opened}
     return {
         "corpus": corpus,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.annotate.backend import Item
-from pipelines.annotate.backends import Backend
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import BACKENDS, AnnotatorAnswer, Backend, Item, Queue
+from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
+from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, CommitLost, ConfigError
@@ -133,3 +134,74 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
         if stage not in published:
             raise ConfigError("NotMade", stage=stage)
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
+
+
+ADJUDICATION = "adjudication"
+
+
+def annotator_queues(manifest: RoundManifest) -> list[Queue]:
+    """Return the queues of an annotation round's annotators, one for each."""
+    return [Queue(f"{manifest.corpus}/{manifest.round}", annotator) for annotator in manifest.annotators]
+
+
+def adjudicator_queue(manifest: RoundManifest) -> Queue:
+    """Return the queue of an annotation round's adjudicator."""
+    return Queue(f"{manifest.corpus}/{manifest.round}/{ADJUDICATION}", manifest.adjudicator)
+
+
+def queues_of(manifest: RoundManifest) -> list[Queue]:
+    """Return the queues of an annotation round's annotators and of its adjudicator."""
+    return [*annotator_queues(manifest), adjudicator_queue(manifest)]
+
+
+def people(manifests: Iterable[RoundManifest]) -> list[str]:
+    """Return the pseudonyms of all annotators and adjudicators of these annotation rounds, sorted."""
+    return sorted({queue.annotator for manifest in manifests for queue in queues_of(manifest)})
+
+
+def open_backend(
+    manifest: RoundManifest, *, params: Params | None, settings: Settings, pseudonyms: Collection[str]
+) -> Backend:
+    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
+    name, given = manifest.backend, params.round.backends if params else {}
+    backend = BACKENDS.get(name, params.distributions if params else {})
+    fit = fitted(backend.Parameters, given.get(name, {}), key=f"round.backends.{name}")
+    return backend.open(settings, params=fit, pseudonyms=pseudonyms)
+
+
+def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
+    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds."""
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    used: Counter[str] = Counter()
+    for manifest in manifests:
+        for queue in queues_of(manifest):
+            if held := backend.present(queue):
+                done = {answer.item for answer in backend.answers(queue) if answer.answered < midnight}
+                used[queue.annotator] += sum(at >= midnight or item not in done for item, at in held.items())
+    return used
+
+
+def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:
+    """Remove all items of the records in ``gone`` from annotators' queues; return the number of removed items."""
+    removed = 0
+    for queue in queues:
+        doomed = [item for item in backend.present(queue) if item[0] in gone]
+        if doomed:
+            backend.remove(queue, items=doomed)
+        removed += len(doomed)
+    return removed
+
+
+def withdraw_unanswered(queues: Iterable[Queue], *, backend: Backend) -> None:
+    """Remove all items that were neither answered nor skipped from annotators' queues."""
+    for queue in queues:
+        held = backend.present(queue)
+        if left := held.keys() - {answer.item for answer in backend.answers(queue)} if held else set():
+            backend.remove(queue, items=sorted(left))
+
+
+def queued_answers(
+    queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]
+) -> dict[str, list[AnnotatorAnswer]]:
+    """Return the answers in the queues by annotator, without answers to the taken-down records in ``gone``."""
+    return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

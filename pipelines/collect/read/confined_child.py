@@ -52,14 +52,9 @@ class ChildLate(Exception):
 class ConfinedChild:
     """A confined child process, which is restarted after a crash or a timeout; one answer at a time.
 
-    Args:
-        module: a module beside this one; its ``main`` gets ``arguments``, confines itself, announces it and serves.
-        timeout_seconds: wall time for one answer.
-        sandbox: whether to start without any confinement where the system has none.
-        start: the code that the interpreter runs, :data:`START` if none is given.
-        readable: further files and folders that a bubblewrap sandbox shows the child.
-        writable: a folder in which the child may write.
-        environment: the child's variables; it inherits no others than the linker's.
+    The ``main`` of a module beside this one gets ``arguments``, confines itself, announces it and serves. ``readable``
+    and ``writable`` are further paths that a bubblewrap sandbox shows the child, which inherits no variables but the
+    linker's.
     """
 
     def __init__(

@@ -63,11 +63,7 @@ def signature(data: bytes) -> str | None:
 
 
 def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
-    """Check a picture's header without loading the pixels; return the picture and its number of frames.
-
-    Raises:
-        Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
-    """
+    """Check a picture's header without loading the pixels; return the picture and its number of frames."""
     kind = signature(data)
     if kind not in formats:
         raise Unfit("format" if kind else "not_an_image")

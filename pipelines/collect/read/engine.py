@@ -40,12 +40,9 @@ class OcrFailed(Exception):
 class Engine(ABC):
     """An OCR engine, which reads one JPEG at a time.
 
-    Attributes:
-        remote: whether it sends pictures to a provider, which needs a consent on record and is paid by the picture.
-        program: the program that it starts for each picture, if any.
-        variables: environment variables that it needs.
-        Parameters: the model of its entry in ``images.ocr.engines``.
-        identity: name, versions and all settings that decide its texts.
+    One that is ``remote`` sends pictures to a provider, which needs a consent on record and is paid by the picture.
+    ``program`` is started for each picture, ``variables`` are needed in the environment, ``Parameters`` are the model
+    of its entry in ``images.ocr.engines``. ``identity`` has name, versions and all settings that decide its texts.
     """
 
     remote: ClassVar[bool] = False

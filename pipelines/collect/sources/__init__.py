@@ -27,7 +27,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.parts import Parts
 
 if TYPE_CHECKING:
-    from pipelines.collect.resume_journal import ResumeJournal
+    from pipelines.collect.refresh_store import ResumeJournal
 
 # Before the colon of a name; names of Reddit, of imported datasets and of malformed items have no such colon.
 SCHEME = re.compile(r"(?!comment$|malformed$)[a-z][a-z0-9_-]*|")
@@ -42,14 +42,11 @@ class ClosedEntry(SourceEntry):
 class Source(ABC):
     """A source of records; nothing is sent before the first request.
 
-    Attributes:
-        name: the part's name, as in section ``sources`` of ``params.yaml``.
-        scheme: the namespace of its ids and authors; empty: Reddit's. Records of one scheme with one id are one record.
-        rate: requests a minute that it grants, for estimates; 0: it is read from disk.
-        setting: the field of ``settings`` with its address; empty: ``settings.endpoint(name)`` reads
-            ``CORPUS_<NAME>_URL`` and ``_KEY``.
-        variables: environment variables that it needs.
-        Parameters: the model of its entry in section ``sources``.
+    Its ``name`` is that in section ``sources`` of ``params.yaml``, and ``Parameters`` the model of the entry there.
+    ``scheme`` is the namespace of its ids and authors (empty: Reddit's); records of one scheme with one id are one
+    record. ``rate`` is the requests a minute that it grants, for estimates (0: it is read from disk). ``setting`` is
+    the field of ``settings`` with its address; without one, ``CORPUS_<NAME>_URL`` and ``_KEY`` are read. ``variables``
+    are needed.
     """
 
     name: ClassVar[str]
@@ -199,7 +196,7 @@ def open_source(
     journal = None
     if live and state:
         # brings the vault's libraries, which a check of parameters does not need
-        from pipelines.collect.resume_journal import ResumeJournal
+        from pipelines.collect.refresh_store import ResumeJournal
 
         journal = ResumeJournal(state, secret=settings.secret(), day=today)
     opened = source(settings, params=entry_of(name, params), journal=journal)

@@ -270,11 +270,7 @@ def _is_stray(line: bytes) -> bool:
 
 
 def _check_start(block: bytearray, *, path: Path, offset: int) -> None:
-    """Refuse a file whose first bytes tell that no line of it could be read.
-
-    Raises:
-        CorruptDump: UTF-16 or UTF-32, a JSON list, or JSON that is spread over several lines.
-    """
+    """Refuse a file whose first bytes tell that no line of it could be read."""
     detail = ""
     text = block.removeprefix(BOM).lstrip()
     if block.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in block[:4]:

@@ -31,12 +31,7 @@ class Entry(Section):
 
 
 class Distribution(Section):
-    """A distribution whose parts a deployment allows.
-
-    Args:
-        version: as ``pip`` shows it.
-        sha256: of its files' names and hashes, as the refusal of another one (``OtherDistribution``) shows it.
-    """
+    """A distribution whose parts are allowed; ``sha256`` is what its refusal (``OtherDistribution``) shows."""
 
     version: str
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -77,8 +72,5 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def faults(error: ValidationError, *below: str) -> str:
-    """Describe every fault of a pydantic validation error by key and message, without values.
-
-    ``below``: the key of what was validated, if it is a part of a file.
-    """
+    """Describe every fault of a validation error by key (``below``: that of what was validated), without values."""
     return "; ".join(f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {e['msg']}" for e in error.errors())

@@ -1,4 +1,4 @@
-"""Define the sections of ``params.yaml`` for corpora, sources, images and texts.
+"""Define the sections of ``params.yaml`` for corpora, sources, their items, near-duplicates, sample and split.
 
 Of an entry that belongs to a part (a source, an OCR engine), only what every part has is checked here, the rest by the
 part's own model (:func:`pipelines.core.config.base.fitted`).
@@ -183,6 +183,42 @@ class Sandbox(Section):
     port: int
 
 
+class Dedupe(Section):
+    radius: Annotated[int, Field(ge=0, le=31)]
+    radius_no_text: Annotated[int, Field(ge=0, le=31)]
+    radius_long_caption: Annotated[int, Field(ge=0, le=31)]
+    long_caption: Positive
+    word_difference: Positive
+    misread_words: Annotated[int, Field(ge=0)]
+    listed_copies: Positive
+    similarity: Fraction
+
+
+class Sample(Section):
+    size: Positive
+    seed: int
+
+
+class Split(Section):
+    version: Positive
+    ratios: dict[str, Annotated[float, Field(gt=0)]]
+    sizes: dict[str, Positive] | None = None
+    strata: tuple[Literal["month", "kind", "has_text", "subreddit"], ...]
+    seed: int
+    proposals: Positive
+    published: str | None = None
+
+    @model_validator(mode="after")
+    def _same_names(self) -> Split:
+        if self.sizes is not None and list(self.sizes) != list(self.ratios):
+            raise ValueError("sizes and ratios must name the same splits in the same order")
+        return self
+
+
+class Quality(Section):
+    truth: bool
+
+
 class CollectSections(Section):
     corpora: dict[str, Corpus]
     matrix: Matrix
@@ -193,6 +229,10 @@ class CollectSections(Section):
     texts: Texts
     language: Language
     sandbox: Sandbox | None = None
+    dedupe: Dedupe
+    sample: dict[str, Sample]
+    split: dict[str, Split]
+    quality: Quality
 
     def listing(self, corpus: str) -> str | None:
         """Return the source whose listings a corpus reads; its posts wait in the store of refreshes for their month."""

@@ -1,18 +1,86 @@
-"""Define the sections of ``params.yaml`` for providers and consents, labellers, votes and moderation systems."""
+"""Define the sections of ``params.yaml`` for labels by people and by models, and what is done with them."""
 
 from __future__ import annotations
 
 import ipaddress
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.core.config.base import Entry, Fraction, Positive, Section
+from pipelines.core.config.base import Entry, Fraction, Positive, Pseudonym, Section
 from pipelines.core.errors import ConfigError
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class Round(Section):
+    """Settings of annotation rounds; ``backends`` has the parameters of annotation backends by name."""
+
+    backend: str
+    backends: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    protocol: dict[str, str]
+    annotators: tuple[Pseudonym, ...]
+    adjudicator: Pseudonym
+    daily_cap: Positive
+    warning: str
+    contacts: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _apart(self) -> Round:
+        if len({*self.annotators, self.adjudicator}) <= len(self.annotators):
+            raise ValueError("annotators and adjudicator must be different people")
+        return self
+
+
+class Agreement(Section):
+    resamples: Positive
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    enough: Fraction
+    seed: int
+
+
+class GoldParams(Section):
+    """The splits whose items get gold labels (``None`` means all sampled items), and further sources of gold.
+
+    ``truth`` is whether the sandbox's ground truth is used; ``published`` is a CSV file. Answers from rounds take
+    precedence over both.
+    """
+
+    splits: tuple[str, ...] | None
+    truth: bool
+    published: str | None
+
+
+class LexiconFile(Section):
+    """A lexicon of the user's: its path on the machine that runs the stage, and the SHA-256 that the file must have."""
+
+    path: str | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
+class Lexicons(Section):
+    """A dictionary in LIWC's format, and the NRC emotion lexicon."""
+
+    liwc: LexiconFile = LexiconFile()
+    nrc: LexiconFile = LexiconFile()
+
+
+class Analysis(Section):
+    """Parameters of the stage ``analysis``.
+
+    ``heatmaps`` are pairs of categories, and ``factors`` the categories by which features are compared; those that a
+    scheme lacks are left out. ``least``: the smallest count of items that is shown, and level that is tested.
+    """
+
+    heatmaps: tuple[tuple[str, str], ...]
+    factors: tuple[str, ...]
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    least: Annotated[Positive, Field(ge=2)]
+    seed: int
+    lexicons: Lexicons = Lexicons()
 
 
 class ProviderNotConsented(ConfigError):
@@ -20,11 +88,7 @@ class ProviderNotConsented(ConfigError):
 
 
 class Consent(Section):
-    """The consent that one provider may receive items: its terms, its retention, and who approved them and when.
-
-    ``retention_days`` is for how long the provider keeps items (0: not at all); a field that was not stated is
-    ``None``.
-    """
+    """The consent that a provider may receive items, and keep them for ``retention_days``; ``None``: not stated."""
 
     terms: Said | None = None
     retention_days: Annotated[int, Field(ge=0)] | None = None
@@ -129,13 +193,7 @@ class Prompts(Section):
 
 
 class FewShot(Section):
-    """The examples in prompts.
-
-    Args:
-        examples: corpus -> how many of its items of validation the prompts show (by default none).
-        among: all gold of validation, or only items on which annotators disagreed (CRADLE B).
-        seed: of the choice.
-    """
+    """The examples in prompts: how many of a corpus, ``among`` all gold of validation or only disputed items."""
 
     examples: dict[str, Annotated[int, Field(ge=0)]]
     among: Literal["all", "disagreement"] = "all"
@@ -158,21 +216,14 @@ class InjectionTest(Section):
 
 
 class ModeratorEntry(Entry):
-    """A moderation system; the fields are those of a class in ``pipelines/moderation/moderators``."""
+    """A moderation system; the fields are those of a class in ``pipelines/evaluate/moderation/moderators``."""
 
     kind: str
     provider: str
 
 
 class Moderation(Section):
-    """Parameters of the stage ``moderation``.
-
-    Args:
-        systems: corpus -> names of the section ``moderators`` that are asked about its items with gold.
-        items: the greatest number of items of a corpus, drawn with ``seed``; ``None`` asks about all.
-        resamples: of the bootstrap and of the randomisation tests.
-        seed: of the draw and of the resamples.
-    """
+    """Parameters of the stage ``moderation``: the systems that are asked, and about how many items with gold."""
 
     systems: dict[str, tuple[str, ...]]
     items: Positive | None
@@ -185,6 +236,10 @@ class Moderation(Section):
 
 
 class LabelSections(Section):
+    round: Round
+    agreement: Agreement
+    gold: dict[str, GoldParams]
+    analysis: Analysis
     providers: dict[str, ProviderEntry]
     consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]

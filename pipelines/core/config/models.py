@@ -21,13 +21,8 @@ ExampleWeights = Literal["equal", "posterior"]
 class Entry(base.Entry):
     """What every entry of section ``models`` may say; the rest is its kind's (:mod:`pipelines.models.kind`).
 
-    Args:
-        kind: the name of a package of :mod:`pipelines.models.kinds`.
-        tasks: the tasks that the model is fit for; ``None`` for every task.
-        rationales: the labeller whose rationales of the items it reads (stage ``rationales``).
-        votes: the labeller whose votes it reads.
-        silver: the ensemble whose silver labels it reads.
-        labeller: the labeller that it asks.
+    ``tasks`` are those that the model is fit for (``None``: every one). The labeller of ``rationales`` or ``votes`` and
+    the ensemble of ``silver`` are those whose work it reads, ``labeller`` is the one that it asks.
     """
 
     kind: str
@@ -41,10 +36,8 @@ class Entry(base.Entry):
 class FitRows(Section):
     """Which models are fitted on a corpus: each on every subset, with every seed, for every task of the scheme.
 
-    Args:
-        subsets: ``unanimous`` or ``consensus`` of the silver of ``ensemble`` (CRADLE 5.1), or ``gold``.
-        ensemble: whose silver is learnt from.
-        seeds: of the first are the weights that a candidate of section ``registry`` without a seed has.
+    A subset is ``unanimous`` or ``consensus`` of the silver of ``ensemble`` (CRADLE 5.1), or ``gold``. A candidate of
+    section ``registry`` without a seed has the weights of the first one.
     """
 
     models: tuple[str, ...]
@@ -56,11 +49,8 @@ class FitRows(Section):
 class Train(Section):
     """Parameters of training that all kinds of models share; a model's own are its entry's.
 
-    Args:
-        rows: corpus -> the models that are fitted on it.
-        keep: keys of rows (``rows.yaml``) whose weights are kept beside those of candidates for the registry.
-        mode: ``paper``: thresholds and the best epoch as the papers have them.
-        checkpoint_steps: steps between two checkpoints.
+    ``keep`` has keys of rows (``rows.yaml``) whose weights are kept beside those of candidates for the registry. With
+    ``mode: paper``, thresholds and the best epoch are as the papers have them.
     """
 
     rows: dict[str, FitRows]
@@ -70,12 +60,7 @@ class Train(Section):
 
 
 class Predict(Section):
-    """Parameters of prediction.
-
-    Args:
-        rows: corpus -> the models that are compared without a fit on it: prompted ones, votes, silver, saved files.
-        batch: what a causal model reads together.
-    """
+    """Which models are compared without a fit on a corpus, and how many texts a causal model reads together."""
 
     rows: dict[str, tuple[str, ...]]
     batch: Positive
@@ -168,15 +153,9 @@ class Promote(Section):
 
 
 class Drift(Section):
-    """Thresholds of :mod:`pipelines.registry.drift`, which compares new predictions with those on the split test.
+    """Thresholds of :mod:`pipelines.registry.drift`; a larger difference is reported and sent to webhooks.
 
-    A larger difference is reported and sent to webhooks.
-
-    Args:
-        alpha: the maximum probability of a false alarm in a month.
-        rate: threshold for the difference of the rate of a label, or of alerts.
-        confidence: threshold for the difference of the mean confidence.
-        psi: threshold for the population stability index of language and length of the input.
+    ``alpha`` is the greatest probability of a false alarm in a month, ``psi`` of the population stability index.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)]

@@ -1,28 +1,29 @@
-"""Read all parameters: ``params.yaml``, overridden by a profile.
+"""Read all parameters, ``params.yaml`` overridden by a profile, and change them in their files.
 
-Steps receive the parameters as frozen pydantic models.
+Steps receive the parameters as frozen pydantic models. A changed file keeps its comments, order and quotes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.annotate import AnnotateSections
-from pipelines.core.config.base import Distribution, faults
+from pipelines.core.config.base import Distribution, faults, nested
 from pipelines.core.config.collect import CollectSections
-from pipelines.core.config.curate import CurateSections
 from pipelines.core.config.label import LabelSections, RemoteLabeller
 from pipelines.core.config.models import ModelSections
 from pipelines.core.config.operate import OperateSections
-from pipelines.core.config.release import ReleaseSections
 from pipelines.core.errors import BadParams, ConfigError
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
@@ -36,17 +37,17 @@ ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 ALL_CORPORA = "all-corpora"
 
 
-class Params(
-    ReleaseSections, OperateSections, ModelSections, LabelSections, AnnotateSections, CurateSections, CollectSections
-):
+class Params(OperateSections, ModelSections, LabelSections, CollectSections):
     """All sections of ``params.yaml``; ``profile`` names the profile with which the corpus repository was created.
 
-    ``revisions`` has a number for each stage; raise a stage's number when its results change (docs/configuration.md).
+    Sections that stages declare themselves (:class:`pipelines.store.stage.Stage`) are checked by :data:`checks`.
+
     ``distributions`` has what other distributions may add parts (:mod:`pipelines.core.parts`).
     """
 
+    model_config = ConfigDict(extra="allow")
+
     profile: str | None
-    revisions: dict[str, int] = Field(default_factory=dict)
     distributions: dict[str, Distribution] = Field(default_factory=dict)
 
     @property
@@ -246,3 +247,81 @@ def validate(values: Mapping[str, Any], *, where: str, parts: bool = True) -> Pa
     if found := [fault for check in checks for fault in check(params)] if parts else []:
         raise BadParams(where=where, detail="; ".join(found))
     return params
+
+
+Key = tuple[str, ...]
+"""The names from a section of ``params.yaml`` down to a value."""
+
+
+def dotted(key: Key) -> str:
+    """Return a parameter's key in dotted form, such as ``sample.memes.size``."""
+    return ".".join(key)
+
+
+def find_key(values: Mapping[str, Any], name: str) -> Key:
+    """Return the parameter key with this dotted name; names may contain dots themselves (``labellers.gpt-5.1``)."""
+    key: list[str] = []
+    rest: Any = values
+    parts = name.split(".")
+    while parts:
+        taken = 1
+        if isinstance(rest, Mapping):
+            taken = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in rest), 1)
+        part, parts = ".".join(parts[:taken]), parts[taken:]
+        key.append(part)
+        rest = rest.get(part) if isinstance(rest, Mapping) else None
+    return tuple(key)
+
+
+def leaves(values: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield every parameter value with its key; an empty mapping or a list counts as one value."""
+    if isinstance(values, Mapping) and values:
+        for name, below in values.items():
+            yield from leaves(below, (*key, name))
+    else:
+        yield key, values
+
+
+def put(values: dict[str, Any], key: Key, value: Any) -> None:
+    """Set one parameter value in ``values``, and create the mappings on its path if they are missing."""
+    for name in key[:-1]:
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    values[key[-1]] = undated(value)
+
+
+def undated(value: Any) -> Any:
+    """Return a parameter value with its dates converted to text, because DVC's parameters have no dates."""
+    return nested(value, lambda inner: inner.isoformat() if isinstance(inner, date) else inner)
+
+
+def rewrite(texts: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of the parameters' files with their values replaced by ``values`` and their comments kept."""
+    return {name: _rewritten(texts.get(name, ""), sections) for name, sections in by_file(values).items()}
+
+
+def _rewritten(text: str, values: Mapping[str, Any]) -> str:
+    # libyaml, with which DVC reads, needs the quotes around a colon within braces
+    yaml = YAML()
+    yaml.width, yaml.preserve_quotes = 200, True
+    document = yaml.load(text) or CommentedMap()
+    _assign(document, values)
+    out = StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def _assign(document: Any, values: Mapping[str, Any]) -> None:
+    for name in [name for name in document if name not in values]:
+        del document[name]
+    for name, value in values.items():
+        below = document.get(name)
+        if isinstance(below, Mapping) and isinstance(value, Mapping) and value:
+            _assign(below, value)
+        elif name not in document or below != value or isinstance(value, bool) != isinstance(below, bool):
+            document[name] = nested(value, _quoted)
+
+
+def _quoted(value: Any) -> Any:
+    return DoubleQuotedScalarString(value) if isinstance(value, str) and ":" in value else value

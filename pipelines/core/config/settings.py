@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
-from pipelines.core.config import logins
 from pipelines.core.config.base import Positive, Section
-from pipelines.core.config.private_file import create_private
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
+from pipelines.core.process import create_private
 
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
@@ -78,8 +77,8 @@ def _mlflow(home: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         embedded = None
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
-    if uri and uri == embedded and (password := logins.password(home, logins.TRACKING)):
-        os.environ |= {"MLFLOW_TRACKING_USERNAME": logins.TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
+    if uri and uri == embedded and (password := password_of(home, TRACKING)):
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
     return uri
 
 
@@ -241,3 +240,27 @@ def _printed(command: str) -> str:
         detail = type(error).__name__ if status is None else f"exit status {status}"
         raise ConfigError("SecretUnreadable", variable=SECRET_COMMAND, detail=detail) from None
     return done.stdout
+
+
+# The administrator of Airflow, a user of Airflow who may answer questions of tasks, and the user of MLflow.
+ADMIN, APPROVER, TRACKING = "admin", "approver", "mlflow"
+
+
+def passwords_file(home: Path) -> Path:
+    """Return the path of the file with the passwords by user, which the embedded Airflow reads, too."""
+    return home / "run" / "passwords.json"
+
+
+def create_passwords(home: Path) -> Path:
+    """Write the file of the embedded services' passwords (mode 600) unless it exists, and return its path."""
+    path = passwords_file(home)
+    create_private(path, json.dumps({user: secrets.token_urlsafe(24) for user in (ADMIN, APPROVER, TRACKING)}) + "\n")
+    return path
+
+
+def password_of(home: Path, user: str) -> str:
+    """Return the password of a user of the embedded services; empty if it is missing or may not be read."""
+    try:
+        return str(json.loads(passwords_file(home).read_text())[user])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

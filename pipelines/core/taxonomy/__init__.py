@@ -3,18 +3,49 @@
 A scheme is one file in ``schemes/``; adding one needs no code.
 """
 
-from pipelines.core.taxonomy.loader import available, labels_of_all, load, load_file
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from pipelines.core.config.base import read_section
+from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy.scheme import Category, Checked, Label, Scheme, tiers_of
 
-__all__ = [
-    "BadScheme",
-    "Category",
-    "Checked",
-    "Label",
-    "Scheme",
-    "available",
-    "labels_of_all",
-    "load",
-    "load_file",
-    "tiers_of",
-]
+__all__ = ("Category", "Checked", "Label", "Scheme", "tiers_of")
+
+FOLDER = Path(__file__).parent / "schemes"
+# Schemes of a team's own, beside params.yaml in a checkout or a clone.
+OWN = Path("schemes")
+
+
+def available(*, root: Path = Path()) -> list[str]:
+    """Return the names of the label schemes in the package and in the folder ``schemes`` below ``root``."""
+    return sorted(_files(root))
+
+
+def _files(root: Path) -> dict[str, Path]:
+    return {path.stem: path for folder in (root / OWN, FOLDER) for path in folder.glob("*.yaml")}
+
+
+def path_of(name: str, *, root: Path = Path()) -> Path:
+    """Return the data file of the label scheme ``name``; ``root`` is the checkout or clone that has the parameters."""
+    files = _files(root)
+    if name not in files:
+        raise ConfigError("UnknownScheme", name=name, known=", ".join(sorted(files)))
+    return files[name].resolve()
+
+
+def load(name: str, *, root: Path = Path()) -> Scheme:
+    """Load the label scheme ``name``; ``root`` is as for :func:`path_of`."""
+    return load_file(path_of(name, root=root))
+
+
+@cache
+def load_file(path: Path) -> Scheme:
+    """Read a label scheme from a data file."""
+    scheme = read_section(Scheme, path, refuse=lambda detail: ConfigError("BadScheme", file=path.name, detail=detail))
+    categories = {key: replace(category, key=key) for key, category in scheme.categories.items()}
+    return replace(scheme, categories=categories, digest=hashlib.sha256(path.read_bytes()).hexdigest())

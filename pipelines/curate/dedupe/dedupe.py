@@ -1,4 +1,4 @@
-"""Run the stage ``dedupe``: drop near-duplicates of earlier items or of published split members, and write clusters.
+"""Drop near-duplicates of earlier items or of published split members, and write clusters.
 
 An item is dropped only if it is a near-duplicate of an earlier item that is *kept* (keep-first star). Items connected
 by a chain of near-duplicates form one cluster, which no split separates. Captions and posts are decrypted in memory and
@@ -26,24 +26,27 @@ from pipelines.curate.items import among, read_items, read_posts, split_members
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column, opener
+from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
 STEP, REASON = "dedupe", "near_duplicate"
 
 
-def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data",),
+    params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published"),
+)
+
+
+def run(ctx: Context) -> dict[str, Any]:
     """Find the near-duplicates among all items of a corpus.
 
-    Reads the posts and items of every month. Writes below ``snapshot/<corpus>/dedupe/``: ``pairs`` (near-duplicates),
-    ``clusters`` (every item that a chain of pairs connects to another, named after the earliest; ``hamming`` and
-    ``word_difference`` are the distances to the kept item that it repeats, null if it is kept itself) and ``drops``;
-    also writes ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left out.
-
-    Returns:
-        ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
-        pictures ``without_hash``.
+    Reads the posts and items of every month. Writes the tables ``pairs``, ``clusters`` and ``drops`` below
+    ``snapshot/<corpus>/dedupe/``, and ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left
+    out.
     """
+    corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     promised = split_members(corpus, params=params.split[corpus], vault=vault, root=root)
     more = {}
     if params.corpora[corpus].content == "images":

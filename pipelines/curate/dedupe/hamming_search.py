@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 from numba.extending import intrinsic
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from pipelines.curate.kernels import compiled
 
@@ -105,15 +107,11 @@ def _scan(search: Search, state: Any, buffers: PairBuffers) -> int:
     return count
 
 
-def _reach(radius: int) -> npt.NDArray[np.int64]:
-    whole, rest = divmod(radius, CHUNKS)
-    return np.array([whole if k <= rest else whole - 1 for k in range(CHUNKS)], dtype=np.int64)
-
-
 def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs]:
     """Yield the pairs among distinct hashes in blocks, in no particular order."""
     popcounts = np.bitwise_count(np.arange(1 << CHUNK_BITS, dtype=np.uint32))
-    reach = _reach(radius)
+    whole, rest = divmod(radius, CHUNKS)
+    reach = np.array([whole if k <= rest else whole - 1 for k in range(CHUNKS)], dtype=np.int64)
     plan = [(k, np.flatnonzero(popcounts <= reach[k])) for k in range(CHUNKS) if reach[k] >= 0]
     by_brute_force = len(hashes) <= 2 * sum(len(masks) for _, masks in plan)
     if by_brute_force:
@@ -174,27 +172,12 @@ def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[
             yield np.minimum(i, j), np.maximum(i, j), distance[row]
 
 
-@compiled
-def _union(parent: Any, left: Any, right: Any) -> None:
-    for k in range(len(left)):
-        a, b = left[k], right[k]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        parent[max(a, b)] = min(a, b)
-    for k in range(len(parent)):
-        # the root is the smallest member, so every parent before k is already flat
-        parent[k] = parent[parent[k]]
-
-
 def components(n: int, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return for each of ``n`` items the smallest item that a chain of pairs connects to it (union-find)."""
-    parent = np.arange(n, dtype=np.int64)
-    _union(parent, np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64))
-    return parent
+    """Return for each of ``n`` items the smallest item that a chain of pairs connects to it."""
+    edges = sparse.coo_array((np.ones(np.size(left), np.bool_), (left, right)), shape=(n, n))
+    _, group = connected_components(edges, directed=False)
+    smallest: npt.NDArray[np.int64] = np.unique(group, return_index=True)[1][group]
+    return smallest
 
 
 @compiled

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.core.config.curate import Dedupe
+from pipelines.core.config.collect import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
 from pipelines.curate.dedupe.hamming_search import cells, equal_pairs, pair_blocks
 

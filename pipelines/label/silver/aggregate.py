@@ -8,28 +8,83 @@ named member).
 
 An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses an item's labels from
 its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
-members that remain after refusals must not speak for the whole ensemble).
+members that remain after refusals must not speak for the whole ensemble). :func:`valid` is the only source of votes:
+rows whose outcome is not ``vote`` never pass it, and a missing answer equals nothing, not even another missing one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid
+from pipelines.core.errors import DataError
+from pipelines.metrics.decoding import worth_of_sets
 from pipelines.store.tables import Item
 
 if TYPE_CHECKING:
     from pipelines.core.config.label import Ensemble
     from pipelines.core.taxonomy import Category
-    from pipelines.label.silver.label_models import LabelModel
+
+LabelSet = frozenset[str]
+Agreement = Literal["unanimous", "consensus", "none"]
+
+
+def valid(
+    votes: pa.Table, *, category: str
+) -> tuple[dict[Item, dict[str, LabelSet]], dict[Item, dict[str, tuple[float, ...]]]]:
+    """Return the label sets of valid votes (outcome ``vote``), and the probabilities of those that have scores.
+
+    Both are by item and labeller; probabilities are ordered as in the category.
+    """
+    columns = ["record_id", "image", "labeller", "category", "outcome", "labels", "scores"]
+    cast: dict[tuple[Item, str], list[Any]] = {}
+    for row in votes.select(columns).to_pylist():
+        if row["outcome"] == "vote" and row["category"] == category:
+            cast.setdefault(((row["record_id"], row["image"]), row["labeller"]), []).append(row)
+    ballots: dict[Item, dict[str, LabelSet]] = {}
+    scores: dict[Item, dict[str, tuple[float, ...]]] = {}
+    for (item, labeller), rows in sorted(cast.items()):
+        if len(rows) > 1:
+            raise DataError("TwoVotes", labeller=labeller, votes=len(rows), record_id=item[0])
+        ballots.setdefault(item, {})[labeller] = frozenset(rows[0]["labels"] or ())
+        if rows[0]["scores"]:
+            scores.setdefault(item, {})[labeller] = tuple(rows[0]["scores"])
+    return ballots, scores
+
+
+def quorum(members: Sequence[str]) -> int:
+    """Return how many votes are a majority of an ensemble's members, including those without a vote: two of three."""
+    return len(set(members)) // 2 + 1
+
+
+def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
+    """Return how far an ensemble's valid votes on an item agree, and the agreed label set (``None`` without majority).
+
+    Unanimity requires every member's vote.
+    """
+    for labels in {votes[member] for member in set(members) if member in votes}:
+        if (found := backing(labels, votes=votes, members=members)) != "none":
+            return found, labels
+    return "none", None
+
+
+def backing(labels: LabelSet, *, votes: Mapping[str, LabelSet], members: Sequence[str]) -> Agreement:
+    """Return how far an ensemble agrees on ``labels``: all members gave this set, a majority of them, or fewer."""
+    count = sum(votes.get(member) == labels for member in set(members))
+    if count < quorum(members):
+        return "none"
+    return "unanimous" if count == len(set(members)) else "consensus"
+
 
 Ballots = Mapping[Item, Mapping[str, LabelSet]]
 Scores = Mapping[Item, Mapping[str, tuple[float, ...]]]
@@ -80,7 +135,7 @@ class Panel:
     gold: Mapping[Item, LabelSet] = field(default_factory=dict)
     groups: Mapping[Item, str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    _models: dict[str, LabelModel] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _models: dict[bool, LabelModel] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
@@ -139,13 +194,11 @@ class Panel:
 
         For ``mean_logit`` it is the members' pooled scores, else the model of Dawid and Skene.
         """
-        from pipelines.label.silver import label_models
-
-        name = "pool" if aggregate == "mean_logit" else "crowd"
-        if name not in self._models:
-            cast: Mapping[Item, Mapping[str, Any]] = self.scores if name == "pool" else self.ballots
-            self._models[name] = getattr(label_models, name)(self._quorate(cast), category=self.category)
-        return self._models[name]
+        pooled = aggregate == "mean_logit"
+        if pooled not in self._models:
+            fit, cast = (pool, self.scores) if pooled else (crowd, self.ballots)
+            self._models[pooled] = fit(self._quorate(cast), category=self.category)
+        return self._models[pooled]
 
     def _quorate(self, cast: Mapping[Item, Mapping[str, Any]]) -> dict[Item, dict[str, Any]]:
         given = {i: {m: cast[i][m] for m in self.names if m in cast.get(i, {})} for i in sorted(set(self.items))}
@@ -230,3 +283,95 @@ AGGREGATORS: dict[str, Callable[[Panel], Choice]] = {
     **{function.__name__: function for function in (label_set_majority, k_of_n, weighted)},
     **{name: partial(by_model, name) for name in ("dawid_skene", "mean_logit")},
 }
+
+
+Floats = npt.NDArray[np.float64]
+
+# ours: an abstained label has probability 0, whose logit would outvote everything; scores are clipped here
+SUREST = 1e-6
+
+
+@dataclass(frozen=True)
+class LabelModel:
+    """The inferred probabilities of every valid label set: ``worth`` (log-probability up to a constant), by item.
+
+    They are stored with the silver labels, so that the uncertainty of a label is not lost with the vote. They assume
+    that members err independently and are therefore too sure of sets on which members err together: the stage's metrics
+    compare them with gold (``posterior``).
+    """
+
+    items: tuple[Item, ...]
+    category: Category
+    sets: list[LabelSet]
+    worth: Floats
+
+    @classmethod
+    def of(cls, items: Mapping[Item, object], probabilities: Floats, *, category: Category) -> LabelModel:
+        """Create a model from the probability of each label, shape (items, labels)."""
+        return cls(tuple(items), category, *worth_of_sets(probabilities, category=category))
+
+    def best(self) -> dict[Item, LabelSet]:
+        """Return each item's most probable set, without items on which several sets tie."""
+        ties = (self.worth == self.worth.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        chosen = zip(self.items, self.worth.argmax(axis=1), ties, strict=True)
+        return {item: self.sets[best] for item, best, tie in chosen if not tie}
+
+    def posterior(self, item: Item, *, labels: LabelSet) -> float | None:
+        """Return the probability of an item's label set; ``None`` if too few members voted or the set is invalid."""
+        row, column = self._rows.get(item), self._columns.get(labels)
+        return None if row is None or column is None else float(self._shares[row, column])
+
+    def scores(self, item: Item) -> list[float] | None:
+        """Return the probability of every label for an item, in the category's order; ``None`` with too few votes."""
+        row = self._rows.get(item)
+        return None if row is None else [float(p) for p in self._marginals[row]]
+
+    @cached_property
+    def _rows(self) -> dict[Item, int]:
+        return {item: row for row, item in enumerate(self.items)}
+
+    @cached_property
+    def _columns(self) -> dict[LabelSet, int]:
+        return {labels: column for column, labels in enumerate(self.sets)}
+
+    @cached_property
+    def _shares(self) -> Floats:
+        raised = np.exp(self.worth - self.worth.max(axis=1, keepdims=True))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def _marginals(self) -> Floats:
+        member = np.array([[name in labels for name in self.category.names] for labels in self.sets], np.float64)
+        return np.clip(self._shares @ member, 0.0, 1.0)
+
+
+def crowd(tasks: Mapping[Item, Mapping[str, LabelSet]], *, category: Category) -> LabelModel:
+    """Fit the model of Dawid and Skene (1979) to votes (item -> member -> labels): one binary model per label.
+
+    Labels are modelled separately because three voters on whole sets leave most cells of a confusion matrix over
+    hundreds of sets empty, while two error rates per label and member can be estimated. It is fitted on all of the
+    items without gold. Rows are sorted because crowd-kit starts from majorities and adds up in row order.
+    """
+    from crowdkit.aggregation import DawidSkene
+
+    rows = [(row, member, labels) for row, cast in enumerate(tasks.values()) for member, labels in cast.items()]
+    probabilities = np.zeros((len(tasks), len(category.names)))
+    with warnings.catch_warnings():
+        # crowd-kit's use of pandas features to be removed would fill the task's log
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for column, label in enumerate(category.names):
+            given = [int(label in labels) for _, _, labels in rows]
+            if any(given):
+                long = pa.table({"task": [r for r, _, _ in rows], "worker": [m for _, m, _ in rows], "label": given})
+                posterior = DawidSkene(n_iter=100).fit_predict_proba(long.to_pandas())
+                probabilities[:, column] = posterior[1].reindex(range(len(tasks))).to_numpy()
+    return LabelModel.of(tasks, probabilities, category=category)
+
+
+def pool(tasks: Mapping[Item, Mapping[str, tuple[float, ...]]], *, category: Category) -> LabelModel:
+    """Pool an ensemble's calibrated scores (item -> member -> probabilities) by their mean logit (SPEC 2.3)."""
+    means = np.zeros((len(tasks), len(category.names)))
+    for row, given in enumerate(tasks.values()):
+        p = np.clip(np.array(list(given.values()), dtype=np.float64), SUREST, 1 - SUREST)
+        means[row] = np.log(p / (1 - p)).mean(axis=0)
+    return LabelModel.of(tasks, 1 / (1 + np.exp(-means)), category=category)

@@ -1,4 +1,4 @@
-"""Run the stage ``silver``: aggregate an ensemble's votes into labels, score these on gold, queue items for review.
+"""Aggregate an ensemble's votes into labels, score these on gold, queue items for review.
 
 Each category that models predict is decided apart. An item of train whose decided set no majority gave keeps its row
 without labels (CRADLE 5.1 discards it; agreement statistics count it); in other splits the ensemble's fallback decides,
@@ -9,28 +9,28 @@ refused (SPEC 2.3).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from pipelines.core.config.label import OfflineLabeller
+from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, LabellingError
-from pipelines.core.taxonomy import load
+from pipelines.core.taxonomy import Category, load
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import TEST, TRAIN
 from pipelines.datasets.items import VALIDATIONS
-from pipelines.label.silver import review_queue, statistics
-from pipelines.label.silver.aggregate import Decision, Panel
-from pipelines.label.silver.ballots import LabelSet
-from pipelines.label.silver.label_models import LabelModel
+from pipelines.label.silver import statistics
+from pipelines.label.silver.aggregate import Decision, LabelModel, LabelSet, Panel, quorum
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
 from pipelines.store.metrics_file import rounded, write_metrics
+from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -112,15 +112,23 @@ class Snapshot:
         }
 
 
-def run(
-    corpus: str,
-    *,
-    ensemble: str,
-    params: Params,
-    vault: Vault,
-    root: Path = Path(),
-    injected: Collection[Item] | None = None,
-) -> dict[str, Any]:
+STAGE = Stage(
+    reads=("data", "few_shot", "gold", "split", "votes"),
+    params=(
+        "silver.k",
+        "silver.resamples",
+        "silver.min_probability",
+        "silver.seed",
+        "labellers",
+        "ensembles.{name}",
+        CONTENT,
+        SCHEME,
+    ),
+    rows="silver",
+)
+
+
+def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, Any]:
     """Aggregate an ensemble's votes; write labels and review queue under ``snapshot/<corpus>/silver/<ensemble>``.
 
     ``injected`` are the items whose text addresses a model; if ``None``, the items are decrypted and checked.
@@ -134,9 +142,8 @@ def run(
         :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean
         probability of the labels beside the share that gold confirms).
     """
-    if ensemble not in params.ensembles:
-        raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
-    described = params.ensembles[ensemble]
+    corpus, ensemble, params, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.vault, ctx.root
+    described = ctx.described("ensemble", params.ensembles)
     scheme = load(params.corpora[corpus].scheme, root=root)
     found = Snapshot.read(corpus, members=described.members, vault=vault, root=root)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
@@ -148,17 +155,17 @@ def run(
     read = set(items)
     if injected is None:
         content = params.corpora[corpus].content
-        injected, read = review_queue.injected_of(corpus, content=content, items=items, vault=vault, root=root)
+        injected, read = injected_of(corpus, content=content, items=items, vault=vault, root=root)
     folder = root / "snapshot" / corpus / "votes"
-    names = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    names = offline_members(described, labellers=params.labellers, folder=folder)
     others = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
     queued = {
-        key: review_queue.reasons(
+        key: reasons(
             one.decisions,
             panel=one.panel,
             refused=one.refused,
             injected=injected,
-            offline=review_queue.offline_labels(others, members=names, category=one.task.category) if names else {},
+            offline=offline_labels(others, members=names, category=one.task.category) if names else {},
         )
         for key, one in voted.items()
     }
@@ -173,8 +180,8 @@ def run(
     for name, made in rows.items():
         place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
         tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
-    reasons = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
-    counts = Counter(reason for _, reason in reasons)
+    entries = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
+    counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)
     categories = {key: one.report(found, members=described.members) for key, one in voted.items()}
     report: dict[str, Any] = {
@@ -188,9 +195,9 @@ def run(
         "agreement": statistics.agreement(*(one.decisions for one in voted.values()), split=found.split),
         "labellers": labellers,
         "queue": {
-            "records": len({item for item, _ in reasons}),
+            "records": len({item for item, _ in entries}),
             "unread": len(items - read),
-            "reasons": {reason: counts[reason] for reason in review_queue.REASONS},
+            "reasons": {reason: counts[reason] for reason in tables.REASONS},
         },
         "categories": categories,
         "cost": sum(labeller["cost"] for labeller in labellers.values()),
@@ -314,3 +321,64 @@ def refused_of(votes: pa.Table, *, category: str) -> dict[Item, set[str]]:
         if row["outcome"] == "refused" and row["category"] == category:
             refused.setdefault((row["record_id"], row["image"]), set()).add(row["labeller"])
     return refused
+
+
+def reasons(
+    decisions: Mapping[Item, Decision],
+    *,
+    panel: Panel,
+    refused: Mapping[Item, Collection[str]],
+    injected: Collection[Item],
+    offline: Mapping[Item, LabelSet] = MappingProxyType({}),
+) -> dict[Item, tuple[str, ...]]:
+    """Return the items that people should review in a category, each with its reasons (:data:`tables.REASONS`).
+
+    ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
+    labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
+    cannot follow an instruction in a text, see a more severe case.
+
+    Args:
+        refused: the labellers that refused an item.
+        injected: the items whose text addresses a model.
+        offline: the labels that the offline labellers together give to an item.
+    """
+    queue, members, category = {}, set(panel.members), panel.category
+    for item, decision in sorted(decisions.items()):
+        severity = category.severity(decision.labels or frozenset())
+        votes = [labels for member, labels in panel.ballots.get(item, {}).items() if member in members]
+        found = {
+            "no_majority": decision.agreement == "none",
+            "severity_dissent": any(category.severity(labels) > severity for labels in votes),
+            "refused_by_most": len(set(refused.get(item, ())) & members) >= quorum(panel.members),
+            "injection": item in injected,
+            "offline_dissent": category.severity(offline.get(item, frozenset())) > severity,
+        }
+        if any(found.values()):
+            queue[item] = tuple(reason for reason in tables.REASONS if found[reason])
+    return queue
+
+
+def offline_members(described: Ensemble, *, labellers: Mapping[str, Labeller], folder: Path) -> tuple[str, ...]:
+    """Return the offline labellers outside of an ensemble whose votes are stored in ``folder``."""
+    offline = {name for name, one in labellers.items() if isinstance(one, OfflineLabeller)}
+    return tuple(sorted(n for n in offline - {*described.members} if (folder / n / "votes.parquet").exists()))
+
+
+def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[Item, LabelSet]:
+    """Return for each item the labels that the offline labellers give to it together, by their mean logit."""
+    ensemble = Ensemble(members=tuple(members), aggregate="mean_logit", fallback=None)
+    panel = Panel.of(votes, ensemble=ensemble, category=category, items=sorted(set(tables.items_of(votes))))
+    if "mean_logit" not in panel.possible:
+        return {}
+    return {i: decision.labels for i, decision in panel.decide("mean_logit").items() if decision.labels is not None}
+
+
+def injected_of(
+    corpus: str, *, content: str, items: Collection[Item], vault: Vault, root: Path
+) -> tuple[set[Item], set[Item]]:
+    """Return the items whose text matches an injection pattern, and all items that could be decrypted."""
+    from pipelines.datasets.items import opened
+    from pipelines.label.injection import marks
+
+    posts, _ = opened(corpus, content=content, items=items, vault=vault, root=root)
+    return {item for item, post in posts.items() if marks(post.text)}, set(posts)

@@ -8,9 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.label.silver.aggregate import Decision, Panel
-from pipelines.label.silver.ballots import LabelSet, agree
-from pipelines.label.silver.label_models import LabelModel
+from pipelines.label.silver.aggregate import Decision, LabelModel, LabelSet, Panel, agree
 from pipelines.metrics import label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store.tables import Item

@@ -32,7 +32,7 @@ class Classifier(Recipe, Kind):
             ``epoch`` (the best one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, and ``unseen``
             (labels that train does not have).
         """
-        found: dict[str, Any] = later("fitting.classifier_training").fit(self, job, say=say)
+        found: dict[str, Any] = later("fitting.loop").fit_classifier(self, job, say=say)
         return found
 
     def open(self, folder: Path, serving: Serving) -> Predictor:
@@ -47,4 +47,4 @@ class PackableClassifier(Classifier, Based):
     packable: ClassVar[str | None] = None
 
     def pack(self, folder: Path, *, to: Path, serving: Serving) -> None:
-        later("fitting.classifier_training").pack(self, folder, to=to, serving=serving)
+        later("fitting.loop").pack_classifier(self, folder, to=to, serving=serving)

@@ -9,24 +9,33 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate.utils import gather_object
+from safetensors.torch import load_model, save_file
+from transformers import AutoImageProcessor, AutoTokenizer
 
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
 from pipelines.models.fitting import checkpoint
+from pipelines.models.fitting.classifier_serving import HEAD, REST, THRESHOLDS, WEIGHTS
 from pipelines.models.fitting.inference import Diverged, predict
-from pipelines.models.fitting.loss_and_optimizer import Loop, Weights, reproducible
+from pipelines.models.fitting.loss_and_optimizer import Loop, Weights, reproducible, weigh
 from pipelines.models.fitting.recipe import TrainingSettings
-from pipelines.models.pretrained.backbones import Built
+from pipelines.models.kind import Job, Serving
+from pipelines.models.pretrained.backbones import Built, had, opened
+
+if TYPE_CHECKING:
+    from pipelines.models.fitting.classifier import Classifier, PackableClassifier
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]
@@ -178,3 +187,41 @@ def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
         digest.update(json.dumps([*example.item, example.split, example.text, sorted(example.labels or ())]).encode())
         digest.update(hashlib.sha256(example.image or b"").digest())
     return digest.hexdigest()
+
+
+def fit_classifier(spec: Classifier, job: Job[Any], *, say: Any) -> dict[str, Any]:
+    """Fit a classifier and write it to ``job.out``; see :meth:`Classifier.fit`."""
+    task, settings = job.task, spec.settings(job)
+    weights = weigh(job.train, task=task, max_pos_weight=settings.max_pos_weight, reweighted=settings.reweighted)
+    fitted = fit(
+        spec.build(job), train=job.train, validation=job.validation, task=task, settings=settings, seed=job.seed,
+        folder=job.folder, weights=weights, say=say,
+    )  # fmt: skip
+    shutil.copyfile(fitted.state, job.out / WEIGHTS)
+    stored = {"labels": task.labels, "thresholds": fitted.thresholds.tolist()}
+    (job.out / THRESHOLDS).write_text(json.dumps(stored, indent=1) + "\n")
+    best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
+    return {
+        "epoch": fitted.epoch,
+        "validation_macro_f1": best["validation_macro_f1"],
+        "thresholds": dict(zip(task.labels, fitted.thresholds.tolist(), strict=True)),
+        "history": list(fitted.history),
+        "unseen": list(weights.empty),
+    }
+
+
+def pack_classifier(spec: PackableClassifier, folder: Path, *, to: Path, serving: Serving) -> None:
+    """Write a classifier to ``to``: the encoder in the format of ``transformers``, beside it head and thresholds."""
+    built = spec.build(serving)
+    load_model(built.module, str(folder / WEIGHTS))
+    with opened(spec.base, revision=spec.revision, seed=serving.seed, folder=serving.folder) as place:
+        whole = getattr(built.module, "whole", lambda *_, **__: built.module.model)
+        whole(place, base=spec.base).save_pretrained(to)
+        if "text" in spec.inputs:
+            had(AutoTokenizer, place, base=spec.base).save_pretrained(to)
+        if "image" in spec.inputs:
+            had(AutoImageProcessor, place, base=spec.base, backend="pil").save_pretrained(to)
+    head = {key: value.contiguous() for key, value in built.module.state_dict().items() if key.startswith(HEAD)}
+    if head:
+        save_file(head, to / REST)
+    shutil.copyfile(folder / THRESHOLDS, to / THRESHOLDS)

@@ -58,7 +58,6 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float, rew
     are 1 for a recipe that does not reweight labels.
 
     Raises:
-        LeakRefused: an example is not in train.
         BadParams: an example of a single-label task does not have exactly one gold label.
     """
     truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)

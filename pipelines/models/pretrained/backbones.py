@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from huggingface_hub import is_offline_mode
 from PIL import Image
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from torch import nn
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from pipelines.core.errors import ConfigError
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.base_files import located, quiet, why
 
 if TYPE_CHECKING:
@@ -68,14 +69,14 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
     """
-    if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
-        raise ConfigError("BaseMissing", base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
+    if base.startswith(base_files.PREFIX) and base not in base_files.NAMES:
+        raise ConfigError("BaseMissing", base=base, detail=f"the tiny base models are {', '.join(base_files.NAMES)}")
     with ExitStack() as stack:
         stack.enter_context(quiet())
-        if base.startswith(tiny.PREFIX):
+        if base.startswith(base_files.PREFIX):
             folder.mkdir(parents=True, exist_ok=True)
             place = stack.enter_context(TemporaryDirectory(dir=folder, prefix=".tiny-"))
-            tiny.make(base, folder=Path(place), seed=seed)
+            base_files.make(base, folder=Path(place), seed=seed)
         else:
             place = located(base, revision=revision)
         stack.enter_context(torch.random.fork_rng(devices=[]))
@@ -290,3 +291,33 @@ class SavedEncoder(Headed):
 def built(module: Headed, *, words: EncoderWords) -> Built:
     """Return the :class:`Built` classifier of a torch module and its tokenizer; an example's length is its tokens."""
     return Built(module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text))
+
+
+# Ours: the dropout of BERT's head.
+DROPOUT = 0.1
+
+
+def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
+    """Return a function that converts examples to a model's input: the tensors of their texts and of their pictures."""
+    return lambda examples: {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
+
+
+def two_towers(place: str, *, base: str) -> Any:
+    """Load a base model that encodes text and picture separately (two towers)."""
+    model = weights(AutoModel, place, base=base)
+    if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
+        raise unfit(base, "it does not encode text and pictures separately")
+    return model
+
+
+def scaled(features: Any) -> Any:
+    """Return the projected features of one encoder, scaled to a mean square of 1."""
+    pooled = getattr(features, "pooler_output", features)
+    return nn.functional.rms_norm(pooled, pooled.shape[-1:])
+
+
+def two_layers(wide: int, *, hidden: int, labels: int) -> Any:
+    """Create a classification head of two layers, because one cannot model the interaction of text and picture."""
+    return nn.Sequential(
+        nn.Dropout(DROPOUT), nn.Linear(wide, hidden), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(hidden, labels)
+    )

@@ -2,37 +2,133 @@
 
 What refers to something is copied before it: git before the objects that its commits name, MLflow's database before the
 files that it names, and last the vault, which has the keys of everything. If the corpus branch has moved meanwhile, git
-and objects are copied again, because a takedown removes objects that an earlier commit names.
+and objects are copied again, because a takedown removes objects that an earlier commit names. Databases are copied
+consistently while they are in use: SQLite by its backup interface, PostgreSQL by ``pg_dump``.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import sqlite3
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from crisis_corpus.journal import KEY_FILE
-from pipelines.core.config.private_file import write_private
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams, DataError
-from pipelines.core.progress import silent
-from pipelines.operate.backup import database_copies
-from pipelines.operate.backup.database_copies import VAULT
+from pipelines.core.errors import BadParams, ConfigError, DataError
+from pipelines.core.process import silent, write_private
 from pipelines.operate.backup.pool import BackupManifest, Pool, each
-from pipelines.operate.services import mlflow_app
+from pipelines.operate.services import mlflow_app, postgres
+from pipelines.store.vault.engine import database_file
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
 from pipelines.takedown.takedown import Say
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git
+
+AIRFLOW, MLFLOW, VAULT = "airflow", "mlflow", "vault"
+DUMP = ".dump"
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
+    urls = {
+        "answers": settings.answers_url,
+        "refresh": settings.refresh_url,
+        "journal": settings.journal_url,
+        MLFLOW: mlflow_app.store(settings.home),
+        AIRFLOW: postgres.airflow_url() or "",
+        # last: it then has the key of everything that was copied before
+        VAULT: settings.vault_url,
+    }
+    return {name: url for name, url in urls.items() if url}
+
+
+def exists(url: str) -> bool:
+    """Return whether a database has a file, or has any table."""
+    if file := database_file(url):
+        return file.exists()
+    try:
+        with sa.create_engine(url, hide_parameters=True, poolclass=sa.NullPool).connect() as connection:
+            return bool(sa.inspect(connection).get_table_names())
+    except sa.exc.SQLAlchemyError as error:
+        raise DataError("DatabaseNotCopied", name=sa.make_url(url).database, detail=type(error).__name__) from None
+
+
+def size(url: str) -> int:
+    """Return the size of an SQLite file in bytes; 0 for PostgreSQL, whose dump is compressed."""
+    file = database_file(url)
+    return file.stat().st_size if file else 0
+
+
+def dump(name: str, url: str, folder: Path) -> Path:
+    """Write a consistent copy of a database to a folder; return its path, ``<name>.sqlite`` or ``<name>.dump``."""
+    if file := database_file(url):
+        made = folder / f"{name}.sqlite"
+        _copy(file, made, name=name)
+        return made
+    made = folder / f"{name}{DUMP}"
+    _run(["pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={made}"], url, name=name)
+    return made
+
+
+def load(name: str, path: Path, url: str, *, file_name: str) -> None:
+    """Write the copy of a database, which had ``file_name``, to the empty database at an address."""
+    file = database_file(url)
+    if (file is None) != file_name.endswith(DUMP):
+        raise ConfigError("AnotherDatabase", name=name)
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _copy(path, file, name=name)
+        return
+    database = sa.make_url(url).database
+    _run(["pg_restore", "--no-owner", "--exit-on-error", f"--dbname={database}", str(path)], url, name=name)
+
+
+def _copy(path: Path, to: Path, *, name: str) -> None:
+    os.close(os.open(to, os.O_WRONLY | os.O_CREAT, 0o600))
+    try:
+        # read-only, so that a wrong path creates no database
+        source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        with closing(source), closing(sqlite3.connect(to)) as target:
+            source.backup(target)
+            # a copy in write-ahead mode could not be read from a folder that is read-only
+            target.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as error:
+        raise DataError("DatabaseNotCopied", name=name, detail=type(error).__name__) from None
+
+
+def _run(command: list[str], url: str, *, name: str) -> None:
+    """Run a program of PostgreSQL; the password is not in its arguments, which other users see."""
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        raise BadParams(where=name, detail="is neither sqlite nor postgresql")
+    options = {**parsed.translate_connect_args(username="user"), **parsed.query}
+    variables = {f"PG{key.upper()}": str(value) for key, value in options.items() if value is not None}
+    program = shutil.which(command[0]) or command[0]
+    with suppress(FileNotFoundError):
+        # pg_dump refuses a server that is newer than itself
+        program = postgres.program(command[0])
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True}
+    try:
+        done = subprocess.run([program, *command[1:]], env=os.environ | variables, check=False, **streams)
+        failed = f"ended with exit status {done.returncode}" if done.returncode else ""
+    except OSError as error:
+        failed = f"cannot be run ({type(error).__name__})"
+    if failed:
+        raise DataError("DatabaseNotCopied", name=name, detail=f"{command[0]} {failed}")
+
 
 BUNDLE = "corpus.bundle"
 MLFLOW_FILES = "mlflow"
@@ -64,7 +160,7 @@ def run(
                     with suppress(FileNotFoundError):
                         files[file] = pool.put(path)
                 say("files")
-            made = database_copies.dump(name, url, Path(half))
+            made = dump(name, url, Path(half))
             databases[name], files[made.name] = made.name, pool.put(made)
             made.unlink()
             say(name)
@@ -89,7 +185,7 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
         "objects": sum(objects.values()),
         "new": sum(size for digest, size in objects.items() if not pool.path(digest).exists()),
         "files": sum(path.stat().st_size for path in _files(settings).values()),
-        **{name: database_copies.size(url) for name, url in _databases(settings).items()},
+        **{name: size(url) for name, url in _databases(settings).items()},
     }
 
 
@@ -141,7 +237,7 @@ def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str,
 
 
 def _databases(settings: Settings) -> dict[str, str]:
-    return {name: url for name, url in database_copies.addresses(settings).items() if database_copies.exists(url)}
+    return {name: url for name, url in addresses(settings).items() if exists(url)}
 
 
 def _files(settings: Settings) -> dict[str, Path]:

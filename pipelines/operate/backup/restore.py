@@ -18,11 +18,9 @@ from typing import Any
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.core.process import private_home
-from pipelines.core.progress import silent
-from pipelines.operate.backup import database_copies
-from pipelines.operate.backup.backup import BUNDLE, MLFLOW_FILES
-from pipelines.operate.backup.database_copies import AIRFLOW, VAULT
+from pipelines.core.process import private_home, silent
+from pipelines.operate.backup import backup
+from pipelines.operate.backup.backup import AIRFLOW, BUNDLE, MLFLOW_FILES, VAULT
 from pipelines.operate.backup.pool import BackupManifest, Pool
 from pipelines.operate.services import mlflow_app
 from pipelines.store.vault.engine import database_file
@@ -31,9 +29,8 @@ from pipelines.takedown import takedown
 from pipelines.takedown.receipts import TOMBSTONES, read_tombstones
 from pipelines.takedown.takedown import Say
 from pipelines.workspace import dag_graph
-from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.objects import TREE
 
 # What may be in the new home: the secret is never in a backup.
@@ -53,7 +50,7 @@ def run(
     deleted: dict[str, Tombstone] = {}
     for file in (*tombstones, *folder.glob(TOMBSTONES)):
         deleted |= read_tombstones(file)
-    addresses = database_copies.addresses(settings).items()
+    addresses = backup.addresses(settings).items()
     urls = {database: url for database, url in addresses if database in manifest.databases and database != AIRFLOW}
     _require_empty(settings, urls=urls)
     pool.require(manifest)
@@ -94,7 +91,7 @@ def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
     if branches(settings.repo):
         raise ConfigError("NotEmpty", place=shown(settings.repo))
     for name, url in urls.items():
-        if database_copies.exists(url):
+        if backup.exists(url):
             raise ConfigError("NotEmpty", place=f"the database {name}")
 
 
@@ -130,7 +127,7 @@ def _restore_files(pool: Pool, manifest: BackupManifest, *, settings: Settings) 
 
 def _load(name: str, url: str, *, pool: Pool, manifest: BackupManifest) -> None:
     file = manifest.databases[name]
-    database_copies.load(name, pool.path(manifest.files[file][1]), url, file_name=file)
+    backup.load(name, pool.path(manifest.files[file][1]), url, file_name=file)
 
 
 def _restore_vault(

@@ -10,8 +10,7 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.operate.doctor import machine, servers, stores
-from pipelines.operate.doctor.deployment import Deployment, opened
-from pipelines.operate.doctor.finding import Check, Finding, run
+from pipelines.operate.doctor.deployment import Check, Deployment, Finding, opened, run
 from pipelines.takedown.sweep import lookups
 
 Found = list[tuple[str, Finding]]

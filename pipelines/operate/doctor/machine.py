@@ -17,8 +17,7 @@ import psutil
 from pipelines.collect.sources import source_of
 from pipelines.core.config.params import Params
 from pipelines.models.kind import spec
-from pipelines.operate.doctor.deployment import Deployment
-from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+from pipelines.operate.doctor.deployment import Deployment, Finding, failure, ok, warning
 from pipelines.operate.doctor.servers import sources
 
 LOCKED = ("apache-airflow", "dvc", "mlflow")

@@ -19,8 +19,7 @@ from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.errors import SourceNotApproved
 from pipelines.llm.vendor import Provider
-from pipelines.operate.doctor.deployment import Deployment, within
-from pipelines.operate.doctor.finding import Finding, failure, of_error, ok, warning
+from pipelines.operate.doctor.deployment import Deployment, Finding, failure, of_error, ok, warning, within
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.operate.services.airflow_setup import address, connect
 from pipelines.takedown.sweep import lookups

@@ -14,13 +14,11 @@ from pathlib import Path
 from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import source_of
-from pipelines.core.config import logins
-from pipelines.core.config.settings import SECRETS, with_secret
+from pipelines.core.config.settings import SECRETS, passwords_file, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count
-from pipelines.operate.doctor.deployment import Deployment, succeeds, within
-from pipelines.operate.doctor.finding import Finding, failure, ok, warning
+from pipelines.operate.doctor.deployment import Deployment, Finding, failure, ok, succeeds, warning, within
 from pipelines.store.answers import NANO, AnswerStore
 from pipelines.store.vault import checks
 from pipelines.store.vault.engine import database_file, file_missing
@@ -28,9 +26,8 @@ from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.workspace.clone import BRANCH
-from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
-from pipelines.workspace.objects import ObjectStore, file_digest
+from pipelines.workspace.objects import ObjectStore, configure, file_digest
 
 
 def secret(deployment: Deployment) -> Finding:
@@ -204,7 +201,7 @@ def permissions(deployment: Deployment) -> Finding:
     settings = deployment.settings
     urls = (settings.vault_url, settings.answers_url, settings.refresh_url, settings.journal_url)
     home, denied = settings.home, umask()
-    private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
+    private = [home / "secret", passwords_file(home), *home.glob("run/*.secret")]
     private += {deployment.root / ".env", Path.cwd() / ".env"}
     private += [path for file in map(database_file, urls) if file for path in file.parent.glob(f"{file.name}*")]
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.label import RemoteLabeller
@@ -17,16 +16,16 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, LabellingError
 from pipelines.core.taxonomy import Scheme
 from pipelines.datasets.post import Post
+from pipelines.evaluate.moderation import moderation
 from pipelines.label import injection_test, rationales, votes
-from pipelines.llm import costs
+from pipelines.llm import budget
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.llm.prompting.prompts import PromptExample, build
 from pipelines.llm.vendor import vendor_of
 from pipelines.models import predict
-from pipelines.moderation import moderation
 from pipelines.operate.backfill import POST_CHARACTERS
 from pipelines.store.answers import NANO, AnswerStore
-from pipelines.store.vault.vault import Vault
+from pipelines.store.stage import Context
 
 # The steps that ask providers: each is the module of that name.
 STEPS: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
@@ -37,9 +36,7 @@ SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_e
 PICTURE = b"\x89PNG"
 
 
-def run(
-    corpus: str, *, params: Params, settings: Settings, vault: Vault, steps: Sequence[str] = (), root: Path = Path()
-) -> dict[str, Any]:
+def run(ctx: Context, *, steps: Sequence[str] = ()) -> dict[str, Any]:
     """Return the cost of the steps of a corpus that ask providers (default: all), and who would receive what.
 
     Returns:
@@ -52,9 +49,9 @@ def run(
     if unknown := [step for step in steps if step not in STEPS]:
         raise ConfigError("UnknownName", kind="step", name=unknown[0], known=", ".join(STEPS))
     chosen = [step for step in STEPS if step in steps or not steps]
-    places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
-    planned = [requests for step in chosen for requests in STEPS[step](corpus, **places)]
-    spent = spent_usd(settings)
+    params = ctx.params
+    planned = [requests for step in chosen for requests in STEPS[step](ctx)]
+    spent = spent_usd(ctx.settings)
     expected = sum(requests.cost["usd_expected"] for requests in planned)
     left = params.votes.budget_usd - spent
     if expected > max(left, 0.0):
@@ -143,8 +140,8 @@ def typical(
             shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
             prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)
         system, parts = prompt.render(post, delimiter="0" * 16)
-        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        size = budget.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
         tokens += items * (size.read + size.written)
-        expected += round(share * items * costs.usd(paid, read=size.read, written=size.written), 2)
-        at_most += round(items * costs.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)
+        expected += round(share * items * budget.usd(paid, read=size.read, written=size.written), 2)
+        at_most += round(items * budget.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)
     return RequestPlan(items * len(tasks), tokens, round(expected, 2), round(at_most, 2))

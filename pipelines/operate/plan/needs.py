@@ -9,21 +9,46 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
 
+import yaml
 from huggingface_hub import get_token
+from pydantic import Field
 
 from pipelines.collect.read.engine import ENGINES
-from pipelines.core.config.base_sizes import base_sizes
+from pipelines.core.config.base import Positive, Section
 from pipelines.core.config.label import Consent, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 from pipelines.llm.vendor import Provider
 from pipelines.models.kind import spec
+
+TABLE = Path(__file__).with_name("base_sizes.yaml")
+
+
+class BaseSize(Section):
+    """The size of one base model; ``base_sizes.yaml`` explains the fields."""
+
+    parameters: Positive
+    bytes: Annotated[float, Field(gt=0)] = 2
+    gated: bool = False
+    model: str
+    config: str
+    sizes: dict[str, Any]
+
+
+@cache
+def base_sizes() -> Mapping[str, BaseSize]:
+    """Return the sizes of all known base models by their id on the hub."""
+    sizes = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {name: BaseSize.model_validate(row) for name, row in sizes.items()}
+
 
 GB = 10**9
 TINY = "tiny:"

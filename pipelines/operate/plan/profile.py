@@ -20,17 +20,16 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.example import TEST, TRAIN
+from pipelines.evaluate.moderation.moderator import moderator_of
+from pipelines.evaluate.report.papers import Paper, available, number
 from pipelines.llm.vendor import Provider
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.models.kind import Kind, spec, weights
-from pipelines.moderation.moderator import moderator_of
 from pipelines.operate.plan import needs
 from pipelines.operate.plan.cost import PICTURE, RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
-from pipelines.report.papers import Paper, available, number
-from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
-from pipelines.workspace.git import git
+from pipelines.workspace.git import branches, git
 from pipelines.workspace.profile import texts_at
 
 Json = Mapping[str, Any]

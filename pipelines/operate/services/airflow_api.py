@@ -40,7 +40,7 @@ class AirflowUnavailable(ConfigError):
 
 
 def prefix() -> str:
-    """Return the start of the names of all Dags, pools, assets and tags (``dvc_airflow.names`` reads it as well)."""
+    """Return the start of the names of all Dags, pools, assets and tags (``dvc_airflow.settings`` reads it as well)."""
     text = os.environ.get("CORPUS_AIRFLOW_PREFIX", "")
     if not re.fullmatch(r"[\w.-]*", text, re.ASCII):
         raise BadParams(where="CORPUS_AIRFLOW_PREFIX", detail="may only contain letters, digits, '_', '-' and '.'")

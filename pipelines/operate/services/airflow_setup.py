@@ -10,8 +10,7 @@ from pathlib import Path
 
 import requests
 
-from pipelines.core.config import logins
-from pipelines.core.config.settings import provider_variable
+from pipelines.core.config.settings import ADMIN, password_of, provider_variable
 from pipelines.core.errors import ConfigError
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
 
@@ -57,8 +56,8 @@ def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
     """Return a client with the credentials in ``CORPUS_AIRFLOW_*``, else those of the embedded Airflow."""
     names = ("TOKEN", "USER", "PASSWORD")
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
-    if not (token or user) and url == _embedded(home) and (password := logins.password(home, logins.ADMIN)):
-        user = logins.ADMIN
+    if not (token or user) and url == _embedded(home) and (password := password_of(home, ADMIN)):
+        user = ADMIN
     with _answering(url):
         return Airflow(url, patience=PATIENCE, seconds=SECONDS, login=Login(token, user, password))
 

@@ -1,14 +1,65 @@
 """Serve MLflow behind a password: ``uvicorn --factory pipelines.operate.services.mlflow_app:app``.
 
-MLflow's own ``basic-auth`` needs a further package, and a database of users.
+MLflow's own ``basic-auth`` needs a further package, and a database of users. The guard of this and other services also
+refuses requests of other sites. It protects servers on loopback from web pages: one whose name was rebound to 127.0.0.1
+sends that name as its host (DNS rebinding), and one of another site or port names itself as the origin.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import os
+from collections.abc import Collection
+from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipelines.operate.services.guard import Guard
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+
+
+def local(host: str, origin: str | None) -> bool:
+    """Return whether a request's ``host`` is loopback, and its ``origin`` is not a page of another site."""
+    host = host.lower()
+    return host.partition(":")[0] in LOOPBACK and origin in (None, f"http://{host}")
+
+
+class Guard:
+    """An ASGI application that passes requests on to ``app`` unless another site sent them or they lack a password.
+
+    ``login`` is the user and password of HTTP Basic (default: ``app`` has its own login); ``public`` paths need none.
+    """
+
+    def __init__(self, app: ASGIApp, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:
+        self.app = app
+        self.public = frozenset(public)
+        self.wanted = b"Basic " + base64.b64encode(":".join(login).encode()) if login else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with 403 or 401."""
+        status = None if scope["type"] == "lifespan" else self._refusal(scope)
+        if status is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            asks = [(b"www-authenticate", b"Basic")] if status == HTTPStatus.UNAUTHORIZED else []
+            await send({"type": "http.response.start", "status": int(status), "headers": asks})
+            await send({"type": "http.response.body", "body": status.phrase.encode()})
+
+    def _refusal(self, scope: Scope) -> HTTPStatus | None:
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if not local(headers.get(b"host", b"").decode("latin-1"), None if origin is None else origin.decode("latin-1")):
+            return HTTPStatus.FORBIDDEN
+        authorization = headers.get(b"authorization", b"")
+        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(authorization, self.wanted):
+            return None
+        return HTTPStatus.UNAUTHORIZED
+
 
 # The database and the folder of the artifacts.
 STORE, ARTIFACTS = "CORPUS_MLFLOW_STORE", "CORPUS_MLFLOW_ARTIFACTS"

@@ -26,14 +26,21 @@ from cryptography.fernet import Fernet
 
 from pipelines.core import forkserver
 from pipelines.core.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
-from pipelines.core.config import logins
-from pipelines.core.config.private_file import create_private, write_private
-from pipelines.core.config.settings import Settings, provider_variable, with_secret
+from pipelines.core.config.settings import (
+    ADMIN,
+    APPROVER,
+    TRACKING,
+    Settings,
+    create_passwords,
+    password_of,
+    provider_variable,
+    with_secret,
+)
 from pipelines.core.errors import ConfigError
-from pipelines.core.process import private_home
+from pipelines.core.process import create_private, private_home, write_private
 from pipelines.operate.services import mlflow_app, postgres
 from pipelines.operate.services.airflow_api import Airflow, Login, named
-from pipelines.operate.services.guard import Guard
+from pipelines.operate.services.mlflow_app import Guard
 from pipelines.operate.services.postgres import Postgres
 
 # An idle machine takes 15; with four busy processes per core it took 70.
@@ -84,15 +91,15 @@ class LocalDeployment:
         for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
             cut_off.unlink()
         self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
-        self.passwords = logins.create(self.home)
+        self.passwords = create_passwords(self.home)
 
-    def client(self, user: str = logins.ADMIN) -> Airflow:
+    def client(self, user: str = ADMIN) -> Airflow:
         """Return a client of the embedded Airflow that is logged in as ``user``."""
         return Airflow(f"http://127.0.0.1:{self.ports.airflow}", login=self.login(user))
 
     def login(self, user: str) -> Login:
         """Return the name and password of a user of the embedded Airflow."""
-        return Login(user=user, password=logins.password(self.home, user))
+        return Login(user=user, password=password_of(self.home, user))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -109,8 +116,8 @@ class LocalDeployment:
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
             "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
-            "MLFLOW_TRACKING_USERNAME": logins.TRACKING,
-            "MLFLOW_TRACKING_PASSWORD": logins.password(home, logins.TRACKING),
+            "MLFLOW_TRACKING_USERNAME": TRACKING,
+            "MLFLOW_TRACKING_PASSWORD": password_of(home, TRACKING),
             mlflow_app.STORE: f"sqlite:///{home}/mlflow.sqlite",
             mlflow_app.ARTIFACTS: str(home / "mlflow"),
             "AIRFLOW_HOME": str(home / "airflow"),
@@ -148,7 +155,7 @@ class LocalDeployment:
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
             "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=lambda: Fernet.generate_key().decode()),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{ADMIN}:admin,{APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
             "CORPUS_AIRFLOW_GUARD": f"{Guard.__module__}.{Guard.__name__}",
             "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',

@@ -9,8 +9,7 @@ from crisis_corpus.integrity import MODEL, Learnt, TrainedWeights
 from pipelines.core.config.base import Section
 from pipelines.core.config.collect import Decode, Ocr
 from pipelines.core.config.models import Entry
-from pipelines.core.taxonomy import Scheme
-from pipelines.core.taxonomy.loader import load_file
+from pipelines.core.taxonomy import Scheme, load_file
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.kind import KINDS, Kind
 

@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, different, listing, sha256
@@ -27,9 +26,8 @@ from pipelines.core.config.models import Chosen, Registered
 from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.rows import GOLD, Fit, resolve
-from pipelines.core.taxonomy import Scheme
+from pipelines.core.taxonomy import Scheme, path_of
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.core.taxonomy.loader import path_of
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN
 from pipelines.datasets.items import split_digest
@@ -66,11 +64,6 @@ def pack(
 
     Raises:
         UnknownModel: models cannot be registered under this name.
-        NotPackable: no package can hold a model of this kind, or its labels have changed since the fit.
-        NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that the model was trained or selected on was taken down.
-        WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see :mod:`pipelines.models.fitting.card`.
     """
     return _Source(name, chosen, entry(name, params=params), params, vault, root, check_out).pack(to)
 
@@ -151,7 +144,8 @@ class _Source:
         described = self._described(fit, task=task, scheme=scheme, weights=weights)
         described.write(to)
         shutil.copy(path_of(described.scheme, root=self.root), to / SCHEME)
-        pq.write_table(pa.table({"record_id": pa.array(sorted(records), pa.string())}), to / integrity.RECORDS)
+        listed = pa.table({"record_id": tables.strings(sorted(records))})
+        tables.write(listed, to / integrity.RECORDS, name="pack_records")
         card.write(to, described=described, measured=measured(described, root=self.root))
         (to / integrity.FILES).write_text(json.dumps(listing(to), indent=1, sort_keys=True) + "\n")
         return to
@@ -256,11 +250,6 @@ def refuse_deleted(
 
     ``records`` is the model's list of ids, from which takedowns remove deleted records; ``metrics["selected"]`` has its
     digest from before.
-
-    Raises:
-        LearntFromDeleted: at least one record was taken down; the error states how many.
-        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
-        NothingToPack: the metrics have no digest of the list.
     """
     if not metrics.get("selected"):
         raise ConfigError("NothingToPack", name=name, detail=f"{where} names no records")

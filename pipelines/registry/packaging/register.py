@@ -17,7 +17,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.core.errors import RegistryError
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.models.fitting import tracking
 from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import Journal, JournalMoved, signed
@@ -67,8 +67,6 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         UnknownModel: models cannot be registered under ``name``.
         Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
             ``files.json``.
-        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
-        NumberTaken: the journal has other files for the version.
         JournalBroken: the journal was altered.
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """

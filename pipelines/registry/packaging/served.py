@@ -18,7 +18,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
-from pipelines.collect.scrub.scrub import scrub
+from pipelines.collect.scrub import scrub
 from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
 from pipelines.models.kind import Serving

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from crisis_corpus import integrity
-from crisis_corpus.journal import JournalRow, canonical
-from crisis_corpus.state import Standing
+from crisis_corpus.journal import JournalRow, Standing, canonical
 from pipelines.core.errors import BadParams
 from pipelines.datasets.items import digest_of
 from pipelines.evaluate.model_scores import Json, Run
@@ -18,7 +17,7 @@ from pipelines.registry.journal import Journal
 from pipelines.registry.promotion import holdout, looks, scores
 from pipelines.registry.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
 from pipelines.registry.promotion.looks import DividedTest, RecordedLook
-from pipelines.registry.promotion.superiority import Superiority, compared
+from pipelines.registry.promotion.scores import Superiority, compared
 
 # A champion that has learnt from more of the gate set cannot be compared on the rest.
 COMPARABLE = 0.5

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from crisis_corpus.state import standing
+from crisis_corpus.journal import standing
 from pipelines.core.errors import ConfigError
 from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json

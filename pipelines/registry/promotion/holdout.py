@@ -6,7 +6,7 @@ models receive only the input that a consumer would send.
 
 Without a champion that can be compared, the rivals of a candidate are baselines: constants and the models in
 ``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of
-them (:mod:`pipelines.registry.promotion.superiority`); the figures show the best one on the gate set.
+them (:mod:`pipelines.registry.promotion.scores`); the figures show the best one on the gate set.
 """
 
 from __future__ import annotations

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crisis_corpus.journal import JournalRow
-from crisis_corpus.state import MOVES, Standing, standing
+from crisis_corpus.journal import MOVES, JournalRow, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
-from pipelines.core.progress import silent
-from pipelines.registry import anchors, transitions
+from pipelines.core.process import silent
+from pipelines.registry import transitions
 from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.journal import signed
@@ -182,7 +181,7 @@ def _move(move: Move, *, context: Context, say: Say) -> Moved:
 
 def _finish(intention: JournalRow, *, context: Context, say: Say) -> Moved:
     row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say)
-    anchors.write(intention.name, journal=context.journal, settings=context.settings)
+    transitions.anchor(intention.name, journal=context.journal, settings=context.settings)
     return Moved(intention.name, row.to_version, row)
 
 
@@ -199,5 +198,5 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
 
 def _settled(name: str, *, context: Context) -> Moved:
     champion = transitions.settle(name, registry=context.registry, journal=context.journal)
-    anchors.write(name, journal=context.journal, settings=context.settings)
+    transitions.anchor(name, journal=context.journal, settings=context.settings)
     return Moved(name, champion, transitions.last_move(context.journal, name), already=True)

@@ -17,8 +17,7 @@ from typing import Any
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import pickles
-from crisis_corpus.journal import canonical
-from crisis_corpus.state import MOVES, Standing, standing
+from crisis_corpus.journal import MOVES, Standing, canonical, standing
 from crisis_corpus.versions import Version
 from pipelines.core.templates import render
 from pipelines.metrics import recall_constraints

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
@@ -34,6 +33,7 @@ from pipelines.release.export.folder import (
     writing,
 )
 from pipelines.release.release_store import PackageAltered, ReleaseEntry
+from pipelines.store import table_files
 from pipelines.store.vault.vault import Vault
 
 PACKAGE, DATA = "package", "data"
@@ -57,9 +57,8 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         for file, text in {**texts, release_store.MANIFEST: entry.text(state, release_store.MANIFEST) or ""}.items():
             release_store.write(made / PACKAGE / file, text)
         tables = _tables(entry, state=state, facts=facts, texts=texts)
-        (made / DATA).mkdir()
         for split, table in tables.items():
-            pq.write_table(table, made / DATA / f"{split}.parquet")
+            table_files.write(table, made / DATA / f"{split}.parquet")
         release_store.write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
         shared: dict[str, Any] = {"facts": facts, "repo": repo, "removed": entry.removal()["number"]}

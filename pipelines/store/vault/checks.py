@@ -11,8 +11,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from pipelines.store.vault import vault_metadata
-from pipelines.store.vault.database import among, checks, records, sweeps
+from pipelines.store.vault.database import among, checks, get_mark, put_mark, records, sweeps
 from pipelines.store.vault.engine import chunks
 
 SEEN, MISSING, CLOSED = "seen", "missing", "closed"
@@ -114,12 +113,12 @@ def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
 def succeed(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
     """End the unfinished deletion sweep of a corpus and record its success, which later failures do not delete."""
     end(connection, corpus=corpus, now=now)
-    vault_metadata.put(connection, name=_mark(corpus), value=now.isoformat().encode())
+    put_mark(connection, name=_mark(corpus), value=now.isoformat().encode())
 
 
 def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
     """Return the time of the last successful deletion sweep of a corpus, or ``None``."""
-    value = vault_metadata.get(connection, name=_mark(corpus))
+    value = get_mark(connection, name=_mark(corpus))
     return datetime.fromisoformat(value.decode()) if value else None
 
 

@@ -1,9 +1,11 @@
-"""Define the vault's tables and its database engine, which can erase freed bytes."""
+"""Define the vault's tables, its metadata (check values of its secret) and its engine, which can erase freed bytes."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from pipelines.core.errors import ConfigError, VaultUnavailable
 from pipelines.store.vault.engine import Engine
+from pipelines.store.vault.keyring import Keyring
 
 # Any constant, as long as every process uses the same one.
 WRITER_LOCK = 0x0C0_4B5_5EA1
@@ -192,3 +195,68 @@ def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the SQL condition that selects the rows of the table ``records`` with these ids (at most one chunk)."""
     listed = _JsonList(sa.literal(json.dumps(list(ids)), sa.Text()))
     return records.c.record_id.op("IN", is_comparison=True)(listed)
+
+
+def put_mark(connection: sa.Connection, *, name: str, value: bytes) -> None:
+    """Store a value by name in the vault's metadata; call this function inside the write transaction."""
+    connection.execute(sa.delete(marks).where(marks.c.name == name))
+    connection.execute(sa.insert(marks).values(name=name, value=value))
+
+
+def get_mark(connection: sa.Connection, *, name: str) -> bytes | None:
+    """Return a value from the vault's metadata by name, or ``None`` if there is none."""
+    value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
+    return None if value is None else bytes(value)
+
+
+def claim(database: Database, *, keyring: Keyring) -> None:
+    """Bind a new vault to its secret, or check that an existing vault is opened with its secret."""
+    with database.writing() as connection:
+        if get_mark(connection, name="identity") is None:
+            put_mark(connection, name="identity", value=keyring.identity_check)
+            put_mark(connection, name="wrapping", value=keyring.wrapping_check)
+        require_current(connection, keyring=keyring)
+
+
+def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
+    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault."""
+    if get_mark(connection, name="identity") != keyring.identity_check:
+        raise ConfigError("VaultMismatch", which="identity")
+    if get_mark(connection, name="wrapping") != keyring.wrapping_check:
+        raise ConfigError("VaultMismatch", which="wrapping")
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """A request to erase freed bytes: its value in the metadata, and the freed values, ``None`` if they are unknown."""
+
+    asked: bytes
+    freed: Collection[bytes] | None = field(default=None, repr=False)
+
+
+def ask_erasure(connection: sa.Connection, *, freed: Collection[bytes] | None = None) -> Erasure:
+    """Record that freed bytes must be erased, in the transaction that frees them, in case this process is killed.
+
+    ``freed`` are all values that the transaction frees, encrypted; they stay in memory. What an earlier request that
+    is still pending freed is unknown, so that the values are taken as unknown, too.
+    """
+    pending = get_mark(connection, name="erase") is not None
+    put_mark(connection, name="erase", value=(asked := secrets.token_bytes(8)))
+    return Erasure(asked, None if pending else freed)
+
+
+def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
+    """Erase freed bytes from the vault's database if this is pending; requests that arrive meanwhile remain pending.
+
+    If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the database
+    is not rewritten. While a reader holds the old state, the request stays pending until the vault is opened again.
+    """
+    with database.reading() as connection:
+        asked = get_mark(connection, name="erase")
+    if asked is None:
+        return
+    freed = known.freed if known and known.asked == asked else None
+    if freed is None or database.may_hold(freed):
+        database.rewrite("records")
+    with database.writing() as connection:
+        connection.execute(sa.delete(marks).where(marks.c.name == "erase", marks.c.value == asked))

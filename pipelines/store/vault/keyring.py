@@ -1,16 +1,23 @@
-"""Derive one key for each use from the project secret.
+"""Derive one key for each use from the project secret: for ids, for the vault's columns, and for signatures (Ed25519).
 
 The first 32 bytes of the secret determine the record and author ids and never change, because the ids are in every
 table and in the tombstones. The whole secret wraps the keys in the vault, so that bytes appended to it can be rotated.
+Signatures are verified without the secret; text is signed in OpenSSH's format, so that `git verify-tag` can verify it.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
+import re
+import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -68,10 +75,7 @@ class Keyring:
         return self._wrappers[column].encrypt(data, [record_id.encode()])
 
     def unwrap(self, rows: Iterable[tuple[str, bytes]], *, column: str) -> dict[str, bytes]:
-        """Decrypt the vault's column ``key`` or ``fullname``; ``rows`` are (record id, encrypted value).
-
-        Returns the decrypted values by record id.
-        """
+        """Decrypt the vault's column ``key`` or ``fullname``, given and returned by record id."""
         decrypt = self._wrappers[column].decrypt
         opened = {}
         for record_id, wrapped in rows:
@@ -80,3 +84,45 @@ class Keyring:
             except InvalidTag:
                 raise SealBroken(record_id=record_id, column=f"vault.{column}") from None
         return opened
+
+
+KIND = b"ssh-ed25519"
+BEGIN, END = "-----BEGIN SSH SIGNATURE-----\n", "\n-----END SSH SIGNATURE-----\n"
+
+
+class Signer:
+    """A private Ed25519 key for one purpose; the key does not change when the project secret is rotated."""
+
+    def __init__(self, secret: bytes, *, purpose: str) -> None:
+        seed = derive(secret[:IDENTITY_BYTES], purpose=f"sign/{purpose}", length=32)
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the 64-byte signature of ``data``."""
+        return self._key.sign(data)
+
+    def sign_text(self, text: str) -> str:
+        """Return a text with its signature appended in OpenSSH's format, as git does for tags."""
+        public = _strings(KIND, self.public)
+        signature = _strings(KIND, self.sign(_message(text)))
+        blob = b"SSHSIG" + struct.pack(">I", 1) + _strings(public, b"git", b"", b"sha512", signature)
+        return f"{text}{BEGIN}{base64.encodebytes(blob).decode().strip()}{END}"
+
+    def signed_text(self, text: str) -> str | None:
+        """Return a text without this key's signature at its end, or ``None`` if it has no valid signature."""
+        signed, _, rest = text.partition(BEGIN)
+        # the raw signature ends the blob; the rest of it describes key and algorithm, which are fixed here
+        with suppress(ValueError, InvalidSignature):
+            blob = base64.b64decode(re.sub(r"\s|-----END.*", "", rest), validate=True)
+            Ed25519PublicKey.from_public_bytes(self.public).verify(blob[-64:], _message(signed))
+            return signed
+        return None
+
+
+def _strings(*values: bytes) -> bytes:
+    return b"".join(struct.pack(">I", len(value)) + value for value in values)
+
+
+def _message(text: str) -> bytes:
+    return b"SSHSIG" + _strings(b"git", b"", b"sha512", hashlib.sha512(text.encode()).digest())

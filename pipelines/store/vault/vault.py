@@ -17,8 +17,17 @@ import sqlalchemy as sa
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
-from pipelines.store.vault import vault_metadata
-from pipelines.store.vault.database import Database, among, assignments, records
+from pipelines.store.vault.database import (
+    Database,
+    among,
+    ask_erasure,
+    assignments,
+    claim,
+    finish_erasure,
+    put_mark,
+    records,
+    require_current,
+)
 from pipelines.store.vault.engine import Store, chunks
 from pipelines.store.vault.keyring import SIV_KEY_BYTES, Keyring
 
@@ -61,8 +70,8 @@ class Vault(Store):
         """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
         vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
-            vault_metadata.claim(vault.database, keyring=vault._keyring)
-            vault_metadata.finish_erasure(vault.database)
+            claim(vault.database, keyring=vault._keyring)
+            finish_erasure(vault.database)
         except BaseException:
             vault.close()
             raise
@@ -88,7 +97,7 @@ class Vault(Store):
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
         with self.database.writing() as connection:
-            vault_metadata.require_current(connection, keyring=self._keyring)
+            require_current(connection, keyring=self._keyring)
             for ids in chunks(fullnames):
                 live, new = _sort_out(connection, ids=ids)
                 if live:
@@ -137,25 +146,14 @@ class Vault(Store):
         """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
 
         On return no seven consecutive bytes of the encrypted keys and fullnames are left in the SQLite file or its
-        write-ahead log. Repeating the call is harmless.
-
-        Args:
-            record_ids: the records to take down.
-            reason: a short code or request number, at most 64 characters, never prose.
-            now: the time of the takedown.
-
-        Returns the number of records that had no tombstone before.
-
-        Raises:
-            VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
+        write-ahead log; otherwise ``VaultUnavailable`` is raised. Repeating the call is harmless. ``reason`` is a short
+        code or request number, at most 64 characters, never prose. Returns the number of records without an earlier
+        tombstone.
         """
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
     def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
-        """Take down the records of these tombstones, for example after a backup of the vault was restored.
-
-        Returns the number of records that had no tombstone before.
-        """
+        """Take down the records of these tombstones, as after a restored backup; return how many had none before."""
         for tombstone in tombstones.values():
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
@@ -175,8 +173,8 @@ class Vault(Store):
                     connection.execute(sa.insert(records), rows)
                 destroyed += len(live) + len(unknown)
             if destroyed:
-                erasure = vault_metadata.ask_erasure(connection, freed=freed)
-        vault_metadata.finish_erasure(self.database, known=erasure)
+                erasure = ask_erasure(connection, freed=freed)
+        finish_erasure(self.database, known=erasure)
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
@@ -189,21 +187,19 @@ class Vault(Store):
         """Encrypt all records' keys again with a new project secret, and return the number of live records.
 
         Earlier backups of the vault still need the old secret: destroy that secret to make them unreadable. Processes
-        that opened the vault with the old secret can no longer add records.
-
-        Args:
-            secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
+        that opened the vault with the old secret can no longer add records. The first 32 bytes of both secrets must be
+        equal, as record ids depend on them.
         """
         fresh = Keyring(secret)
         if fresh.identity_check != self._keyring.identity_check:
             raise ConfigError("VaultMismatch", which="identity")
         with self.database.writing() as connection:
-            vault_metadata.require_current(connection, keyring=self._keyring)
+            require_current(connection, keyring=self._keyring)
             count = rewrap(connection, old=self._keyring, new=fresh)
-            vault_metadata.put(connection, name="wrapping", value=fresh.wrapping_check)
-            vault_metadata.ask_erasure(connection)
+            put_mark(connection, name="wrapping", value=fresh.wrapping_check)
+            ask_erasure(connection)
         self._keyring = fresh
-        vault_metadata.finish_erasure(self.database)
+        finish_erasure(self.database)
         return count
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
@@ -272,11 +268,7 @@ def _aware(now: datetime) -> datetime:
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
-    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records.
-
-    Raises:
-        SealBroken: a row cannot be decrypted with ``old``; nothing is changed.
-    """
+    """Encrypt keys and fullnames of all live records again with ``new``, or none; return the number of records."""
     live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
     columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
     statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))

@@ -1,9 +1,9 @@
 """The registry of stores: every place that holds content or ids of records, and how a takedown clears it.
 
 A module of this package with a subclass of :class:`Store` is all that a store needs (one in which a takedown changes
-nothing stands in ``kept.py``): the takedown and its dry run
-execute the registry, the receipt and the table of docs/takedown.md are rendered from it. A write or a connection
-outside the registered stores fails ``make demo`` and the tests of Airflow (``crisis_corpus_sandbox/audit``).
+nothing stands in ``kept.py``): the takedown and its dry run execute the registry, the receipt and the table of
+docs/takedown.md are rendered from it. A write or a connection outside the registered stores fails ``make demo`` and the
+tests of Airflow (``crisis_corpus_sandbox/audit``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import sqlalchemy as sa
 
 from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
-from pipelines.core.progress import silent
+from pipelines.core.process import silent
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown.redaction import Gone
-from pipelines.workspace.address import local_path
+from pipelines.workspace.git import local_path
 
 if TYPE_CHECKING:
     from pipelines.registry.candidate import Context
@@ -39,12 +39,9 @@ VAULT, REPOSITORY = "vault", "repository"
 class Case:
     """The records to erase, the takedown that erases them, and the locations of the stores.
 
-    Args:
-        gone: all deleted records; while the vault is erased, and in a dry run, those that were selected.
-        request: the takedown, with the counts of the stores before; ``None`` where a host follows another's takedown.
-        registry: opens registry and journal of models; yields ``None`` if none is configured.
-        dry_run: nothing may be written, caches included.
-        say: called after each action; tests kill the process there.
+    ``gone`` are all deleted records; while the vault is erased, and in a dry run, those that were selected. ``request``
+    has the counts of the stores before; it is ``None`` where a host follows another's takedown. In a dry run, nothing
+    may be written, caches included. Tests kill the process in ``say``, which is called after each action.
     """
 
     gone: Gone

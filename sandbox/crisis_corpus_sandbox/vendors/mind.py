@@ -21,7 +21,7 @@ from crisis_corpus_sandbox.reddit.captions import PHRASES
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, NAMES
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise
 from crisis_corpus_sandbox.reddit.post_world import INJECTIONS
-from pipelines.label.attacks.families import attacks
+from pipelines.label.attacks import attacks
 from pipelines.llm.prompting.prompts import clean
 
 CALM = "no_crisis"

@@ -17,8 +17,8 @@ import pytest
 import pipelines.core.errors
 from pipelines.collect import image_fetch, service
 from pipelines.collect.admission import Admission
-from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
+from pipelines.collect.refresh import ListingReader
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.service import SubredditClosed
 from pipelines.collect.sources import entry_of
@@ -30,7 +30,7 @@ from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, SourceRefused, SourceThrottled
 from pipelines.store.vault.vault import Vault
-from pipelines.takedown.liveness import LivenessContext, SweepImplausible
+from pipelines.takedown.sweep import LivenessContext, SweepImplausible
 from tests.collect.listed_source import with_source
 from tests.collect.sources.misbehaving_server import TABLE, TARGETS, Case, MisbehavingServer, cases
 from tests.privacy.test_sweep import TERMS

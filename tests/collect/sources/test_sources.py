@@ -23,7 +23,6 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.store.vault.vault import Vault
-from tests.collect.listed_source import with_source
 from tests.refusals import refused
 
 Read = Callable[..., dict[str, Submission | Dropped]]
@@ -189,7 +188,7 @@ def test_a_listing_that_ends_too_early_is_reported_with_counts_only(
     opened: Any, read: Read, server: SandboxServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = opened("reddit", at=server, page=25)
-    source.params = with_source(source.params, "reddit", listing=Listing(limit=40, page_size=25))
+    source.client.params = source.client.params.model_copy(update={"listing": Listing(limit=40, page_size=25)})
     for day, found in ((date(2022, 11, 30), 40), (date(2022, 12, 9), 0)):
         source.now = datetime.combine(day, clock(), tzinfo=UTC)
         server.catalogue.clock = source.now.timestamp

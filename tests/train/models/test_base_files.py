@@ -9,7 +9,6 @@ import torch
 import transformers
 from pydantic import ValidationError
 
-from pipelines.core.config.base_sizes import base_sizes
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import load
 from pipelines.models import kind
@@ -18,6 +17,7 @@ from pipelines.models.kinds.text import Text
 from pipelines.models.kinds.yadav import Yadav
 from pipelines.models.pretrained.backbones import opened
 from pipelines.models.pretrained.base_files import files_of, identified, located, quiet
+from pipelines.operate.plan.needs import base_sizes
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 

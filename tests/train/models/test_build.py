@@ -24,7 +24,7 @@ from pipelines.models.kinds.infused import Infused
 from pipelines.models.kinds.m3h import M3h
 from pipelines.models.kinds.text import Text
 from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Pixels, Words
 from tests.refusals import refused
 from tests.train.models import fitting
@@ -52,7 +52,7 @@ def bert(tmp_path: Path) -> Path:
     """The folder of a base as people save their own."""
     folder = tmp_path / "base"
     folder.mkdir()
-    tiny.make("tiny:bert", folder=folder, seed=3)
+    base_files.make("tiny:bert", folder=folder, seed=3)
     return folder
 
 
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_lacks_a_layer_is_refused_and_one_without_a_pooler_is_
 def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None:
     folder = tmp_path / "base"
     folder.mkdir()
-    tiny.make("tiny:vit", folder=folder, seed=1)
+    base_files.make("tiny:vit", folder=folder, seed=1)
     config = ViTConfig.from_pretrained(folder, num_labels=10)
     ViTForImageClassification(config).save_pretrained(folder)
     built = build(Image(kind="image", base=str(folder)), task=task, seed=1, folder=tmp_path)
@@ -147,13 +147,13 @@ def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None
 
 
 def test_importing_the_models_loads_no_torch() -> None:
-    code = "import sys, pipelines.models, pipelines.models.pretrained.tiny; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipelines.models, pipelines.models.pretrained.base_files; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_texts_are_padded_to_a_multiple_up_to_the_base_s_maximum_which_changes_no_answer(bert: Path) -> None:
     plain, rounded = (Words(str(bert), base=str(bert), limit=128, rounded=n) for n in (1, 16))
-    assert rounded(["a " * 100])["input_ids"].shape == (1, tiny.TOKENS)
+    assert rounded(["a " * 100])["input_ids"].shape == (1, base_files.TOKENS)
     texts = ["a lovely day", "a bus"]
     short, long = plain(texts), rounded(texts)
     assert {name: tensor.shape for name, tensor in long.items()} == dict.fromkeys(short, (2, 16))
@@ -168,7 +168,7 @@ def test_pixels_are_those_of_the_base_s_own_processor(tmp_path: Path) -> None:
     from PIL import Image
     from transformers import AutoImageProcessor
 
-    tiny.make("tiny:resnet", folder=tmp_path, seed=1)
+    base_files.make("tiny:resnet", folder=tmp_path, seed=1)
     picture = Image.radial_gradient("L").resize((200, 120)).convert("RGB")
     file = BytesIO()
     picture.save(file, "PNG")

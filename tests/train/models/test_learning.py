@@ -22,7 +22,7 @@ from pipelines.models.fitting.classifier import Classifier
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image
 from pipelines.models.kinds.text import Text
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import build, logits
@@ -91,7 +91,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_tiny_base_is_tried() -> None:
-    assert set(BASES) - {"yadav"} == set(tiny.NAMES) - set(tiny.WITH_CHAT)
+    assert set(BASES) - {"yadav"} == set(base_files.NAMES) - set(base_files.WITH_CHAT)
 
 
 # One of each kind learns in the quick tier.
@@ -133,7 +133,7 @@ def test_a_meme_without_text_or_picture_has_scores(base: str, place: Path) -> No
     assert torch.isfinite(logits(made(base, place), [empty])).all()
 
 
-@pytest.mark.parametrize("base", tiny.WITH_TEXT)
+@pytest.mark.parametrize("base", base_files.WITH_TEXT)
 def test_a_long_text_is_cut_and_its_length_is_in_tokens(base: str, place: Path) -> None:
     built, short, long = made(base, place), *(replace(memes(1, 8)[0], text="one " * n) for n in (3, 500))
     assert (built.length(short), built.length(long)) == (5, 16)
@@ -155,7 +155,7 @@ def test_blip_2_keeps_its_picture_encoder_as_it_was_and_has_no_language_model(tm
 def test_a_blip_2_saved_with_its_language_model_lacks_words(tmp_path: Path) -> None:
     folder = tmp_path / "base"
     folder.mkdir()
-    tiny.make("tiny:blip2", folder=folder, seed=1)
+    base_files.make("tiny:blip2", folder=folder, seed=1)
     held = load_file(folder / "model.safetensors")
     kept = {name: value for name, value in held.items() if not name.startswith("embeddings.")}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})

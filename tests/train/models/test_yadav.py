@@ -13,7 +13,7 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
 from pipelines.models.kinds.yadav import Yadav
 from pipelines.models.kinds.yadav.network import Orthogonal, orthogonal
-from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained import base_files
 from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import build
@@ -45,7 +45,7 @@ def test_projection_takes_away_the_common_part_alone() -> None:
 
 
 def test_pooler_may_be_missing_and_nothing_else(tmp_path: Path) -> None:
-    tiny.make("tiny:bert", folder=tmp_path / "whole", seed=1)
+    base_files.make("tiny:bert", folder=tmp_path / "whole", seed=1)
     whole = BertModel.from_pretrained(tmp_path / "whole")
     for name, left_out in {"headless": "pooler.", "holed": "encoder.layer.1.output."}.items():
         kept = {key: value for key, value in whole.state_dict().items() if not key.startswith(left_out)}

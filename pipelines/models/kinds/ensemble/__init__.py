@@ -21,7 +21,7 @@ class Ensemble(Kind):
         return params.ensembles[self.silver].members if self.silver in params.ensembles else ()
 
     def answer(self, desk: Desk) -> Answers:
-        from pipelines.models.fitting import stored_votes
+        from pipelines.models.fitting import asking
         from pipelines.store import tables
 
         path = desk.snapshot / "silver" / self.silver / "silver.parquet"
@@ -36,5 +36,5 @@ class Ensemble(Kind):
         }
         members = dict.fromkeys(self.labellers(desk.params))
         given: dict[str, Any] = {"task": desk.task, "root": desk.root}
-        bills = [stored_votes.votes(desk.corpus, labeller=member, **given) for member in members]
-        return Answers({0: said}, stored_votes.bill(bills, items=said.keys()))
+        bills = [asking.votes(desk.corpus, labeller=member, **given) for member in members]
+        return Answers({0: said}, asking.bill(bills, items=said.keys()))

@@ -27,8 +27,20 @@ from torch import nn
 from pipelines.datasets.features import HEADS, by_labeller
 from pipelines.models.kind import Serving
 from pipelines.models.kinds.infused import Infused
-from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, unfit
-from pipelines.models.pretrained.towers import DROPOUT, both, scaled, two_layers, two_towers
+from pipelines.models.pretrained.backbones import (
+    DROPOUT,
+    Batch,
+    Built,
+    Pixels,
+    Words,
+    both,
+    checkpointed,
+    opened,
+    scaled,
+    two_layers,
+    two_towers,
+    unfit,
+)
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

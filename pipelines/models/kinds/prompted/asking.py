@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from pipelines.core.config.label import RemoteLabeller
-from pipelines.core.progress import reporter
+from pipelines.core.process import reporter
 from pipelines.datasets.example import Example, Item, only
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Decoding, Remote, described
@@ -23,7 +23,7 @@ from pipelines.llm.outcome import Answer, Outcome, check_failures, spent
 from pipelines.llm.prompting import examples
 from pipelines.llm.prompting.prompts import Prompt, PromptExample, register
 from pipelines.models.fitting import prompts
-from pipelines.models.fitting.stored_votes import DECIMALS
+from pipelines.models.fitting.asking import DECIMALS
 from pipelines.models.kind import Answers, Desk
 from pipelines.models.kinds.prompted import Prompted
 from pipelines.models.prediction import Prediction, Spent

@@ -1,8 +1,136 @@
-"""Predictions from outside this project, read from a file."""
+"""Predictions from outside this project, read strictly from a CSV, JSONL or Parquet file of record ids and labels.
+
+Columns: ``record_id``; ``labels`` (a list, or in a CSV names joined by ``|`` or a JSON list); optionally ``image`` (the
+number of the image; 0), ``outcome`` (``vote``, ``refused``, ``malformed``, ``failed``, ``abstained``) and ``scores``
+(probabilities in the scheme's order of labels, in the same notation as ``labels``). A blank cell of labels means no
+answer, never the empty set, unless ``outcome`` is ``vote``: a refusal must not become "none of these labels".
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipelines.annotate.imports.published_files import FORMATS, UnreadableFile, first, list_of, read_file
+from pipelines.annotate.imports.published_files import FileRow as Line
+from pipelines.core.errors import DataError
+from pipelines.core.taxonomy import tiers_of
+from pipelines.core.taxonomy.task import Task
+from pipelines.datasets.example import Item
+from pipelines.llm.outcome import Outcome
 from pipelines.models.kind import Answers, Desk, Kind
+from pipelines.models.prediction import Prediction
+
+JOIN = "|"
+OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
+
+
+def read(
+    path: str, *, folder: Path, task: Task, asked: Collection[Item], known: Collection[Item]
+) -> tuple[dict[Item, Prediction], dict[str, Any]]:
+    """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
+
+    Args:
+        folder: the folder of such files, ``Settings.annotation_files``.
+        asked: the items to score.
+        known: all items of the split.
+
+    Returns:
+        The predictions of the items to score, and metrics: ``digest`` of the file, rows of ``unknown`` items
+        and of those that are not scored (``elsewhere``: train, examples of the prompt), ``repaired`` answers by the
+        scheme's rule, and ``malformed`` ones, which have an unknown label or a set that no rule repairs.
+    """
+    place = (folder / path).resolve()
+    bad = partial(DataError, "BadSaved", file=place.name)
+    if not place.is_relative_to(folder.resolve()):
+        raise bad(where="", detail="it is not below CORPUS_ANNOTATION_FILES")
+    if not place.is_file():
+        raise bad(where="", detail="there is no such file")
+    if place.suffix.lower() not in FORMATS:
+        raise bad(where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
+    try:
+        file = read_file(place, usual="csv")
+    except UnreadableFile as error:
+        raise bad(where=error.fields["where"], detail="it cannot be read") from None
+    if missing := sorted({"record_id", "labels"} - {"record_id" if c == "recordid" else c for c in file.columns}):
+        raise bad(where="", detail=f"there is no column {', '.join(missing)}")
+    said: dict[Item, Prediction] = {}
+    mended: Counter[str] = Counter()
+    for row in file.rows:
+        try:
+            item, prediction, repairs = _answer(row, task=task)
+            if item in said:
+                raise _Fault("its record_id is on an earlier line too")
+        except _Fault as fault:
+            raise bad(where=f" line {row.line}", detail=fault) from None
+        said[item] = prediction
+        mended.update(repairs if item in asked else ())
+    wanted = {item: prediction for item, prediction in said.items() if item in asked}
+    unknown = sum(item not in known for item in said)
+    return wanted, {
+        "digest": file.digest,
+        "unknown": unknown,
+        "elsewhere": len(said) - unknown - len(wanted),
+        "repaired": dict(sorted(mended.items())),
+        "malformed": sum(prediction.outcome == Outcome.MALFORMED for prediction in wanted.values()),
+    }
+
+
+class _Fault(Exception):
+    """Describes what is wrong with a line without quoting it."""
+
+
+def _answer(row: Line, *, task: Task) -> tuple[Item, Prediction, tuple[str, ...]]:
+    if row.fault:
+        raise _Fault("it has more or fewer fields than the header" if row.fault == "fields" else "not a JSON object")
+    record_id = first(row.cells, ("record_id",))
+    if not isinstance(record_id, str):
+        raise _Fault("it has no record_id")
+    image = first(row.cells, ("image",))
+    if not str(image or 0).isdecimal():
+        raise _Fault("its image is not a number")
+    item = (record_id, int(str(image or 0)))
+    outcome = first(row.cells, ("outcome",))
+    if outcome is not None and outcome not in OUTCOMES:
+        raise _Fault(f"its outcome is not one of {', '.join(sorted(OUTCOMES))}")
+    labels = _strings(row.cells.get("labels"))
+    scores = _scores(row.cells.get("scores"), task=task)
+    outcome_read = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
+    if outcome_read != Outcome.VOTE:
+        return item, Prediction(outcome_read, frozenset(), scores), ()
+    checked = task.category.check(labels or (), mode="repair", tiers=tiers_of("paper"))
+    if checked.violations:
+        return item, Prediction(str(Outcome.MALFORMED), frozenset(), scores), ()
+    return item, Prediction(outcome_read, checked.labels, scores), checked.repairs
+
+
+def _strings(cell: object) -> list[str] | None:
+    """Return the strings of a cell, ``None`` if it is blank."""
+    if cell is None or cell == "":
+        return None
+    strings = list_of(cell)
+    if strings is not None:
+        return strings
+    if isinstance(cell, str) and not cell.lstrip().startswith("["):
+        return [part.strip() for part in cell.split(JOIN)]
+    raise _Fault("its labels are not a list of strings")
+
+
+def _scores(cell: object, *, task: Task) -> tuple[float, ...]:
+    if cell is None or cell in ("", []):
+        return ()
+    values = cell if isinstance(cell, list) else str(cell).strip().strip("[]").replace(JOIN, ",").split(",")
+    try:
+        scores = tuple(float(value) for value in values if not isinstance(value, bool))
+    except (TypeError, ValueError):
+        scores = ()
+    if len(scores) != len(task.labels) or not all(math.isfinite(p) and 0 <= p <= 1 for p in scores):
+        raise _Fault(f"its scores are not {len(task.labels)} probabilities")
+    return scores
 
 
 class Saved(Kind):
@@ -11,9 +139,7 @@ class Saved(Kind):
     path: str
 
     def answer(self, desk: Desk) -> Answers:
-        from pipelines.models.kinds.saved import external_predictions
-
-        said, more = external_predictions.read(
+        said, more = read(
             self.path,
             folder=desk.settings.annotation_files,
             task=desk.task,

@@ -16,12 +16,12 @@ class StoredVotes(Kind):
         return (self.votes,)
 
     def answer(self, desk: Desk) -> Answers:
-        from pipelines.models.fitting import stored_votes
+        from pipelines.models.fitting import asking
 
-        rows = stored_votes.votes(desk.corpus, labeller=self.votes, task=desk.task, root=desk.root)
+        rows = asking.votes(desk.corpus, labeller=self.votes, task=desk.task, root=desk.root)
         said = {
             example.item: Prediction(row["outcome"], frozenset(row["labels"] or ()), tuple(row["scores"] or ()))
             for example in desk.material.asked
             if (row := rows.get(example.item))
         }
-        return Answers({0: said}, stored_votes.bill([rows], items=said.keys()))
+        return Answers({0: said}, asking.bill([rows], items=said.keys()))

@@ -30,8 +30,17 @@ from transformers import AutoModel
 
 from pipelines.models.kind import Serving
 from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
-from pipelines.models.pretrained.towers import both, two_layers
+from pipelines.models.pretrained.backbones import (
+    Batch,
+    Built,
+    Pixels,
+    Words,
+    both,
+    checkpointed,
+    opened,
+    two_layers,
+    weights,
+)
 
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.
 TINY = 1e-6

@@ -1,1 +1,0 @@
-"""Find and mask personal data in text."""

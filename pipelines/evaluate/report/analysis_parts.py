@@ -1,0 +1,268 @@
+"""Build the report's sections that describe the corpus, from ``analysis.json`` and the agreement of its raters.
+
+Nothing is computed from items here, and a count that the stage hides is shown as "fewer than".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.core.taxonomy import Scheme
+from pipelines.evaluate.model_scores import Json
+from pipelines.evaluate.report import charts
+from pipelines.evaluate.report.charts import Mark, Row, short
+from pipelines.evaluate.report.page import Block, Notice, PageSection, points
+from pipelines.evaluate.report.papers import Paper
+from pipelines.evaluate.report.parts import fixed, interval, p_value, sections_of
+from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
+
+BLOCKS = {
+    "visual": "Visual features",
+    "text": "Length of texts",
+    "default": "Words of our own list",
+    "liwc": "LIWC",
+    "nrc": "NRC emotion lexicon",
+}
+# Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
+MOST_PLOTS, MOST_ROWS = 6, 12
+
+
+def sections(metrics: Json | None, *, agreement: Json | None, scheme: Scheme, paper: Paper) -> list[PageSection]:
+    """Return the sections that have content."""
+    if metrics is None:
+        return []
+    metrics = in_order(metrics)
+    features = (
+        (f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement, scheme=scheme))
+        for block, title in BLOCKS.items()
+    )
+    found = (
+        ("labels-of-items", "Labels of the corpus", _labels(metrics, scheme=scheme, paper=paper)),
+        ("labels-together", "Labels that occur together", _together(metrics, scheme=scheme)),
+        ("items", "Months and lengths", _items(metrics)),
+        *features,
+        ("features-reading", "How to read the tests", [points("analysis")] if metrics["family"] else []),
+    )
+    return sections_of(*((key, paper.titled(key, title), blocks) for key, title, blocks in found))
+
+
+def in_order(metrics: Json) -> Json:
+    """Return the content of ``analysis.json`` with labels, types, levels and lengths in the order of display."""
+    order = metrics["order"]
+    labels = {}
+    for key in order["categories"]:
+        if key in metrics["labels"]:
+            counts = metrics["labels"][key]
+            types = {"types": _by(counts["types"], order["types"][key])} if "types" in counts else {}
+            labels[key] = {**counts, "labels": _by(counts["labels"], order["labels"][key]), **types}
+    pairs = []
+    for pair in metrics["pairs"]:
+        rows, columns = (order["labels"][pair[side]] for side in ("rows", "columns"))
+        tables = {name: _by({k: _by(v, columns) for k, v in pair[name].items()}, rows) for name in ("counts", "shares")}
+        pairs.append({**pair, **tables})
+    factors = {
+        factor: {
+            name: {**test, "levels": _by(test["levels"], order["levels"][factor])}
+            for name, test in metrics["factors"][factor].items()
+        }
+        for factor in order["factors"]
+    }
+    lengths = {**metrics["lengths"], "classes": _by(metrics["lengths"]["classes"], order["lengths"])}
+    return {**metrics, "labels": labels, "pairs": pairs, "factors": factors, "lengths": lengths}
+
+
+def _by(values: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] for name in order if name in values}
+
+
+def _labels(metrics: Json, *, scheme: Scheme, paper: Paper) -> Iterator[Block]:
+    least = metrics["plan"]["least"]
+    yield (
+        f"{metrics['items']:,} items have gold; they come from {metrics['units']:,} authors or groups of "
+        f"near-duplicates. {metrics['taken_down']:,} more were taken down. Counts of pairs, months and lengths below "
+        f"{least} are hidden."
+    )
+    for key, counts in metrics["labels"].items():
+        title = scheme.title_of(key)
+        words = "items by label" if counts["kind"] == "single" else "items by label, several each"
+        yield _counted(f"{title}: {words}", counts["labels"], whole=counts["items"], first="Label")
+        if "types" in counts:
+            caption = f"{paper.captions.get('types', '')} {title}: types, in percent of labels".strip()
+            yield _counted(caption, counts["types"], whole=sum(counts["types"].values()), first="Type")
+    rows = [
+        (scheme.title_of(key), size, f"{n:,}", percent(n, counts["items"]), f"{counts['mean']:.2f}")
+        for key, counts in metrics["labels"].items()
+        if counts["kind"] == "multi"
+        for size, n in counts["sizes"].items()
+    ]
+    if rows:
+        yield Sheet("Labels per item, None not counted", ("Category", "Labels", "Items", "%", "Mean"), tuple(rows))
+
+
+def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Sheet:
+    rows = tuple((name, f"{n:,}", percent(n, whole, digits=1)) for name, n in counts.items())
+    bars = [Row(name, (Mark(counts[name], words=f"{n} ({share} %)"),)) for name, n, share in rows]
+    return Sheet(caption, (first, "Items", "%"), rows, svg=charts.bars(bars, title=caption))
+
+
+def _together(metrics: Json, *, scheme: Scheme) -> Iterator[Block]:
+    least = metrics["plan"]["least"]
+    for pair in metrics["pairs"]:
+        columns = list(next(iter(pair["shares"].values())))
+        values = tuple(tuple(cells[column] for column in columns) for cells in pair["shares"].values())
+        rows = tuple(
+            (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
+            for label, cells in pair["shares"].items()
+        )
+        same = pair["rows"] == pair["columns"]
+        second = ": labels of one item (diagonal: alone)" if same else f" by {scheme.title_of(pair['columns']).lower()}"
+        title = f"{scheme.title_of(pair['rows'])}{second}, in percent of the row, and items"
+        yield Sheet(title, ("Label", *columns), rows, values=values)
+
+
+def _share(share: float | None, *, n: int | None, least: int) -> str:
+    if n is None:
+        return f"<{least}"
+    return UNDEFINED if share is None else f"{100 * share:.0f} ({n:,})" if n else "0"
+
+
+def _items(metrics: Json) -> Iterator[Block]:
+    least = f"<{metrics['plan']['least']}"
+    months, lengths = metrics["months"], metrics["lengths"]
+    if months:
+        caption = "Items with gold by month of creation"
+        rows = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
+        yield Sheet(caption, ("Month", "Items"), rows, svg=charts.columns([*months.items()], title=caption))
+        if None in months.values():
+            yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
+    if lengths["n"]:
+        caption = "Words per item"
+        used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
+        classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
+        rows = tuple((name, least if n is None else f"{n:,}") for name, n in classes)
+        bars = [Row(name, (Mark(n, words=words),)) for (name, n), (_, words) in zip(classes, rows, strict=True)]
+        yield Sheet(caption, ("Words", "Items"), rows, svg=charts.bars(bars, title=caption))
+        low, middle, high = (short(q) for q in lengths["quartiles"])
+        yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
+
+
+def _block(block: str, metrics: Json, *, agreement: Json | None, scheme: Scheme) -> Iterator[Block]:
+    """Yield the tests of one block of features by every factor, or why the block has none."""
+    for lexicon in metrics["lexicons"]:
+        if lexicon["name"] == block and lexicon["message"]:
+            yield Notice(lexicon["message"])
+        elif lexicon["name"] == block:
+            skipped = f", {lexicon['skipped']:,} of its entries are not used" if lexicon["skipped"] else ""
+            yield (
+                f"Share of an item's words in each of {lexicon['categories']} categories of {lexicon['title']} "
+                f"(SHA-256 {lexicon['sha256'][:16]}…{skipped})."
+            )
+    if block not in metrics["blocks"]:
+        return
+    missing = metrics["without"].get("picture" if block == "visual" else "text", 0)
+    if missing != 0 and block != "text":
+        what = "readable picture" if block == "visual" else "words"
+        many = f"Fewer than {metrics['plan']['least']}" if missing is None else f"{missing:,}"
+        yield f"{many} items have no {what}, and are not in these tests."
+    rated = agreement["overall"]["categories"] if agreement and agreement.get("rounds") else {}
+    for factor, features in metrics["factors"].items():
+        tests = {name: features[f"{block}.{name}"] for name in metrics["blocks"][block]}
+        yield from _factor(
+            scheme.compared_by(factor), tests, plan=metrics["plan"], agreed=rated.get(factor), block=block
+        )
+
+
+def _factor(levels: str, tests: Mapping[str, Json], *, plan: Json, agreed: Json | None, block: str) -> Iterator[Block]:
+    """Yield the tests of features; ``levels``: what items are compared by."""
+    done = {name: test for name, test in tests.items() if "p" in test}
+    by = f"{BLOCKS[block]} by {levels.lower()}"
+    if not done:
+        yield f"{by}: no feature varies in two levels with {plan['least']} units or more."
+        return
+    sure = [name for name, test in done.items() if test["significant"]]
+    yield (
+        f"{by}: {len(sure)} of {len(done)} features differ (Kruskal-Wallis, adjusted p at most "
+        f"{plan['alpha']:g}). {_rated(agreed)}"
+    )
+    order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
+    caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
+    effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
+    drawn = [_dot(name_of(name), cell, filled=done[name]["significant"]) for name, cell in effects.items()]
+    rows = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
+    svg = charts.dots(drawn, title=caption, zero=True, words=("significant", "not significant"))
+    yield Sheet(caption, ("Feature", "η²", "Low", "High"), rows, svg=svg)
+    yield from (_means(name, done[name], by=levels) for name in order[:MOST_PLOTS] if name in sure)
+    yield _tests(f"{by}: tests", tests, agreed=agreed)
+    yield _pairs(f"{by}: different pairs of levels", done)
+    rows = tuple(
+        (f"{name_of(name)}: {level}", f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "sd", "median")))
+        for name, test in tests.items()
+        for level, cell in test["levels"].items()
+    )
+    yield Sheet(f"{by}: means by level", ("Feature and level", "n", "Mean", "SD", "Median"), rows, "folded")
+
+
+def _rated(agreed: Json | None) -> str:
+    if agreed is None or agreed["alpha"]["value"] is None:
+        return "The agreement of the raters is not known: no item of this corpus has two answers of annotation rounds."
+    kappa = agreed["kappa"]["value"]
+    mean = "" if kappa is None else f", mean κ {kappa:.2f}"
+    alpha = interval(agreed["alpha"], scale=1, digits=2)
+    return f"Agreement of the raters: α {alpha}{mean} over {agreed['items']:,} items."
+
+
+def name_of(feature: str) -> str:
+    """Return a feature's name for people, such as ``Words per sentence``."""
+    return feature.replace("_", " ").strip().capitalize() if feature.islower() else feature
+
+
+def _cells(cell: Json, *, digits: int = 3) -> Iterator[str]:
+    return (fixed(cell[key], digits) for key in ("value", "low", "high"))
+
+
+def _dot(label: str, cell: Json, *, filled: bool = True) -> Row:
+    value = cell["value"] if "value" in cell else cell["mean"]
+    return Row(label, (Mark(value, cell["low"], cell["high"], short(value), "filled" if filled else "open"),))
+
+
+def _means(feature: str, test: Json, *, by: str) -> Sheet:
+    caption = f"{name_of(feature)} by {by.lower()}: mean"
+    dots = [_dot(f"{level} ({cell['n']:,})", cell) for level, cell in test["levels"].items()]
+    rows = tuple(
+        (level, f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "low", "high")))
+        for level, cell in test["levels"].items()
+    )
+    svg = charts.dots(dots, title=caption, zero=False)
+    return Sheet(caption, ("Level", "n", "Mean", "Low", "High"), rows, svg=svg)
+
+
+def _tests(title: str, tests: Mapping[str, Json], *, agreed: Json | None) -> Sheet:
+    alpha = fixed(agreed["alpha"]["value"] if agreed else None, 2)
+    rows = []
+    for name, test in tests.items():
+        figures: Sequence[str] = (UNDEFINED,) * 8
+        if "p" in test:
+            adjusted = (p_value(test[key]) for key in ("p", "p_adjusted", "q"))
+            figures = (short(test["h"]), str(test["df"]), *adjusted, *_cells(test["eta_squared"]))
+        rows.append((name_of(name), f"{test['n']:,}", alpha, *figures))
+    columns = ("Feature", "n", "α of raters", "H", "df", "p", "p (adjusted)", "q", "η²", "Low", "High")
+    return Sheet(title, columns, tuple(rows))
+
+
+def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet:
+    rows = tuple(
+        (
+            f"{name_of(name)}: {pair['a']} / {pair['b']}",
+            f"{test['levels'][pair['a']]['n']:,} / {test['levels'][pair['b']]['n']:,}",
+            f"{pair['z']:.2f}",
+            p_value(pair["p"]),
+            p_value(pair["p_adjusted"]),
+            *_cells(pair["delta"], digits=2),
+        )
+        for name, test in tests.items()
+        for pair in test.get("pairs", ())
+        if pair["significant"]
+    )
+    columns = ("Feature and levels", "n", "Dunn's z", "p", "p (adjusted)", "Cliff's δ", "Low", "High")
+    return Sheet(title, columns, rows)
