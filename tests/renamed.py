@@ -26,9 +26,9 @@ CATEGORIES = {
 }
 REGISTERED = {
     "crisis-posts": "alarm-letters",
-    "meme-severity": "zine-how-far",
-    "meme-figurative": "zine-wordplay",
-    "meme-related": "zine-depicted",
+    "meme-severity": "zine-stage",
+    "meme-figurative": "zine-devices",
+    "meme-related": "zine-shown",
 }
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
 OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
@@ -82,8 +82,10 @@ class Names:
         """Return a profile that has all of these parameters under the new names, and the old corpora no more."""
         renamed = {name: section if name in OTHERS else self.values(section) for name, section in values.items()}
         protocols = {CORPORA[corpus]: name for corpus, name in values["round"]["protocol"].items()}
-        floors = {REGISTERED[name]: {self.labels[label]: floor for label, floor in each.items()}
-                  for name, each in values["promote"]["recall_floors"].items()}  # fmt: skip
+        floors = {
+            REGISTERED[name]: {self.labels[label]: floor for label, floor in each.items()}
+            for name, each in values["promote"]["recall_floors"].items()
+        }
         renamed["round"] = values["round"] | {"protocol": protocols}
         renamed["promote"] = renamed["promote"] | {"recall_floors": floors}
         # in the order of the old ones, although the files of parameters have them first

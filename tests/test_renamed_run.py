@@ -88,10 +88,15 @@ class Renamed(Nearby):
             lines.append(";".join([fullname, *("|".join(map(self._new, labels[key])) for key in keys)]))
         (self.home / f"{corpus}.csv").write_text("\n".join(line.replace(";", ",") for line in lines) + "\n")
         mapping = {
-            "dataset": DATASET, "title": "The truth", "source": "the sandbox", "scheme": self._new(scheme),
-            "level": "item", "format": "csv", "columns": {"reddit": ["id"]},
+            "dataset": DATASET,
+            "title": "The truth",
+            "source": "the sandbox",
+            "scheme": self._new(scheme),
+            "level": "item",
+            "format": "csv",
+            "columns": {"reddit": ["id"]},
             "labels": {self._new(key): {"columns": [self._new(key)], "blank": "none"} for key in keys},
-        }  # fmt: skip
+        }
         (self.home / f"{corpus}.yaml").write_text(yaml.safe_dump(mapping))
         self.run("clone", str(clone))
         self.run(
