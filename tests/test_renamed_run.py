@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.renamed import CORPORA, ROOT, SCHEMES, Names, parameters
 pytestmark = pytest.mark.faults
 NAMES = Names()
 DATASET = "truth"
+# Digests of what has names in it: of files of labels, prompts, and files of weights with the labels' names.
+NAMED = re.compile(r"(^|\.)(digests?|mapping|prompt|weights\.files)(\.|$)")
 # What differs from the sandbox's profile: the labels are files of a team's own, and whatever reads names is left out.
 SMALL = yaml.safe_load("""
 sandbox: {seed: 7, months: ["2022-11"], submissions: 97, posts: 200}
@@ -212,7 +215,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def own(key: str, value: Any) -> bool:
-    return bool(frozen.OWN.search(key) or frozen.NOW.match(str(value)))
+    return bool(frozen.OWN.search(key) or NAMED.search(key) or frozen.NOW.match(str(value)))
 
 
 def test_the_same_versions_were_registered_and_promoted(both: tuple[Ran, Ran]) -> None:
