@@ -26,10 +26,12 @@ CATEGORIES = {
 }
 REGISTERED = {
     "crisis-posts": "alarm-letters",
-    "meme-severity": "zine-how-far",
-    "meme-figurative": "zine-wordplay",
-    "meme-related": "zine-depicted",
+    "meme-severity": "zine-stage",
+    "meme-figurative": "zine-devices",
+    "meme-related": "zine-shown",
 }
+# What `pipelines/curate/balance.py` calls an empty set of labels.
+NONE = "None"
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
 OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
 
@@ -37,7 +39,8 @@ OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
 class Names:
     """The new names of the corpora, schemes, categories, labels and registered models.
 
-    Categories and labels sort as before: the stage ``split`` balances labels in the order of their names.
+    Categories and labels sort as before, also beside ``NONE``: the stage ``split`` balances labels by the order of
+    their names, and has that one for an empty set.
     """
 
     words = CORPORA | SCHEMES | CATEGORIES | REGISTERED
@@ -46,7 +49,11 @@ class Names:
     def labels(self) -> dict[str, str]:
         """New names of labels by the old ones, the same in each category that has one."""
         old = sorted({label["name"] for scheme in SCHEMES for label in _labels(_scheme(scheme))})
-        return {name: f"q{place:02d}_{name[::-1].lower()}" for place, name in enumerate(old)}
+        marks = ("N" if name == NONE else "M" if name < NONE else "O" for name in old)
+        return {
+            name: f"{mark}{place:02d}_{name[::-1].lower()}"
+            for place, (mark, name) in enumerate(zip(marks, old, strict=True))
+        }
 
     def scheme(self, name: str) -> dict[str, Any]:
         """Return a scheme under its new names."""
@@ -82,8 +89,10 @@ class Names:
         """Return a profile that has all of these parameters under the new names, and the old corpora no more."""
         renamed = {name: section if name in OTHERS else self.values(section) for name, section in values.items()}
         protocols = {CORPORA[corpus]: name for corpus, name in values["round"]["protocol"].items()}
-        floors = {REGISTERED[name]: {self.labels[label]: floor for label, floor in each.items()}
-                  for name, each in values["promote"]["recall_floors"].items()}  # fmt: skip
+        floors = {
+            REGISTERED[name]: {self.labels[label]: floor for label, floor in each.items()}
+            for name, each in values["promote"]["recall_floors"].items()
+        }
         renamed["round"] = values["round"] | {"protocol": protocols}
         renamed["promote"] = renamed["promote"] | {"recall_floors": floors}
         # in the order of the old ones, although the files of parameters have them first

@@ -32,8 +32,19 @@ def named(text: str) -> bool:
 
 
 def test_a_name_is_found_wherever_it_stands_and_a_post_of_reddit_is_none() -> None:
-    for text in ("memes", "such as memes", "sample.memes.size", "posts", "crisis-posts@champion", "`corpus plan posts`",
-                 "dedupe@posts", "posts_collect", "has_figurative", "profiles/cradle.yaml", "a FigSIM"):  # fmt: skip
+    for text in (
+        "memes",
+        "such as memes",
+        "sample.memes.size",
+        "posts",
+        "crisis-posts@champion",
+        "`corpus plan posts`",
+        "dedupe@posts",
+        "posts_collect",
+        "has_figurative",
+        "profiles/cradle.yaml",
+        "a FigSIM",
+    ):
         assert named(text), text
     for text in ("take down all posts of this user", "posts by name", "that its posts can be read", "% of posts)"):
         assert not named(text), text
@@ -51,8 +62,13 @@ def test_no_string_of_the_code_names_a_corpus_a_scheme_or_a_paper() -> None:
 
 def test_no_message_names_a_corpus_a_scheme_or_a_paper() -> None:
     catalogue = tomllib.loads((PRODUCT / "core" / "errors.toml").read_text())
-    texts = {(code, key): text for codes in catalogue.values() for code, entry in codes.items()
-             for key, text in entry.items() if isinstance(text, str)}  # fmt: skip
+    texts = {
+        (code, key): text
+        for codes in catalogue.values()
+        for code, entry in codes.items()
+        for key, text in entry.items()
+        if isinstance(text, str)
+    }
     assert [place for place, text in texts.items() if named(text)] == []
     pages = [path for path in PRODUCT.rglob("*.jinja") if NAMES.search(path.read_text())]
     assert pages == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.renamed import CORPORA, ROOT, SCHEMES, Names, parameters
 pytestmark = pytest.mark.faults
 NAMES = Names()
 DATASET = "truth"
+# Digests of what has names in it: of files of labels, prompts, and files of weights with the labels' names.
+NAMED = re.compile(r"(^|\.)(digests?|mapping|prompt|weights\.files)(\.|$)")
 # What differs from the sandbox's profile: the labels are files of a team's own, and whatever reads names is left out.
 SMALL = yaml.safe_load("""
 sandbox: {seed: 7, months: ["2022-11"], submissions: 97, posts: 200}
@@ -88,10 +91,15 @@ class Renamed(Nearby):
             lines.append(";".join([fullname, *("|".join(map(self._new, labels[key])) for key in keys)]))
         (self.home / f"{corpus}.csv").write_text("\n".join(line.replace(";", ",") for line in lines) + "\n")
         mapping = {
-            "dataset": DATASET, "title": "The truth", "source": "the sandbox", "scheme": self._new(scheme),
-            "level": "item", "format": "csv", "columns": {"reddit": ["id"]},
+            "dataset": DATASET,
+            "title": "The truth",
+            "source": "the sandbox",
+            "scheme": self._new(scheme),
+            "level": "item",
+            "format": "csv",
+            "columns": {"reddit": ["id"]},
             "labels": {self._new(key): {"columns": [self._new(key)], "blank": "none"} for key in keys},
-        }  # fmt: skip
+        }
         (self.home / f"{corpus}.yaml").write_text(yaml.safe_dump(mapping))
         self.run("clone", str(clone))
         self.run(
@@ -207,7 +215,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def own(key: str, value: Any) -> bool:
-    return bool(frozen.OWN.search(key) or frozen.NOW.match(str(value)))
+    return bool(frozen.OWN.search(key) or NAMED.search(key) or frozen.NOW.match(str(value)))
 
 
 def test_the_same_versions_were_registered_and_promoted(both: tuple[Ran, Ran]) -> None:

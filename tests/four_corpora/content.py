@@ -137,7 +137,12 @@ def allotment(reddit: Reddit, folder: Path) -> None:
 
 
 GROUNDS = {"Red": (190, 40, 40), "Green": (40, 150, 60), "Blue": (40, 60, 190), "Gold leaf": (200, 170, 60)}
-WORDS = ("bread", "shoes", "books", "flowers", "tea", "clocks", "hats", "fish", "lamps", "paper", "soap", "keys")
+# near-duplicates have captions that differ in fewer than three words
+WORDS = (
+    *("bread", "shoes", "books", "flowers", "tea", "clocks", "hats", "fish", "lamps", "paper", "soap", "keys"),
+    *("glass", "wool", "cheese", "boots", "maps", "pens", "bells", "ropes", "tools", "seeds", "honey", "spice"),
+    *("cakes", "plants", "coats", "rings", "toys", "bikes"),
+)
 FORMS = (("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("GIF", "gif"), ("PNG", "jpg"), ("JPEG", "png"))
 
 
@@ -160,7 +165,7 @@ def drawn(ground: tuple[int, int, int], figures: Sequence[str], *, chance: Rando
         pen.polygon([(120, 80), (200, 80), (160, 10)], fill=(250, 250, 90))
     if words:
         pen.rectangle((0, 118, 220, 158), fill=(255, 255, 255))
-        pen.text((8, 122), words, fill=(0, 0, 0), font=ImageFont.load_default(22))
+        pen.text((8, 122), words, fill=(0, 0, 0), font=ImageFont.load_default(17))
     return picture
 
 
@@ -172,7 +177,7 @@ def shop_signs(reddit: Reddit, folder: Path) -> None:
     for number in range(90):
         ground = "Gold leaf" if number in (30, 60) else chance.choice(["Red", "Green", "Blue"])
         figures = [name for name in ("disc", "bar", "wedge") if chance.random() < 0.4]
-        words = f"{chance.choice(WORDS)} and {chance.choice(WORDS)}" if number % 4 else ""
+        words = " ".join(chance.sample(WORDS, 4)) if number % 4 else ""
         form, suffix = FORMS[number % len(FORMS)]
         data = encoded(drawn(GROUNDS[ground], figures, chance=chance, words=words), form)
         behaviour = {7: "missing", 19: "truncated", 27: "redirect", 33: "retry_after"}.get(number, "ok")

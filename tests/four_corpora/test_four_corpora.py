@@ -31,8 +31,11 @@ DROPPED = {
     "skies": {"content_type"},
 }
 UNSEEN = {
-    "allotment": {"beekeeping"}, "shop-signs": set(), "letters60": {"piano", "weaving", "yoga"}, "skies": {"Aurora"},
-}  # fmt: skip
+    "allotment": {"beekeeping"},
+    "shop-signs": set(),
+    "letters60": {"piano", "weaving", "yoga"},
+    "skies": {"Aurora"},
+}
 SETS: dict[str, dict[str, content.Writer]] = {"first": content.FIRST, "last": content.LAST}
 
 

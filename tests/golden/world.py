@@ -83,7 +83,7 @@ def check_out(
     for name in (name for name in listed if (root / name).is_file()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, folder / name)
-    for name, text in {"profiles/golden.yaml": yaml.safe_dump(dict(profile)), **(files or {})}.items():
+    for name, text in {"profiles/golden.yaml": yaml.safe_dump(dict(profile), sort_keys=False), **(files or {})}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     git("init", "--quiet", "-b", "main", cwd=folder)
