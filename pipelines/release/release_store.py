@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus import hydrate
+from crisis_corpus.formats import require
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.store.vault.locks import alone
@@ -150,12 +152,12 @@ class ReleaseEntry:
 
     def state(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.folder / "release.json").read_text()))
+            return formats.opened("release", json.loads((self.folder / "release.json").read_text()))
         except FileNotFoundError:
             raise NoSuchRelease(name=self.name) from None
 
     def put(self, state: Mapping[str, Any]) -> None:
-        write(self.folder / "release.json", dumped(state), mode=0o600)
+        write(self.folder / "release.json", dumped(formats.stamped("release", state)), mode=0o600)
 
     @property
     def exists(self) -> bool:
@@ -169,7 +171,7 @@ class ReleaseEntry:
 
     def removal(self) -> dict[str, Any]:
         """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
-        return dict(json.loads((self.folder / REMOVAL).read_text()))
+        return _facts(self.folder / REMOVAL)
 
     def withdrawn(self) -> frozenset[str]:
         """Return the ids, in this release, of the records on its published removal list."""
@@ -208,10 +210,16 @@ class ReleaseEntry:
             return None
 
 
+def _facts(path: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(path.read_text())
+    require(facts.get("format"), name="release_package", known=formats.version("release_package"))
+    return facts
+
+
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the manifest in ``folder``, or ``None`` if the folder is not the package of the release ``name``."""
     try:
-        facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        facts = _facts(folder / MANIFEST)
     except (OSError, ValueError):
         return None
     return facts if facts.get("release") == name else None

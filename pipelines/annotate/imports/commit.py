@@ -18,6 +18,7 @@ from pipelines.annotate.imports.rows import ImportEntry, Text
 from pipelines.collect import admission, collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
+from pipelines.core import formats
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, DataError
@@ -67,7 +68,8 @@ class Import:
             where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
             texts_written = self._texts(where)
             written = {**self._labels(where), "texts": texts_written}
-            write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
+            report = formats.stamped("import", {**record, **written, "pointers": where.pointers})
+            write_metrics(report, where.folder / "import.json")
             commit = clone.commit(f"import({self.corpus}): {self.mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
@@ -162,7 +164,9 @@ class _DatasetFiles:
             detail = "an annotation round has this name already"
             raise DataError("BadImport", file=dataset, mapping=dataset, detail=detail)
         before = self.folder / "import.json"
-        self.pointers: dict[str, str] = json.loads(before.read_text())["pointers"] if before.exists() else {}
+        self.pointers: dict[str, str] = (
+            formats.opened("import", json.loads(before.read_text()))["pointers"] if before.exists() else {}
+        )
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}
         self.months = {month for month in months if self._there(month).items() <= self.pointers.items()}
 
