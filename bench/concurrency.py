@@ -27,7 +27,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.llm.vendor import Provider, vendor_of
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault

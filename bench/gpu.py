@@ -51,6 +51,8 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models import base_files
+from pipelines.models.backbones import Built
 from pipelines.models.fitting import instruct, loop
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
 from pipelines.models.fitting.recipe import Recipe, TrainingSettings
@@ -59,8 +61,6 @@ from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image as ImageKind
 from pipelines.models.kinds.sft import Sft, packing, recipe, sft
 from pipelines.models.kinds.text import Text
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.backbones import Built
 from pipelines.operate.plan.needs import base_sizes
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -44,9 +44,9 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.models import base_files
 from pipelines.models.fitting.inference import AT_ONCE
 from pipelines.models.kinds.encoder import Encoder
-from pipelines.models.pretrained import base_files
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import model

@@ -27,10 +27,10 @@ from peft import get_peft_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pipelines.models import base_files
 from pipelines.models.kinds.sft import Sft, packing, recipe
 from pipelines.models.kinds.sft.packing import TokenizedSample
 from pipelines.models.kinds.sft.trainer import Keeper, RowCollator, Steps, Tuner
-from pipelines.models.pretrained import base_files
 
 GPU = torch.cuda.is_available()
 STEP = 32 if GPU else 8  # conversations per optimiser step

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models.backbones import Batch, Built
 from pipelines.models.fitting.loss_and_optimizer import Loop, weigh
 from pipelines.models.fitting.recipe import TrainingSettings
-from pipelines.models.pretrained.backbones import Batch, Built
 
 GPU = torch.cuda.is_available()
 BATCH = 16

@@ -72,6 +72,8 @@ def connected(written: str, dep: str) -> bool:
 
 def paths(dep: str, stage: dict[str, Any], rows: dict[str, Any]) -> set[str]:
     """Return what a dep of a stage reads: a dep that is a field of the stage's rows has a path in each of them."""
+    if dep.startswith("${item.code["):
+        return set()
     if not (whole := re.fullmatch(r"\$\{item\.(\w+)\}", dep)):
         return {dep}
     section = stage["foreach"].strip("${}").removeprefix("rows.")
@@ -96,7 +98,8 @@ def graph() -> dict[str, Box]:
     boxes: dict[str, Box] = {}
     for name in [*(task for chain in chains for task in chain), *stages, *BEFORE]:
         dags = [dag for dag in bold if name in bold[dag]]
-        boxes[name] = Box(name, name if name in KINDS else "corpora", ", ".join(dags))
+        # what no docstring names is a stage that a team has added
+        boxes[name] = Box(name, name if name in KINDS else "corpora", ", ".join(dags) or "*" * (name in stages))
         if name in bold:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
     if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:

@@ -176,9 +176,13 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 
 def parts() -> Iterator[tuple[str, str, Any]]:
-    """Yield key, type and default of the parameters that parts add to the entries that name them."""
+    """Yield key, type and default of the parameters that parts and stages declare themselves."""
     from pipelines.cli.parts import named, registries
+    from pipelines.cli.stages import STAGES
 
+    for name, module in STAGES.items():
+        if (own := import_module(module).STAGE.parameters) is not None:
+            yield from parameters(own, f"{name}.")
     for section, registry in registries().items():
         for name in registry.names({}):
             yield from parameters(registry.get(name, {}), f"{section}.<name>.")
@@ -251,11 +255,11 @@ def format_page() -> str:
     from pipelines.core.formats import formats
 
     head = (
-        "# Formats\n\nWhat a deployment keeps beyond one run. A reader refuses a version that is newer than its own, and "
-        "data that states none (`UnknownFormat`), and reads every earlier one. A result of a stage has the stage's "
+        "# Formats\n\nWhat a deployment keeps beyond one run. A reader refuses a version that is newer than its own, "
+        "and data that states none (`UnknownFormat`), and reads every earlier one. A result of a stage has the stage's "
         "`revision` in `pipelines/stages.yaml`: `corpus upgrade` keeps results whose revision did not change. "
-        "`dvc.lock` and `.dvc` files are DVC's own, with its `schema`. A column that a later release adds to a table may "
-        "be null, and is null where an older file lacks it.\n\n"
+        "`dvc.lock` and `.dvc` files are DVC's own, with its `schema`. A column that a later release adds to a table "
+        "may be null, and is null where an older file lacks it.\n\n"
     )
     rows = [
         [f"`{name}`", kept["version"], kept["holds"], kept["stated"], f"`{kept['written']}`", f"`{kept['read']}`"]
@@ -341,12 +345,12 @@ PARTS: dict[str, tuple[list[str], str]] = {
         "tests/train/small_tuned.py",
     ),
     "moderators": (
-        ["moderation.moderator.Request", "moderation.moderator.Verdict", "llm.outcome.Outcome"],
+        ["evaluate.moderation.moderator.Request", "evaluate.moderation.moderator.Verdict", "llm.outcome.Outcome"],
         "tests/moderation/test_wires.py",
     ),
     "round.backends": (
-        ["annotate.backend.Queue", "annotate.backend.AnnotationTask", "annotate.backend.AnnotatorAnswer",
-         "annotate.forms.form.Form"],
+        ["annotate.backends.Queue", "annotate.backends.AnnotationTask", "annotate.backends.AnnotatorAnswer",
+         "annotate.form.Form"],
         "tests/annotate/backend_contract.py",
     ),
     "images.ocr.engines": (
@@ -392,9 +396,10 @@ def described(thing: Any) -> str:
         lines += [f"    {name}: {hint}" for name, hint in hints.items() if name[0] != "_" and name != "model_config"]
         for name, value in list(vars(thing).items()):
             function = next((getattr(value, at) for at in ("__func__", "fget", "func") if hasattr(value, at)), value)
-            if name[0] != "_" and isinstance(function, FunctionType):
+            owed = getattr(function, "__isabstractmethod__", False)
+            if (owed or name[0] != "_") and isinstance(function, FunctionType):
                 lines += [""] if value is function else ["", f"    @{type(value).__name__}"]
-                lines += ["    @abstractmethod"] if getattr(function, "__isabstractmethod__", False) else []
+                lines += ["    @abstractmethod"] if owed else []
                 lines += [f"    {signature(function)}", *quoted(function, 8)]
     return f"`{thing.__module__}`\n\n```python\n" + "\n".join(lines) + "\n```\n\n"
 

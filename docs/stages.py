@@ -115,7 +115,8 @@ def data_of(modules: set[Path]) -> Iterator[Path]:
         texts[module.parent] = texts.get(module.parent, "") + module.read_text()
     for folder, text in texts.items():
         for path in folder.iterdir():
-            data = path.name != "__pycache__" and not any(path.rglob("*.py")) if path.is_dir() else path.suffix != ".py"
+            # compiled modules are all that a folder which was moved leaves behind
+            data = not any(path.rglob("*.py*")) if path.is_dir() else path.suffix != ".py"
             if data and (path.name in text or path.with_suffix(".py") in modules):
                 yield path
 

@@ -17,28 +17,36 @@ ROOT = Path(__file__).resolve().parents[1]
 CORPORA = {"memes": "zines", "posts": "letters"}
 SCHEMES = {"figsim": "marks", "cradle": "alarms"}
 CATEGORIES = {
-    "figurative": "wordplay",
-    "severity": "how_far",
-    "related": "depicted",
-    "modality": "carrier",
-    "context": "knowledge",
-    "labels": "alarm_kinds",
+    "context": "background",
+    "figurative": "devices",
+    "labels": "kinds_of_alarm",
+    "modality": "medium",
+    "related": "shown",
+    "severity": "stage_of",
+}
+REGISTERED = {
+    "crisis-posts": "alarm-letters",
+    "meme-severity": "zine-how-far",
+    "meme-figurative": "zine-wordplay",
+    "meme-related": "zine-depicted",
 }
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
 OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
-WORD = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Names:
-    """The new names of the corpora, schemes, categories and labels; labels sort in the opposite order."""
+    """The new names of the corpora, schemes, categories, labels and registered models.
 
-    words = CORPORA | SCHEMES | CATEGORIES
+    Categories and labels sort as before: the stage ``split`` balances labels in the order of their names.
+    """
+
+    words = CORPORA | SCHEMES | CATEGORIES | REGISTERED
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """New names of labels by the old ones, the same in each category that has them."""
+        """New names of labels by the old ones, the same in each category that has one."""
         old = sorted({label["name"] for scheme in SCHEMES for label in _labels(_scheme(scheme))})
-        return {name: f"q{len(old) - place:02d}_{name[::-1].lower()}" for place, name in enumerate(old)}
+        return {name: f"q{place:02d}_{name[::-1].lower()}" for place, name in enumerate(old)}
 
     def scheme(self, name: str) -> dict[str, Any]:
         """Return a scheme under its new names."""
@@ -46,6 +54,8 @@ class Names:
         scheme["name"] = SCHEMES[name]
         scheme["errors_by"] = [CATEGORIES[key] for key in scheme.get("errors_by", ())]
         scheme["display"] = {row: [*map(self.labels.get, names)] for row, names in scheme.get("display", {}).items()}
+        for key, category in scheme["categories"].items():
+            category.setdefault("title", key.capitalize())
         scheme["categories"] = {CATEGORIES[key]: self._category(each) for key, each in scheme["categories"].items()}
         return scheme
 
@@ -72,7 +82,7 @@ class Names:
         """Return a profile that has all of these parameters under the new names, and the old corpora no more."""
         renamed = {name: section if name in OTHERS else self.values(section) for name, section in values.items()}
         protocols = {CORPORA[corpus]: name for corpus, name in values["round"]["protocol"].items()}
-        floors = {name: {self.labels[label]: floor for label, floor in each.items()}
+        floors = {REGISTERED[name]: {self.labels[label]: floor for label, floor in each.items()}
                   for name, each in values["promote"]["recall_floors"].items()}  # fmt: skip
         renamed["round"] = values["round"] | {"protocol": protocols}
         renamed["promote"] = renamed["promote"] | {"recall_floors": floors}
@@ -90,21 +100,20 @@ class Names:
                 if members and all(isinstance(each, str) and each in self._old for each in members)
                 else members
             )
-        if isinstance(value, str):
-            return self._labels_back.get(value) or WORD.sub(lambda word: self._back.get(word[0], word[0]), value)
-        return value
+        return self._new.sub(lambda match: self._back[match[0]], value) if isinstance(value, str) else value
 
     @cached_property
     def _old(self) -> set[str]:
         return {*self.labels}
 
     @cached_property
-    def _labels_back(self) -> dict[str, str]:
-        return {new: old for old, new in self.labels.items()}
+    def _back(self) -> dict[str, str]:
+        return {new: old for old, new in (self.words | self.labels).items()}
 
     @cached_property
-    def _back(self) -> dict[str, str]:
-        return {new: old for old, new in (self.words | self.labels).items() if WORD.fullmatch(new)}
+    def _new(self) -> re.Pattern[str]:
+        names = "|".join(map(re.escape, sorted(self._back, key=len, reverse=True)))
+        return re.compile(rf"(?<![A-Za-z0-9_])(?:{names})(?![A-Za-z0-9_])")
 
 
 def _scheme(name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pipelines.annotate import manifest
 from pipelines.annotate.imports import mapping
 from pipelines.core import taxonomy
 from pipelines.core.taxonomy.guideline import guideline
-from pipelines.llm.prompting.prompts import System, build
+from pipelines.llm.prompts import System, build
 
 FILE = Path(__file__).with_name("reviewed.yaml")
 HEAD = "# Written by tests/reviewed.py after a person read each changed text. First 12 digits of a SHA-256.\n"

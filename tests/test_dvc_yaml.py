@@ -123,7 +123,7 @@ def test_an_edit_of_a_vendor_reaches_the_rows_that_ask_it() -> None:
 
 def test_no_stage_before_train_depends_on_how_models_are_asked() -> None:
     asking = {path for path in MADE["shared"]("train") if "/label/" in path or "/llm/" in path}
-    assert asking <= {"pipelines/llm/prompting/own_prompts.py"}
+    assert asking <= {"pipelines/llm/own_prompts.py"}
 
 
 def test_files_of_data_are_dependencies() -> None:

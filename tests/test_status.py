@@ -90,7 +90,7 @@ def test_truth_is_beside_the_removed_duplicates(settings: Settings, tmp_path: Pa
 
 def fit(model: str, *, subset: Subset, seed: int) -> Fit:
     row = {"corpus": "memes", "name": f"severity-{model}-{seed}", "task": "severity", "model": model}
-    row |= dict.fromkeys(("labels", "reads", "code"), "snapshot/a")
+    row |= dict.fromkeys(("labels", "reads"), "snapshot/a") | {"code": ()}
     return Fit.model_validate(row | {"subset": subset, "seed": seed, "keep": True})
 
 

@@ -226,8 +226,8 @@ def read(path: Path) -> RoundManifest:
     return read_section(
         RoundManifest,
         path,
-        refuse=lambda detail: DataError("BadManifest", file=_short(path), detail=detail),
         form="round",
+        refuse=lambda detail: DataError("BadManifest", file=_short(path), detail=detail),
     )
 
 

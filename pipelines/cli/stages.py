@@ -23,7 +23,7 @@ STAGES = {
     "agreement": "pipelines.annotate.agreement",
     "few_shot": "pipelines.label.few_shot",
     "votes": "pipelines.label.votes",
-    "silver": "pipelines.label.silver.silver",
+    "silver": "pipelines.label.silver",
     "injection_test": "pipelines.label.injection_test",
     "rationales": "pipelines.label.rationales",
     "train": "pipelines.models.train",

@@ -82,12 +82,7 @@ class EvaluationGold:
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Group rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run.
-
-    Raises:
-        BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores
-            that are not probabilities of its labels.
-    """
+    """Group rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run."""
     sorted_rows: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["split"] == split and row["task"] in tasks:

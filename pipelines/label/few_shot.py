@@ -19,7 +19,7 @@ from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.items import VALIDATIONS
-from pipelines.llm.prompting.prompts import choose
+from pipelines.llm.prompts import choose
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import SCHEME, Context, Stage

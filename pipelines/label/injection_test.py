@@ -19,11 +19,11 @@ from pipelines.core.taxonomy import Category
 from pipelines.curate.sample import draw
 from pipelines.datasets.example import Item
 from pipelines.datasets.post import Post
+from pipelines.label import silver
+from pipelines.label.aggregate import Panel
 from pipelines.label.attacks import attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.silver import silver
-from pipelines.label.silver.aggregate import Panel
-from pipelines.label.silver.silver import refused_of
+from pipelines.label.silver import refused_of
 from pipelines.label.votes import Desk, remote_labellers
 from pipelines.llm.asking import PlannedRequests
 from pipelines.store import tables

@@ -30,7 +30,7 @@ from pipelines.label.remote import Decoding, Remote, described
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, Raw, check_failures, counted
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompting.prompts import Prompt, register, schema_of
+from pipelines.llm.prompts import Prompt, register, schema_of
 from pipelines.llm.response_parser import overall
 from pipelines.store import tables
 from pipelines.store.answers import NANO, AnswerStore

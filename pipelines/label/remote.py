@@ -24,7 +24,7 @@ from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
-from pipelines.llm.prompting.prompts import Prompt, delimiter
+from pipelines.llm.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
@@ -37,12 +37,7 @@ NO_PICTURE, TAKEN_DOWN = "no_picture", "taken_down"
 
 
 def described(name: str, *, params: Params, pictures: bool) -> RemoteLabeller:
-    """Return the parameters of a remote labeller after a check that its model accepts ``pictures``, if these are sent.
-
-    Raises:
-        NotAsked: there is no such labeller, or it is offline.
-        CannotSee: the model accepts no pictures.
-    """
+    """Return the parameters of a remote labeller; check that its model accepts ``pictures``, if these are sent."""
     labeller = params.labellers.get(name)
     if not isinstance(labeller, RemoteLabeller):
         detail = "it is offline" if labeller else "section labellers of catalogue.yaml has no such entry"

@@ -24,11 +24,12 @@ from pipelines.datasets.example import Item
 from pipelines.datasets.items import CONTENTS, VALIDATIONS, SplitItems
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote, described
+from pipelines.llm import own_prompts
+from pipelines.llm import prompt_examples as examples
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
 from pipelines.llm.pictures import Picture, picture
-from pipelines.llm.prompting import examples, own_prompts
-from pipelines.llm.prompting.prompts import build, register
+from pipelines.llm.prompts import build, register
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
@@ -198,7 +199,7 @@ def run(ctx: Context) -> dict[str, Any]:
     Returns:
         ``records`` (items), ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes`` and ``reasons`` (of
         outcomes other than a vote, and of repairs; of each item and category), ``repaired``, tokens and ``cost`` in US
-        dollars; of a remote labeller, ``prompt``: see :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
+        dollars; of a remote labeller, ``prompt``: see :attr:`pipelines.llm.prompts.Prompt.origin`.
 
     Raises:
         BudgetSpent: the budget is used up; every answer so far is kept.

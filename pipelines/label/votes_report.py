@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load
-from pipelines.label.silver.statistics import AGREEMENTS
+from pipelines.label.silver_statistics import AGREEMENTS
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import UNDEFINED, Distribution, Layout, Sheet, percent
 from pipelines.workspace.clone import workspace

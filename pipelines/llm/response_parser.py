@@ -16,7 +16,7 @@ from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Answer, Outcome, Raw
 
 if TYPE_CHECKING:
     from pipelines.core.taxonomy.scheme import Category, Scheme
-    from pipelines.llm.prompting.prompts import Prompt
+    from pipelines.llm.prompts import Prompt
 
 FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
 THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)

@@ -175,11 +175,7 @@ class Provider:
         return self.vendor.facts.retirement(model) if own == asked else None
 
     def require_served(self, model: str, *, labeller: str, today: date) -> None:
-        """Check that a model is not retired on the day of the request, which is not the day of a retried task's run.
-
-        Raises:
-            LabellingError: ``ModelRetired``.
-        """
+        """Check that a model is not retired on the day of the request, which is not the day of a retried task's run."""
         notice = self.retirement(model)
         if notice is not None and notice.retired <= today:
             told = {"retired": notice.retired.isoformat(), "source": notice.source, "successor": notice.successor}

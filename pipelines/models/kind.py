@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipelines.datasets.example import Example, Item, Material
     from pipelines.datasets.features import Cues
     from pipelines.llm.asking import PlannedRequests
-    from pipelines.llm.prompting.own_prompts import OwnPrompts
+    from pipelines.llm.own_prompts import OwnPrompts
     from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
     from pipelines.store.vault.vault import Vault
 

@@ -28,7 +28,7 @@ from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets import features, items
 from pipelines.datasets.example import Material
-from pipelines.llm.prompting import own_prompts
+from pipelines.llm import own_prompts
 from pipelines.models import kind
 from pipelines.models.fitting import asking, card, tracking, training_records
 from pipelines.models.fitting.card import Card
@@ -75,7 +75,7 @@ def run(ctx: Context) -> dict[str, Any]:
         labels) and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's
         ``files``), ``score`` on validation (the macro-F1 of a classifier, else the share of exact label sets), ``fit``:
         the metrics of the model's kind; of some kinds ``prompt``
-        (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales);
+        (:attr:`pipelines.llm.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales);
         of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
     """
     corpus, row, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
@@ -294,6 +294,6 @@ def predict_with(
 
 
 def _identified(spec: Kind) -> list[dict[str, Any]]:
-    from pipelines.models.pretrained import base_files
+    from pipelines.models import base_files
 
     return base_files.identified(spec.bases) if spec.bases else []

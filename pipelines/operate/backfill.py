@@ -25,7 +25,7 @@ from pipelines.core.taxonomy.task import tasks_of
 from pipelines.datasets.post import Post
 from pipelines.llm import budget
 from pipelines.llm.model_facts import PriceUnknown
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.llm.vendor import vendor_of
 from pipelines.operate.services.airflow_api import named
 from pipelines.store.metrics_file import read_metrics

@@ -55,11 +55,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal, before the alias is changed, that a model's champion will change; return the row.
-
-    Raises:
-        PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
-    """
+    """Record in the journal, before the alias is changed, that a model's champion will change; return the row."""
     while True:
         now = standing(journal, move.name)
         if now.intention is not None:

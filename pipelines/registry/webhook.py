@@ -174,7 +174,6 @@ class Watch:
         Raises:
             BadParams: the address has another form, or contains a user name or password.
             UnknownModel: the journal has no model of this name.
-            SubscribedAlready: the address is subscribed to the same model already.
         """
         check(url)
         if name is not None and name not in (models := self._journal.models()):

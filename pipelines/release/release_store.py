@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus import hydrate
-from crisis_corpus.formats import require
 from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
@@ -171,7 +170,7 @@ class ReleaseEntry:
 
     def removal(self) -> dict[str, Any]:
         """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
-        return _facts(self.folder / REMOVAL)
+        return formats.opened("release_package", json.loads((self.folder / REMOVAL).read_text()))
 
     def withdrawn(self) -> frozenset[str]:
         """Return the ids, in this release, of the records on its published removal list."""
@@ -210,16 +209,10 @@ class ReleaseEntry:
             return None
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(path.read_text())
-    require(facts.get("format"), name="release_package", known=formats.version("release_package"))
-    return facts
-
-
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the manifest in ``folder``, or ``None`` if the folder is not the package of the release ``name``."""
     try:
-        facts = _facts(folder / MANIFEST)
+        facts = formats.opened("release_package", json.loads((folder / MANIFEST).read_text()))
     except (OSError, ValueError):
         return None
     return facts if facts.get("release") == name else None

@@ -142,7 +142,7 @@ CONTRACTS: dict[str, Contract] = {
         _labels("labels") + _few("sides") + _sealed("rationale"),
     ),
     "descriptions": _contract(
-        "What an item of a pilot shows, and the note on its discussion (FigSIM A).",
+        "What an item of a pilot shows, and the note on its discussion.",
         "record_id image",
         ITEM + _texts("round", "author") + _texts("approved_by", nullable=True),
         _times("described") + _times("approved", nullable=True) + _sealed("description", "note"),

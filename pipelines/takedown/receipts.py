@@ -99,10 +99,15 @@ class TakedownRequest:
         return json.dumps(formats.stamped("receipt", asdict(self)), indent=2, sort_keys=True) + "\n"
 
 
+def listed(vault: Vault) -> dict[str, Any]:
+    """Return all tombstones as JSON that :func:`read_tombstones` reads."""
+    records = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
+    return formats.stamped("tombstones", {"records": records})
+
+
 def tombstone_text(vault: Vault) -> str:
-    """Return all tombstones as the JSON text that :func:`read_tombstones` reads."""
-    listed = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-    return json.dumps(formats.stamped("tombstones", {"records": listed}), indent=0)
+    """Return all tombstones as the text of a file."""
+    return json.dumps(listed(vault), indent=0)
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:

@@ -47,8 +47,7 @@ class StageResult:
     def encode(self) -> bytes:
         """Serialise this stage result to JSON bytes; the entry keeps the order in which DVC writes its keys."""
         body = {"stage": self.stage, "entry": self.entry, "metrics": dict(sorted(self.metrics.items()))}
-        stamped = formats.stamped("stage_result", body)
-        return json.dumps(stamped, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(formats.stamped("stage_result", body), separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> StageResult:

@@ -14,7 +14,7 @@ from typing import Any
 from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, period, refreshes, resolved, scoring
+from dvc_airflow.graph import ensembles, further, graph, period, refreshes, resolved, scoring
 from dvc_airflow.settings import asset, description, mentioned, named
 from dvc_airflow.tasks import (
     DEFAULT_ARGS,
@@ -174,6 +174,17 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     return collected
 
 
+def targets_of(corpus: str) -> dict[str, list[str]]:
+    """Return the last stages of each Dag of a corpus, with those that a team has added."""
+    targets = {
+        "dataset": [f"quality@{corpus}"],
+        "label": [f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles(corpus)],
+        "benchmark": [f"report@{corpus}"],
+    }
+    added = further(graph(), corpus, targets=targets)
+    return {dag: [*names, *added[dag]] for dag, names in targets.items()}
+
+
 def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Build the dataset of a commit of `{corpus}`.
 
@@ -182,7 +193,8 @@ def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     last one works on all, and those of the others are skipped at **pin**. On a laptop, `dvc repro` runs the same graph.
     """
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
-        built = snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
+        targets = targets_of(corpus)["dataset"]
+        built = snapshot(*targets, corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
         built >> track(corpus)
     return dag
 
@@ -202,7 +214,7 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
-            *(f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles(corpus)),
+            *targets_of(corpus)["label"],
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
@@ -248,7 +260,7 @@ def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
 def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None:
     base = pin()
     published = snapshot(
-        f"report@{corpus}",
+        *targets_of(corpus)["benchmark"],
         corpus=corpus,
         asset=asset(f"benchmark/{corpus}"),
         base=base,

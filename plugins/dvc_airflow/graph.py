@@ -11,7 +11,7 @@ import hashlib
 import json
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
@@ -140,6 +140,26 @@ def period(corpus: str) -> tuple[datetime, datetime | None]:
 def _month(key: str, *, later: int = 0) -> datetime:
     year, month = (int(part) for part in key.split("-"))
     return datetime(year + (month - 1 + later) // 12, (month - 1 + later) % 12 + 1, 1, tzinfo=UTC)
+
+
+def further(stages: dict[str, Stage], corpus: str, *, targets: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return by Dag the stages of a corpus that no target and no stage depends on: what a team has added.
+
+    ``targets`` are those of each Dag, in the order in which they run. A stage is in the first Dag that has all stages
+    upstream of it.
+    """
+    # that are run where a model reads them, and by the Dag of champions
+    known = {"rationales", "batch_predict"} | {
+        stage.step for names in targets.values() for stage in closure(stages, targets=names)
+    }
+    has = {dag: {stage.name for stage in closure(stages, targets=names)} for dag, names in targets.items()}
+    added: dict[str, list[str]] = {dag: [] for dag in targets}
+    for name, stage in stages.items():
+        _, _, key = name.partition("@")
+        if stage.step not in known and stage.upstream and (key == corpus or key.startswith(f"{corpus}-")):
+            first = next((dag for dag, names in has.items() if {*stage.upstream} <= names), None)
+            added.get(first or "", []).append(name)
+    return added
 
 
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:

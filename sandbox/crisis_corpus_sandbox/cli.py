@@ -67,7 +67,7 @@ def down() -> None:
 @app.command("demo")
 def demo(profile: Profile = "sandbox") -> None:
     """Generate a simulated Reddit, start it with MLflow and Airflow, backfill two months, and print the counts."""
-    from crisis_corpus_sandbox.demo import demo as whole
+    from crisis_corpus_sandbox import demo as whole
 
     settings = Settings.from_env()
     whole.run(settings, root=Path.cwd(), profile=profile, sandbox=_sandbox(profile, settings=settings))

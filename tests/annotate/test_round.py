@@ -459,7 +459,7 @@ def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: p
     lab.do(rounds.open_round)
     planned = manifest.load_protocol("figsim")
     moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
-    monkeypatch.setattr(manifest, "load", lambda _: planned.model_copy(update={"rounds": moved}))
+    monkeypatch.setattr(manifest, "load_protocol", lambda _: planned.model_copy(update={"rounds": moved}))
     with refused("RoundState", match="another protocol or seed"):
         lab.do(rounds.open_round)
 

@@ -29,7 +29,7 @@ from pipelines.core.errors import BadParams, SourceUnavailable
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import waiting
 from pipelines.takedown.stores import Case
-from pipelines.takedown.stores.work import Refresh as RefreshRows
+from pipelines.takedown.stores.interim import Refresh as RefreshRows
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 from tests.refusals import refused

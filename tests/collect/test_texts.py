@@ -23,6 +23,7 @@ from pipelines.curate.dedupe import dedupe
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import small_sandbox
+from tests.contexts import context_of
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,9 @@ class Posts:
     vault: Vault
 
     def run(self, step: Any, root: Path, **given: Any) -> dict[str, Any]:
+        if hasattr(step, "STAGE"):
+            places = {"settings": self.settings, "vault": self.vault, "root": root}
+            return step.run(context_of("posts", params=self.params, **places))
         if "settings" in signature(step.run).parameters:
             given["settings"] = self.settings
         return step.run("posts", params=self.params, vault=self.vault, root=root, **given)

@@ -31,7 +31,7 @@ from pipelines.core.config.label import Price, RemoteLabeller
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
-from pipelines.label.silver import aggregate, statistics
-from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel, valid
+from pipelines.label import aggregate
+from pipelines.label import silver_statistics as statistics
+from pipelines.label.aggregate import AGGREGATORS, Decision, Panel, valid
 from pipelines.store import tables
 from tests.refusals import refused
 from tests.small_corpus import vote_row

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from crisis_corpus_sandbox.vendors.mind import reading
 from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
+from pipelines.label import silver
+from pipelines.label.aggregate import Panel
 from pipelines.label.attacks import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.injection_test import by_family, flips
-from pipelines.label.silver import silver
-from pipelines.label.silver.aggregate import Panel
 
 ROOT = Path(__file__).resolve().parents[2]
 CATEGORY = taxonomy.load("cradle").category()

@@ -12,7 +12,7 @@ from pipelines.core.errors import LabellerRefused
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
 from pipelines.llm.outcome import Outcome, Raw
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.vendor import Client
 from tests.label import small_settings

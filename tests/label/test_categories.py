@@ -13,8 +13,7 @@ import pytest
 
 from pipelines.core.config.params import Params, overlay, read_params
 from pipelines.core.config.settings import Settings
-from pipelines.label import few_shot, injection_test, votes, votes_report
-from pipelines.label.silver import silver
+from pipelines.label import few_shot, injection_test, silver, votes, votes_report
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.contexts import context_of

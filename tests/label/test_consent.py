@@ -20,7 +20,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as scheme
 from pipelines.label.rationales import Explainer
 from pipelines.label.remote import Decoding, Remote
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.parameters import merge
 from tests.json_server import QuietHandler, serving

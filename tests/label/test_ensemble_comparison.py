@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pipelines.core.taxonomy import load
-from pipelines.label.silver import aggregate, silver
-from pipelines.label.silver.aggregate import Panel
+from pipelines.label import aggregate, silver
+from pipelines.label.aggregate import Panel
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 

@@ -24,8 +24,7 @@ from pipelines.core.config.settings import Settings
 from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
 from pipelines.datasets.example import NoGold
-from pipelines.label import few_shot, injection_test, votes, votes_report
-from pipelines.label.silver import silver
+from pipelines.label import few_shot, injection_test, silver, votes, votes_report
 from pipelines.operate.plan import cost
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
@@ -201,7 +200,7 @@ def test_killed_at_any_moment_it_asks_nothing_twice(lab: Lab, vendors: Any, tmp_
     own = {"CORPUS_ANSWERS_URL": f"sqlite:///{answers}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment = os.environ | own
     (lab.root / "params.yaml").write_text(lab.params.model_dump_json())
-    argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--labeller", "gpt"]
+    argv = [sys.executable, "-m", "pipelines", "votes", "posts", "--row", "gpt"]
     before = len(vendors.log())
     kills = 0
     for answered in (30, 75, 130):

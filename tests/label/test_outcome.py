@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
 from pipelines.llm.outcome import Answer, Outcome, Raw
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.llm.response_parser import interpret, parse
 
 CRADLE = load("cradle")

@@ -9,8 +9,8 @@ import pytest
 from pipelines.core.config.label import Prompts
 from pipelines.core.taxonomy import load
 from pipelines.datasets.post import Post
-from pipelines.llm.prompting import own_prompts
-from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.llm import own_prompts
+from pipelines.llm.prompts import PromptExample, build
 from pipelines.models.fitting import instruct
 from tests.refusals import refused
 

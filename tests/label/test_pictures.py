@@ -22,10 +22,10 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Decoding, Remote, described
+from pipelines.llm import prompt_examples as examples
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.pictures import SIDE, Picture, picture, shown
-from pipelines.llm.prompting import examples
-from pipelines.llm.prompting.prompts import Prompt, PromptExample, build, delimiter
+from pipelines.llm.prompts import Prompt, PromptExample, build, delimiter
 from pipelines.store import answers as store
 from pipelines.store.answers import AnswerStore
 from pipelines.store.vault.vault import Vault

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks import attacks
-from pipelines.llm.prompting.prompts import RESERVED, PromptExample, build, choose, clean, delimiter, register
+from pipelines.llm.prompts import RESERVED, PromptExample, build, choose, clean, delimiter, register
 from tests import mlflow_database
 from tests.refusals import refused
 

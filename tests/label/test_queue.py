@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.taxonomy import load
-from pipelines.label.silver import silver
-from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label import silver
+from pipelines.label.aggregate import Decision, Panel
 from pipelines.store.vault.vault import Vault
 from tests.small_corpus import NOW as WHEN
 from tests.small_corpus import admit, write_posts

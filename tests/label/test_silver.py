@@ -13,8 +13,7 @@ import pytest
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load as scheme
-from pipelines.label import votes_report
-from pipelines.label.silver import silver
+from pipelines.label import silver, votes_report
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.contexts import context_of

@@ -23,7 +23,7 @@ from pipelines.evaluate.moderation.channels import AuditedItem, System
 from pipelines.evaluate.moderation.moderator import MODERATORS
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
-from pipelines.llm.prompting.prompts import build
+from pipelines.llm.prompts import build
 from pipelines.llm.vendor import VENDORS
 from pipelines.takedown import sweep
 from pipelines.workspace.clone import workspace

@@ -101,7 +101,7 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     rows = [(level, on, score) for (level, on), scores in values.items() for score in scores]
     found = items([level for level, _, _ in rows], figurative=[on for _, on, _ in rows])
     verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
-    told = {"scale": "0 to 7", **Audit(found, params=PARAMS, least=1).system(verdicts)}
+    told = {"scale": "0 to 9", **Audit(found, params=PARAMS, least=1).system(verdicts)}  # of no system that is here
     drawing = moderation_tables.scores("azure", told, levels=LEVELS, beside=BESIDE)
     [ideation] = [row for row in drawing.rows if row[0] == "Suicide ideation"]
     assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]

@@ -41,7 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
     assert graph(root, profile="sandbox")["sample@memes"].upstream == ("dedupe@memes",)
-    (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("Draw a seeded sample", "Draw a sample"))
+    (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("Draw the items", "Draw a sample"))
     assert graph(root, profile="sandbox")["sample@memes"].desc.startswith("Draw a sample")
     assert len(list((root / "var" / "graph").iterdir())) == 2
 
@@ -179,9 +179,9 @@ def test_airflow_is_asked_to_parse_our_dags_only(settings: Settings, monkeypatch
 def test_a_commit_made_without_a_command_is_shown_after_a_refresh(settings: Settings) -> None:
     with workspace(settings) as clone:
         path = clone.path / "dvc.yaml"
-        path.write_text(path.read_text().replace("Draw a seeded sample", "Draw a sample"))
+        path.write_text(path.read_text().replace("Draw the items", "Draw a sample"))
         clone.commit("another description")
-    assert graph()["sample@memes"].desc.startswith("Draw a seeded sample")
+    assert graph()["sample@memes"].desc.startswith("Draw the items")
     assert output("airflow", "refresh").startswith("The graph has changed.")
     assert graph()["sample@memes"].desc.startswith("Draw a sample")
     assert output("airflow", "refresh").startswith("The graph is unchanged.")

@@ -17,10 +17,10 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from crisis_corpus import integrity
+from pipelines.models import base_files
+from pipelines.models.base_files import files_of
 from pipelines.models.fitting import adapter
 from pipelines.models.kinds.sft import Sft
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.base_files import files_of
 from pipelines.registry.packaging import model
 from tests.refusals import refused
 from tests.registry import packs

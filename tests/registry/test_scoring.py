@@ -27,7 +27,7 @@ from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.stores import Case
-from pipelines.takedown.stores.work import Copies
+from pipelines.takedown.stores.interim import Copies
 from tests.contexts import context_of
 from tests.refusals import refused
 from tests.registry import small_registry

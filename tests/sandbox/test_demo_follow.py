@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from crisis_corpus_sandbox.demo import demo
-from crisis_corpus_sandbox.demo.runs import DemoPlan, Failures, Look, tail
+from crisis_corpus_sandbox import demo
+from crisis_corpus_sandbox.demo_runs import DemoPlan, Failures, Look, tail
 from pipelines.operate.services.airflow_api import Airflow
 from tests.refusals import refused
 from tests.sandbox.small_airflow import SmallAirflow, serving

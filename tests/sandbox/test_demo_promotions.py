@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from crisis_corpus_sandbox.demo.demo import CONTESTED, DAG, OTHERS, Act, by_score
-from crisis_corpus_sandbox.demo.runs import Look
+from crisis_corpus_sandbox.demo import CONTESTED, DAG, OTHERS, Act, by_score
+from crisis_corpus_sandbox.demo_runs import Look
 from pipelines.core.config.settings import Settings
 from pipelines.registry.journal import Journal
 from tests.refusals import refused

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.label.silver.aggregate import Agreement
+from pipelines.label.aggregate import Agreement
 from pipelines.llm.outcome import Outcome
 from pipelines.store import tables
 from pipelines.store.table_files import Column
@@ -31,20 +31,16 @@ WRITERS = {"ParquetWriter", "write_table", "to_parquet", "write_dataset", "write
 
 def violations(column: Column) -> Iterator[tuple[str, object]]:
     """Yield each rule of a column with a value that violates it."""
-    listed = pa.types.is_list(column.type)
+    listed, (low, high) = pa.types.is_list(column.type), column.accepted_range
     kind = column.type.value_type if listed else column.type
-    found: list[tuple[str, object]] = []
-    if pa.types.is_string(kind):
-        found += [] if column.empty else [("not_empty_string", "")]
-        found += [("accepted_values", "something else")] if column.accepted_values else []
-    if pa.types.is_floating(kind):
-        found += [("finite", math.nan), ("finite", math.inf)]
-    low, high = column.accepted_range
-    found += [] if low is None else [("accepted_range", low - 1)]
-    found += [] if high is None else [("accepted_range", high + 1)]
-    if listed:
-        found = [(rule, [value]) for rule, value in [*found, ("not_null", None)]]
-    yield from found
+    rules: dict[str, list[object]] = {
+        "not_empty_string": [""] if pa.types.is_string(kind) and not column.empty else [],
+        "accepted_values": ["something else"] if column.accepted_values else [],
+        "finite": [math.nan, math.inf] if pa.types.is_floating(kind) else [],
+        "accepted_range": ([] if low is None else [low - 1]) + ([] if high is None else [high + 1]),
+        "not_null": [None] if listed else [],
+    }
+    yield from ((rule, [value] if listed else value) for rule, values in rules.items() for value in values)
     if not column.nullable:
         yield "not_null", None
 
@@ -90,9 +86,7 @@ def test_what_a_contract_allows_is_written(name: str, contract: tables.Contract,
     rows: list[dict[str, object]] = []
     for column in contract.columns:
         listed = pa.types.is_list(column.type)
-        values: list[object] = [
-            value for value in (*column.accepted_values, *column.accepted_range) if value is not None
-        ]
+        values: list[object] = [v for v in (*column.accepted_values, *column.accepted_range) if v is not None]
         values = [[value] for value in values] if listed else values
         values += ([None] if column.nullable else []) + ([""] if column.empty else [])
         rows += [full(name) | {column.name: value} for value in values]
@@ -107,11 +101,10 @@ def test_the_tables_of_the_small_corpora_keep_their_contracts(tmp_path: Path) ->
         small_posts.write(tmp_path, vault=vault)
         small_memes.write(tmp_path, vault=vault)
     names = {tuple(contract.schema.names): name for name, contract in CONTRACTS}
-    found = {path: pq.read_table(path) for path in tmp_path.rglob("*.parquet")}
-    for table in found.values():
+    for table in map(pq.read_table, paths := sorted(tmp_path.rglob("*.parquet"))):
         name = names[tuple(table.column_names)]
         tables.CONTRACTS[name].require(table, name=name)
-    assert {path.stem for path in found} >= {"records", "splits", "gold", "examples", "votes", "silver"}
+    assert {path.stem for path in paths} >= {"records", "splits", "gold", "examples", "votes", "silver"}
 
 
 def test_the_key_and_the_columns_to_which_content_is_bound_are_columns() -> None:
@@ -119,18 +112,15 @@ def test_the_key_and_the_columns_to_which_content_is_bound_are_columns() -> None
         names = [column.name for column in contract.columns]
         assert len(names) == len(set(names)) and {*contract.key, *tables.bound_columns(name)} <= set(names), name
         assert contract.about.endswith("."), name
-
-
-def test_the_accepted_values_are_those_of_the_code() -> None:
     assert set(tables.OUTCOMES) == {*Outcome}
     agreement = next(c for c in tables.CONTRACTS["silver"].columns if c.name == "agreement")
     assert agreement.accepted_values == Agreement.__args__
 
 
-def written_by(path: Path) -> set[str]:
+def written_by(code: str) -> set[str]:
     """Return what a module calls or imports that writes Parquet: a function of a library, or ``table_files.write``."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else ""
             found.add(f"{owner}.write" if (owner, node.attr) == ("table_files", "write") else node.attr)
@@ -143,22 +133,18 @@ def written_by(path: Path) -> set[str]:
 def test_every_table_is_written_under_its_contract() -> None:
     folders = ("pipelines", "plugins", "dags", "client", "sandbox")
     modules = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    found = {str(path.relative_to(ROOT)): written_by(path) for path in modules}
+    found = {str(path.relative_to(ROOT)): written_by(path.read_text()) for path in modules}
     assert found.pop("pipelines/store/table_files.py") == {"ParquetWriter", "write_table"}
     writers = {module for module, names in found.items() if names}
     assert writers == WITHOUT.keys(), "declare the table in pipelines/store/tables.py, and write it with tables.write"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_a_module_that_writes_a_table_on_its_own_is_seen() -> None:
+    for code in (
         "import pyarrow.parquet as pq\npq.write_table(1, 2)",
         "from pyarrow.parquet import ParquetWriter as W",
         "frame.to_parquet(path)",
         "from pipelines.store.table_files import write",
         "from pipelines.store import table_files as t, table_files\ntable_files.write(1, 2)",
-    ],
-)
-def test_a_module_that_writes_a_table_on_its_own_is_seen(code: str, tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text(code)
-    assert written_by(tmp_path / "module.py")
+    ):
+        assert written_by(code), code

@@ -8,7 +8,7 @@ import yaml
 
 from pipelines.core import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.llm.prompting.prompts import PromptExample, build, choose
+from pipelines.llm.prompts import PromptExample, build, choose
 from tests.refusals import refused
 
 THIRD = """

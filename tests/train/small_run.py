@@ -21,10 +21,10 @@ import torch
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
+from pipelines.models.backbones import Batch, Built
 from pipelines.models.fitting.loop import FittedClassifier, fit
 from pipelines.models.fitting.loss_and_optimizer import weigh
 from pipelines.models.fitting.recipe import TrainingSettings
-from pipelines.models.pretrained.backbones import Batch, Built
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")

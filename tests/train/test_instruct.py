@@ -14,9 +14,9 @@ from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Label, load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.task import Task, task_of
+from pipelines.models import base_files
 from pipelines.models.fitting.instruct import DELIMITER, GAP, completion, conversation, instruction, read
 from pipelines.models.fitting.posterior import Grammar, State
-from pipelines.models.pretrained import base_files
 from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
 

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from pipelines.core.config.params import load
 from pipelines.datasets.example import Example
 from pipelines.models import kind
+from pipelines.models.backbones import Batch
 from pipelines.models.fitting.inference import Diverged, ahead, predict
 from pipelines.models.fitting.loop import fit
 from pipelines.models.fitting.loss_and_optimizer import (
@@ -35,7 +36,6 @@ from pipelines.models.fitting.loss_and_optimizer import (
 )
 from pipelines.models.fitting.recipe import Recipe
 from pipelines.models.kinds.m3h import M3h
-from pipelines.models.pretrained.backbones import Batch
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare

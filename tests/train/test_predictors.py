@@ -18,11 +18,11 @@ from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
 from pipelines.metrics.calibration import brier, log_loss
 from pipelines.metrics.label_sets import matrix
+from pipelines.models.backbones import EncoderWords, opened
 from pipelines.models.kind import Job
 from pipelines.models.kinds.encoder.predictor import EncoderPredictor
 from pipelines.models.kinds.encoder.training import fit
 from pipelines.models.kinds.knn.neighbours import KnnPredictor
-from pipelines.models.pretrained.backbones import EncoderWords, opened
 from tests.refusals import refused
 from tests.train import test_knn as knn
 from tests.train.silver_posts import TASK, exact, floored, majority, posts

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.core.config.params import Params, load, validate
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
+from pipelines.models import base_files
 from pipelines.models.kind import spec
 from pipelines.models.kinds.sft import architecture, preflight, recipe, trainer
-from pipelines.models.pretrained import base_files
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train.small_tuning import SPEC, a_run

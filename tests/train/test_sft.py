@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
 from pipelines.core.errors import BadParams
+from pipelines.models.backbones import opened
 from pipelines.models.fitting import adapter, instruct
 from pipelines.models.kinds.sft.trainer import Keeper
-from pipelines.models.pretrained.backbones import opened
 from tests.refusals import refused
 from tests.train.silver_posts import leaks
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, posts
@@ -198,7 +198,7 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
 def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     from transformers import BertTokenizer
 
-    from pipelines.models.pretrained import base_files
+    from pipelines.models import base_files
 
     with opened(SPEC.base, seed=1, folder=tmp_path) as place:
         AutoModelForCausalLM.from_pretrained(place).save_pretrained(tmp_path / "base")

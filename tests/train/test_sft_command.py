@@ -1,4 +1,4 @@
-"""``corpus finetune`` in two processes over gloo, as a person runs it: each holds half, and a kill leaves no trace.
+"""``corpus train`` in two processes over gloo, as a person runs it: each holds half, and a kill leaves no trace.
 
 Five runs of the command take minutes, so they are in the slow tier.
 """
@@ -22,7 +22,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from pipelines.core.config.params import overlay, read_params
+from pipelines.core import rows
+from pipelines.core.config.params import by_file, overlay, read_params, validate
 from pipelines.models.kinds.sft import launch
 from pipelines.models.kinds.sft.trainer import WHOLE
 from tests.small_corpus import ROOT, SECRET
@@ -35,6 +36,12 @@ RECIPE = {
     "learning_rate": 0.002, "warmup": 0.1, "weight_decay": 0.0, "epochs": 3, "packing": True,
 }  # fmt: skip
 WORKER = "pipelines.models.kinds.sft.sft"
+ROW = "labels-shared-consensus-1"
+TRAIN = {
+    "rows": {"posts": {"models": ["shared"], "subsets": ["consensus"], "ensemble": "cradle", "seeds": [1]}},
+    "keep": [f"posts-{ROW}"],
+    "checkpoint_steps": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -45,21 +52,23 @@ class Place:
 
     @property
     def checkpoints(self) -> Path:
-        return self.folder / "home/train/posts/finetune-consensus-shared"
+        return self.folder / f"home/train/posts/{ROW}/checkpoints"
 
     def start(self, processes: int, **entry: Any) -> subprocess.Popen[bytes]:
         root = self.folder / "root"
-        params = read_params(ROOT)
         sandbox = yaml.safe_load((ROOT / "profiles/sandbox.yaml").read_text())
-        own = {"models": {"shared": RECIPE | entry}, "finetune": {"checkpoint_steps": 1, "models": ["shared"]}}
-        (root / "params.yaml").write_text(yaml.safe_dump(overlay(overlay(params, sandbox), own)))
+        own = {"models": {"shared": RECIPE | entry}, "train": TRAIN}
+        values = overlay(overlay(read_params(ROOT), sandbox), own)
+        for name, sections in by_file(values).items():
+            (root / name).write_text(yaml.safe_dump(sections))
+        (root / rows.FILE).write_text(rows.text(validate(values, where="params.yaml"), root=root))
         env = {name: value for name, value in os.environ.items() if not name.startswith(("CORPUS_", "MLFLOW_"))}
         env |= {
             "CORPUS_HOME": str(self.folder / "home"), "CORPUS_SECRET": SECRET, "PYTHONPATH": str(ROOT),
             "CORPUS_VAULT_URL": f"sqlite:///{root}/vault.sqlite", "CORPUS_FINETUNE_PROCESSES": str(processes),
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        command = [sys.executable, "-m", "pipelines", "finetune", "posts", "--subset", "consensus", "--model", "shared"]
+        command = [sys.executable, "-m", "pipelines", "train", "posts", "--row", ROW]
         with (self.folder / "out").open("w") as out, (self.folder / "err").open("w") as err:
             return subprocess.Popen(command, cwd=root, env=env, stdout=out, stderr=err, start_new_session=True)
 
@@ -78,14 +87,13 @@ class Place:
                 written |= {number(path) for path in set(self.checkpoints.glob("checkpoint-*")) - before}
                 time.sleep(0.02)
         assert command.returncode == 0, self.said("err")[-3000:]
-        assert json.loads(self.said("out"))["fit"]["history"] is None
-        found: dict[str, Any] = json.loads(
-            (self.folder / "root/metrics/posts/finetune-consensus-shared.json").read_text()
-        )
+        found: dict[str, Any] = json.loads((self.folder / f"root/metrics/posts/train-{ROW}.json").read_text())
+        printed = json.loads(self.said("out"))
+        assert printed.keys() >= {"kind", "task", "train", "score"} and printed.items() <= found.items()
         return found, written
 
     def weights(self) -> dict[str, Any]:
-        return dict(load_file(self.folder / "root/snapshot/posts/finetuned/consensus/shared/model.safetensors"))
+        return dict(load_file(self.folder / f"root/snapshot/posts/fits/{ROW}/model.safetensors"))
 
 
 def number(checkpoint: Path) -> int:

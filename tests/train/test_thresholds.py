@@ -265,5 +265,5 @@ def test_nothing_is_learned_of_another_split(split: str) -> None:
 
 
 def test_without_gold_of_dev_there_is_nothing_to_learn_from() -> None:
-    with refused("NothingToCalibrate", match="Annotate posts of the dev split"):
+    with refused("NothingToCalibrate", match="the validation split has no gold labels"):
         fit(np.zeros((0, len(MULTI.labels))), examples=[], task=MULTI)

@@ -68,8 +68,7 @@ class Import:
             where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
             texts_written = self._texts(where)
             written = {**self._labels(where), "texts": texts_written}
-            report = formats.stamped("import", {**record, **written, "pointers": where.pointers})
-            write_metrics(report, where.folder / "import.json")
+            where.report({**record, **written})
             commit = clone.commit(f"import({self.corpus}): {self.mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
@@ -149,6 +148,9 @@ class Import:
         return {name: len({(row[0], row[1]) for row in rows}) for name, rows in files.items()}
 
 
+REPORT = "import.json"
+
+
 class _DatasetFiles:
     """The files of a dataset in a clone.
 
@@ -163,12 +165,16 @@ class _DatasetFiles:
         if (self.folder / "manifest.yaml").exists():
             detail = "an annotation round has this name already"
             raise DataError("BadImport", file=dataset, mapping=dataset, detail=detail)
-        before = self.folder / "import.json"
+        before = self.folder / REPORT
         self.pointers: dict[str, str] = (
             formats.opened("import", json.loads(before.read_text()))["pointers"] if before.exists() else {}
         )
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}
         self.months = {month for month in months if self._there(month).items() <= self.pointers.items()}
+
+    def report(self, facts: Mapping[str, object]) -> None:
+        """Write the report of an import, with the digests of the pointers by which a later one knows its months."""
+        write_metrics(formats.stamped("import", {**facts, "pointers": self.pointers}), self.folder / REPORT)
 
     def _there(self, month: str) -> dict[str, str]:
         pointers = (self.data / month).rglob("*.dvc")

@@ -27,15 +27,7 @@ Result = dict[str, object]
 
 
 def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False) -> Result:
-    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
-
-    Raises:
-        UnknownRound: the protocol has no such round.
-        RoundState: the round is closed, or was opened with another protocol, seed or guideline than the current one.
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BackendUnavailable: the round is open and its queues may not be full; repeat the command.
-    """
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
 
     def work(clone: Workspace) -> Result:
         params = load(clone.path)

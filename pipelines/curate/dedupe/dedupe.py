@@ -45,10 +45,6 @@ def run(ctx: Context) -> dict[str, Any]:
     Reads the posts and items of every month. Writes the tables ``pairs``, ``clusters`` and ``drops`` below
     ``snapshot/<corpus>/dedupe/``, and ``metrics/<corpus>/dedupe.json``. Items of records that were taken down are left
     out.
-
-    Returns:
-        ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
-        pictures ``without_hash``.
     """
     corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     promised = split_members(corpus, params=params.split[corpus], vault=vault, root=root)

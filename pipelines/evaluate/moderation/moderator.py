@@ -106,8 +106,8 @@ class Request:
 class Moderator(Section, ABC):
     """A moderation system: what it is asked, and how its answers read.
 
-    Class variables: ``api`` is the vendor whose protocol its provider speaks, ``scale`` the range of its scores
-    (``None`` without scores), ``characters`` the most of a text that is sent.
+    Class variables: ``api`` is the vendor whose protocol its provider speaks, ``scale`` the range of its scores, such
+    as ``0 to 7`` (``None`` without scores), ``characters`` the most of a text that is sent.
     """
 
     kind: str

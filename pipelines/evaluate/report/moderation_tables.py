@@ -21,8 +21,6 @@ EVERY = "all"
 HIDDEN = "hidden"
 KINDS = ("present", "absent")
 OUTCOMES = ("vote", "refused", "malformed", "failed", "abstained")
-# The greatest score of each scale.
-MOST = {"0 to 7": 7.0, "0 to 1": 1.0}
 
 
 def sections(metrics: Json | None, *, paper: Paper) -> list[PageSection]:
@@ -101,7 +99,7 @@ def scores(name: str, system: Json, *, levels: list[str], beside: str) -> Sheet:
         rows.append((title, *cells))
     heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
     keys = [(colour, kind) for kind, colour in colours.items()]
-    svg = charts.bars(bars, title=caption, most=MOST[system["scale"]], keys=keys)
+    svg = charts.bars(bars, title=caption, most=float(system["scale"].rpartition(" ")[2]), keys=keys)
     return Sheet(caption, ("Level", *heads), tuple(rows), svg=svg)
 
 

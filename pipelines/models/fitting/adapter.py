@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from pipelines.core.config.base import Section
 from pipelines.core.errors import ConfigError, DataError
-from pipelines.models.pretrained.backbones import had, unfit
-from pipelines.models.pretrained.base_files import files_of, located, on_hub
+from pipelines.models.backbones import had, unfit
+from pipelines.models.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # The identity of a base model on the hub, or the folder with another base model.
@@ -78,14 +78,7 @@ def stored(place: str) -> bool:
 
 
 def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the base model with a folder's LoRA adapter on it, not merged, and the library's report on the base.
-
-    Raises:
-        BaseMissing: the base model on the hub is neither in the cache nor downloadable.
-        BaseAltered: the files of the base model differ from those on which the adapter was trained.
-        BaseUnfit: the adapter does not fit the base model.
-        ExtraMissing: the base model is to be quantized, and bitsandbytes is not installed.
-    """
+    """Return the base model with a folder's LoRA adapter on it, not merged, and the library's report on the base."""
     folder = Path(place)
     verified = _base(folder)
     # not at module level: only models with an adapter need the library

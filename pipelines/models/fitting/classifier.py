@@ -9,8 +9,8 @@ from pipelines.models.fitting.recipe import Recipe, TrainingSettings
 from pipelines.models.kind import Based, Job, Kind, Say, Serving, later
 
 if TYPE_CHECKING:
+    from pipelines.models.backbones import Built
     from pipelines.models.prediction import Predictor
-    from pipelines.models.pretrained.backbones import Built
 
 
 class Classifier(Recipe, Kind):
@@ -36,7 +36,7 @@ class Classifier(Recipe, Kind):
         return found
 
     def open(self, folder: Path, serving: Serving) -> Predictor:
-        from pipelines.models.fitting.inference import opened
+        from pipelines.models.fitting.classifier_serving import opened
 
         return opened(self, folder, serving=serving)
 

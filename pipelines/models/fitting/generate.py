@@ -19,16 +19,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, LabelSet
-from pipelines.llm.prompting.prompts import Prompt
+from pipelines.llm.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.label_sets import matrix
 from pipelines.metrics.recall_constraints import Alerts, raised
+from pipelines.models.backbones import check_complete, had, opened, unfit
 from pipelines.models.fitting import adapter
 from pipelines.models.fitting.instruct import completion, conversation, instruction
 from pipelines.models.fitting.posterior import Grammar, PosteriorReader
 from pipelines.models.prediction import VOTE, Prediction, Progress
-from pipelines.models.pretrained.backbones import check_complete, had, opened, unfit
 
 Floats = npt.NDArray[np.float64]
 Reader = Callable[[str], tuple[str, LabelSet]]

@@ -18,9 +18,9 @@ from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.taxonomy import Scheme, tiers_of
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.post import Post
-from pipelines.llm.prompting import prompts
-from pipelines.llm.prompting.own_prompts import OwnPrompts
-from pipelines.llm.prompting.prompts import Prompt
+from pipelines.llm import prompts
+from pipelines.llm.own_prompts import OwnPrompts
+from pipelines.llm.prompts import Prompt
 
 # Ours. The labellers' delimiter depends on a secret, as their models must be told where a post ends; a tuned model has
 # learned it, the line is stripped from posts, and a fixed delimiter keeps the instruction a common prefix.

@@ -26,12 +26,13 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
+from pipelines.models.backbones import Built, had, opened
 from pipelines.models.fitting import checkpoint
-from pipelines.models.fitting.inference import HEAD, REST, THRESHOLDS, WEIGHTS, Diverged, predict
+from pipelines.models.fitting.classifier_serving import HEAD, REST, THRESHOLDS, WEIGHTS
+from pipelines.models.fitting.inference import Diverged, predict
 from pipelines.models.fitting.loss_and_optimizer import Loop, Weights, reproducible, weigh
 from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.kind import Job, Serving
-from pipelines.models.pretrained.backbones import Built, had, opened
 
 if TYPE_CHECKING:
     from pipelines.models.fitting.classifier import Classifier, PackableClassifier

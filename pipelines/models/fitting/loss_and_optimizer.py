@@ -23,9 +23,9 @@ import torch
 
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, only, targets
+from pipelines.models.backbones import Batch, Built
 from pipelines.models.fitting.inference import Recordings, autocast, cut, machine, on, prepared
 from pipelines.models.fitting.recipe import TrainingSettings
-from pipelines.models.pretrained.backbones import Batch, Built
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
 MEGA = 16
@@ -58,7 +58,6 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float, rew
     are 1 for a recipe that does not reweight labels.
 
     Raises:
-        LeakRefused: an example is not in train.
         BadParams: an example of a single-label task does not have exactly one gold label.
     """
     truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)

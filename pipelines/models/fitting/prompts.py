@@ -8,9 +8,10 @@ from pipelines.datasets import items
 from pipelines.datasets.example import Item
 from pipelines.datasets.items import SplitItems
 from pipelines.datasets.post import Post
+from pipelines.llm import own_prompts
+from pipelines.llm import prompt_examples as examples
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompting import examples, own_prompts
-from pipelines.llm.prompting.prompts import Prompt, PromptExample, System, build
+from pipelines.llm.prompts import Prompt, PromptExample, System, build
 from pipelines.models.kind import Desk
 
 

@@ -20,7 +20,7 @@ from pipelines.evaluate.moderation import moderation
 from pipelines.label import injection_test, rationales, votes
 from pipelines.llm import budget
 from pipelines.llm.asking import HERE, PlannedRequests
-from pipelines.llm.prompting.prompts import PromptExample, build
+from pipelines.llm.prompts import PromptExample, build
 from pipelines.llm.vendor import vendor_of
 from pipelines.models import predict
 from pipelines.operate.backfill import POST_CHARACTERS

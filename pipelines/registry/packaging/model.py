@@ -154,13 +154,7 @@ set_model(Served())
 
 
 def save(pack: Path, *, to: Path) -> Path:
-    """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``.
-
-    Raises:
-        NotServable: the package's files differ from its ``files.json``, a file is or may be a pickle, or the card is
-            missing.
-        NotLocked: a library is not in the lock.
-    """
+    """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``."""
     from mlflow import pyfunc
 
     described = _checked(pack)

@@ -64,11 +64,6 @@ def pack(
 
     Raises:
         UnknownModel: models cannot be registered under this name.
-        NotPackable: no package can hold a model of this kind, or its labels have changed since the fit.
-        NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that the model was trained or selected on was taken down.
-        WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see :mod:`pipelines.models.fitting.card`.
     """
     return _Source(name, chosen, entry(name, params=params), params, vault, root, check_out).pack(to)
 
@@ -255,11 +250,6 @@ def refuse_deleted(
 
     ``records`` is the model's list of ids, from which takedowns remove deleted records; ``metrics["selected"]`` has its
     digest from before.
-
-    Raises:
-        LearntFromDeleted: at least one record was taken down; the error states how many.
-        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
-        NothingToPack: the metrics have no digest of the list.
     """
     if not metrics.get("selected"):
         raise ConfigError("NothingToPack", name=name, detail=f"{where} names no records")

@@ -36,12 +36,7 @@ class PictureReader(TextReader):
         self._engine: Engine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
-        """Return the example of each row, ``None`` for a row without content.
-
-        Raises:
-            Malformed: a picture is neither bytes nor base64, a text is not a string, or a text is missing and the model
-                has no OCR.
-        """
+        """Return the example of each row, ``None`` for a row without content."""
         words = texts(frame, "text")
         sent = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
         if self._reads and self._ocr is None and None in words:

@@ -67,8 +67,6 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         UnknownModel: models cannot be registered under ``name``.
         Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
             ``files.json``.
-        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
-        NumberTaken: the journal has other files for the version.
         JournalBroken: the journal was altered.
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """

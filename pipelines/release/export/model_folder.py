@@ -117,8 +117,8 @@ def text(pack: Path, *, origin: ExportOrigin, status: ModelStatus) -> str:
     """Return the text of ``README.md`` for the files of a model package."""
     from huggingface_hub import ModelCardData
 
+    from pipelines.models.base_files import on_hub
     from pipelines.models.fitting import adapter
-    from pipelines.models.pretrained.base_files import on_hub
 
     described, adapted = Described.read(pack), adapter.stored(str(pack))
     pipeline = PIPELINES[described.kind]

@@ -22,7 +22,7 @@ from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, NAMES
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise
 from crisis_corpus_sandbox.reddit.post_world import INJECTIONS
 from pipelines.label.attacks import attacks
-from pipelines.llm.prompting.prompts import clean
+from pipelines.llm.prompts import clean
 
 CALM = "no_crisis"
 # The delimiter that a prompt puts around a post: a word that the post's author cannot know.

@@ -11,9 +11,9 @@ import torch
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, targets
+from pipelines.models.backbones import Built
 from pipelines.models.fitting.classifier import Classifier
 from pipelines.models.kind import Serving
-from pipelines.models.pretrained.backbones import Built
 
 
 def build(spec: Classifier, *, task: Task, folder: Path, seed: int = 1, **given: Any) -> Built:

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.params import load
 from pipelines.models import kind
+from pipelines.models.backbones import opened
+from pipelines.models.base_files import files_of, identified, located, quiet
 from pipelines.models.fitting import adapter
 from pipelines.models.kinds.text import Text
 from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.pretrained.backbones import opened
-from pipelines.models.pretrained.base_files import files_of, identified, located, quiet
 from pipelines.operate.plan.needs import base_sizes
 from tests.refusals import refused
 from tests.small_corpus import ROOT

@@ -18,14 +18,14 @@ from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example
 from pipelines.datasets.features import Cues
+from pipelines.models import base_files
+from pipelines.models.backbones import Pixels, Words
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image
 from pipelines.models.kinds.infused import Infused
 from pipelines.models.kinds.m3h import M3h
 from pipelines.models.kinds.text import Text
 from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.backbones import Pixels, Words
 from tests.refusals import refused
 from tests.train.models import fitting
 from tests.train.models.fitting import build
@@ -147,7 +147,7 @@ def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None
 
 
 def test_importing_the_models_loads_no_torch() -> None:
-    code = "import sys, pipelines.models, pipelines.models.pretrained.base_files; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipelines.models, pipelines.models.base_files; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -18,12 +18,12 @@ from sklearn.metrics import f1_score
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, targets
+from pipelines.models import base_files
+from pipelines.models.backbones import Built
 from pipelines.models.fitting.classifier import Classifier
 from pipelines.models.kinds.fusion import Fusion
 from pipelines.models.kinds.image import Image
 from pipelines.models.kinds.text import Text
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import build, logits
 from tests.train.models.test_build import YADAV

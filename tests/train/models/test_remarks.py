@@ -20,10 +20,10 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import Cues, Remarks
 from pipelines.models import kind
+from pipelines.models.backbones import Built
 from pipelines.models.kinds.m3h import M3h
 from pipelines.models.kinds.m3h import network as m3h
 from pipelines.models.kinds.m3h.network import Similar
-from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import build, fitted, logits, right
 from tests.train.models.test_build import INFUSED

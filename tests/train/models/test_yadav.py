@@ -11,10 +11,10 @@ from transformers import AutoTokenizer, BertModel
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
 from pipelines.datasets.example import Example
+from pipelines.models import base_files
+from pipelines.models.backbones import Built
 from pipelines.models.kinds.yadav import Yadav
 from pipelines.models.kinds.yadav.network import Orthogonal, orthogonal
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.backbones import Built
 from tests.refusals import refused
 from tests.train.models.fitting import build
 from tests.train.small_memes import picture

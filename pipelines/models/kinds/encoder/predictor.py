@@ -9,9 +9,9 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.models.backbones import EncoderWords, SavedEncoder, built, opened
 from pipelines.models.fitting import inference
 from pipelines.models.fitting.calibrated_predictor import CalibratedPredictor, Floats
-from pipelines.models.pretrained.backbones import EncoderWords, SavedEncoder, built, opened
 
 # Ours: items between two progress reports.
 CHUNK = 512

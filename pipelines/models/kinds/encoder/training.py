@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers import AutoModelForSequenceClassification
 
+from pipelines.models.backbones import Built, EncoderWords, Headed, built, opened
 from pipelines.models.fitting import loop
 from pipelines.models.fitting.calibrated_predictor import calibrate
 from pipelines.models.fitting.inference import machine, predict
@@ -18,7 +19,6 @@ from pipelines.models.fitting.loss_and_optimizer import weigh
 from pipelines.models.fitting.recipe import TrainingSettings
 from pipelines.models.kind import Job
 from pipelines.models.kinds.encoder import Encoder
-from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
 
 RECIPE = {"batch", "epochs", "learning_rate", "max_tokens", "warmup", "weight_decay"}
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, Blip2ForImageTextRetrieval
 
+from pipelines.models import backbones
+from pipelines.models.backbones import DROPOUT, both, scaled, two_layers, two_towers
 from pipelines.models.kind import Serving
 from pipelines.models.kinds.fusion import Fusion
-from pipelines.models.pretrained import backbones
-from pipelines.models.pretrained.backbones import DROPOUT, both, scaled, two_layers, two_towers
 
 
 def build(spec: Fusion, serving: Serving) -> backbones.Built:

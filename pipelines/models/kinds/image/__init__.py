@@ -8,7 +8,7 @@ from pipelines.models.fitting.classifier import PackableClassifier
 from pipelines.models.kind import Serving
 
 if TYPE_CHECKING:
-    from pipelines.models.pretrained.backbones import Built
+    from pipelines.models.backbones import Built
 
 
 class Image(PackableClassifier):
@@ -24,7 +24,7 @@ class Image(PackableClassifier):
         """
         from transformers import AutoModelForImageClassification
 
-        from pipelines.models.pretrained.backbones import Built, Headed, Pixels, opened, recordable
+        from pipelines.models.backbones import Built, Headed, Pixels, opened, recordable
 
         with opened(self.base, revision=self.revision, seed=serving.seed, folder=serving.folder) as place:
             pixels = Pixels(place, base=self.base)

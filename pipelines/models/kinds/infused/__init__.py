@@ -8,7 +8,7 @@ from pipelines.models.fitting.classifier import Classifier
 from pipelines.models.kind import Based, Serving
 
 if TYPE_CHECKING:
-    from pipelines.models.pretrained.backbones import Built
+    from pipelines.models.backbones import Built
 
 
 class Infused(Classifier, Based):

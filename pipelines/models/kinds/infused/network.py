@@ -25,9 +25,7 @@ import torch
 from torch import nn
 
 from pipelines.datasets.features import HEADS, by_labeller
-from pipelines.models.kind import Serving
-from pipelines.models.kinds.infused import Infused
-from pipelines.models.pretrained.backbones import (
+from pipelines.models.backbones import (
     DROPOUT,
     Batch,
     Built,
@@ -41,6 +39,8 @@ from pipelines.models.pretrained.backbones import (
     two_towers,
     unfit,
 )
+from pipelines.models.kind import Serving
+from pipelines.models.kinds.infused import Infused
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

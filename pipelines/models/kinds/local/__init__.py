@@ -10,7 +10,7 @@ from pipelines.models.kind import Answers, Based, Desk
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import LabelSet
-    from pipelines.llm.prompting.prompts import Prompt
+    from pipelines.llm.prompts import Prompt
     from pipelines.models.prediction import Predictor
 
 

@@ -52,9 +52,9 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, Example, Item, only
 from pipelines.datasets.features import HEADS, Remarks, by_labeller
+from pipelines.models.backbones import Built, Headed, Words, opened, unfit, weights
 from pipelines.models.kind import Serving
 from pipelines.models.kinds.m3h import M3h
-from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, unfit, weights
 
 Floats = npt.NDArray[np.float64]
 Embed = Callable[[str], Floats]

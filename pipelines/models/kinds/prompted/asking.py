@@ -18,10 +18,10 @@ from pipelines.core.process import reporter
 from pipelines.datasets.example import Example, Item, only
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Decoding, Remote, described
+from pipelines.llm import prompt_examples as examples
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, spent
-from pipelines.llm.prompting import examples
-from pipelines.llm.prompting.prompts import Prompt, PromptExample, register
+from pipelines.llm.prompts import Prompt, PromptExample, register
 from pipelines.models.fitting import prompts
 from pipelines.models.fitting.asking import DECIMALS
 from pipelines.models.kind import Answers, Desk

@@ -18,8 +18,8 @@ from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from pipelines.core.errors import ConfigError
-from pipelines.models.pretrained.backbones import had, opened
-from pipelines.models.pretrained.base_files import on_hub
+from pipelines.models.backbones import had, opened
+from pipelines.models.base_files import on_hub
 
 PUBLISHED = Path(__file__).with_name("published_configs.yaml")
 # bitsandbytes keeps the moments of smaller tensors in 32 bits, and transformers those of embeddings.

@@ -261,7 +261,7 @@ def _places(settings: Settings, *, root: Path, spec: Sft) -> dict[str, Path | No
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
-    from pipelines.models.pretrained.base_files import on_hub
+    from pipelines.models.base_files import on_hub
 
     cache = None
     if on_hub(spec.base):

@@ -15,11 +15,11 @@ from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
 from pipelines.core.errors import BadParams, ConfigError
+from pipelines.models.backbones import had
 from pipelines.models.fitting.adapter import quantized
 from pipelines.models.fitting.loss_and_optimizer import BYTES_PER_PARAMETER
 from pipelines.models.kinds.sft import Sft, launch, packing
 from pipelines.models.kinds.sft.packing import TokenizedSample
-from pipelines.models.pretrained.backbones import had
 
 Samples = Sequence[TokenizedSample]
 

@@ -30,7 +30,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from pipelines.core.errors import DataError
 from pipelines.core.process import hide_messages
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
-from pipelines.llm.prompting.prompts import Prompt
+from pipelines.llm.prompts import Prompt
+from pipelines.models.backbones import had, opened, unfit
 from pipelines.models.fitting import adapter, calibrated_predictor, instruct
 from pipelines.models.fitting.generate import Generator
 from pipelines.models.fitting.loss_and_optimizer import reproducible
@@ -38,7 +39,6 @@ from pipelines.models.kind import Job
 from pipelines.models.kinds.sft import Sft, launch, packing, recipe
 from pipelines.models.kinds.sft.packing import TokenizedSample
 from pipelines.models.kinds.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
-from pipelines.models.pretrained.backbones import had, opened, unfit
 
 SftJob = Job[Sft]
 log = logging.getLogger(__name__)

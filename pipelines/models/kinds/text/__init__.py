@@ -8,7 +8,7 @@ from pipelines.models.fitting.classifier import PackableClassifier
 from pipelines.models.kind import Serving
 
 if TYPE_CHECKING:
-    from pipelines.models.pretrained.backbones import Built
+    from pipelines.models.backbones import Built
 
 
 class Text(PackableClassifier):
@@ -22,7 +22,7 @@ class Text(PackableClassifier):
         """
         from transformers import AutoModelForSequenceClassification
 
-        from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, recordable
+        from pipelines.models.backbones import Built, Headed, Words, opened, recordable
 
         with opened(self.base, revision=self.revision, seed=serving.seed, folder=serving.folder) as place:
             words = Words(place, base=self.base, limit=self.max_tokens)

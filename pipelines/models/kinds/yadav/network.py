@@ -28,9 +28,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from pipelines.models.kind import Serving
-from pipelines.models.kinds.yadav import Yadav
-from pipelines.models.pretrained.backbones import (
+from pipelines.models.backbones import (
     Batch,
     Built,
     Pixels,
@@ -41,6 +39,8 @@ from pipelines.models.pretrained.backbones import (
     two_layers,
     weights,
 )
+from pipelines.models.kind import Serving
+from pipelines.models.kinds.yadav import Yadav
 
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.
 TINY = 1e-6

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.label.silver.aggregate import Decision, LabelModel, LabelSet, Panel, agree
+from pipelines.label.aggregate import Decision, LabelModel, LabelSet, Panel, agree
 from pipelines.metrics import label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store.tables import Item

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from crisis_corpus.journal import JournalRow
 from crisis_corpus_sandbox import audit
-from crisis_corpus_sandbox.demo.runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
+from crisis_corpus_sandbox.demo_runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 from pipelines.core.errors import ConfigError, DataError, LabellingError
 from pipelines.core.taxonomy import Category, Scheme, tiers_of
 from pipelines.datasets.post import Post
-from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts
+from pipelines.llm.own_prompts import EXAMPLES, OwnPrompts
 
 System = Literal["open", "commercial", "training"]
 Mode = Literal["paper", "improved"]

@@ -13,7 +13,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.datasets.example import TRAIN, only
 from pipelines.datasets.post import Post
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompting.prompts import PromptExample, choose
+from pipelines.llm.prompts import PromptExample, choose
 
 if TYPE_CHECKING:
     from pipelines.core.taxonomy.task import Task
@@ -38,10 +38,6 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
     The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
     be shown; :func:`unshown` lists it.
-
-    Raises:
-        LeakRefused: an item is not of train.
-        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than the number of items.
     """
     candidates = {
         f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))

@@ -24,8 +24,8 @@ from pipelines.core.taxonomy import Category, load
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import TEST, TRAIN
 from pipelines.datasets.items import VALIDATIONS
-from pipelines.label.silver import statistics
-from pipelines.label.silver.aggregate import Decision, LabelModel, LabelSet, Panel, quorum
+from pipelines.label import silver_statistics as statistics
+from pipelines.label.aggregate import Decision, LabelModel, LabelSet, Panel, quorum
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
@@ -139,7 +139,7 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
         ``agreement`` and ``how`` (the deciding method) by split, ``agreement_paper`` (agreement as CRADLE defines it,
         and the items where it ``differs``), ``distributions`` (for CRADLE's tables), ``violations`` of the scheme's
         rules, ``refusals`` by gold label, ``comparison`` on validation (see
-        :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean
+        :func:`pipelines.label.silver.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean
         probability of the labels beside the share that gold confirms).
     """
     corpus, ensemble, params, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.vault, ctx.root

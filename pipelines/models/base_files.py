@@ -217,12 +217,7 @@ def on_hub(base: str) -> bool:
 
 
 def located(base: str, *, revision: str | None) -> str:
-    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face.
-
-    Raises:
-        BaseUnpinned: the base model is on the hub, and ``revision`` is not given.
-        BaseMissing: the base model is neither in the cache nor downloadable.
-    """
+    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face."""
     if not on_hub(base):
         return base
     if revision is None:

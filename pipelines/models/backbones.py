@@ -19,8 +19,8 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from pipelines.core.errors import ConfigError
-from pipelines.models.pretrained import base_files
-from pipelines.models.pretrained.base_files import located, quiet, why
+from pipelines.models import base_files
+from pipelines.models.base_files import located, quiet, why
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

@@ -1,1 +1,0 @@
-"""Provide the column mappings of published datasets, read by :mod:`pipelines.annotate.imports.mapping`."""

@@ -1,1 +1,0 @@
-"""Aggregate the votes of an ensemble into silver labels."""

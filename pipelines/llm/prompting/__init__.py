@@ -1,1 +1,0 @@
-"""Write the prompts of labelling requests and of fine-tuning."""

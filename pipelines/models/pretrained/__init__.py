@@ -1,1 +1,0 @@
-"""Load pretrained base models, and text encoders made from them."""

@@ -1,1 +1,0 @@
-"""Run the project's demo (``make demo``) on the embedded deployment."""
