@@ -227,7 +227,7 @@ def read(path: Path) -> RoundManifest:
         RoundManifest,
         path,
         form="round",
-        refuse=lambda detail: DataError("BadManifest", file=_short(path), detail=detail),
+        refuse=lambda why: DataError("BadManifest", file=_short(path), detail=why),
     )
 
 
