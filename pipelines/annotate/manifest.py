@@ -224,10 +224,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
 def read(path: Path) -> RoundManifest:
     """Read the manifest of an annotation round from a file."""
     return read_section(
-        RoundManifest,
-        path,
-        form="round",
-        refuse=lambda why: DataError("BadManifest", file=_short(path), detail=why),
+        RoundManifest, path, form="round", refuse=lambda why: DataError("BadManifest", file=_short(path), detail=why)
     )
 
 
