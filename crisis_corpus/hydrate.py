@@ -63,6 +63,8 @@ TAG_BYTES = 16
 # Stored instead of two lengths if the text has no placeholder.
 WHOLE = (2**32 - 1, 2**32 - 1)
 KEY_BYTES = 32
+# The version of manifest.json and removal.json.
+FORMAT = 1
 # Placeholders written by scrubbing; the text between the first and the last cannot be compared.
 PLACEHOLDER = re.compile(r"<(?:url|email|user|subreddit|ip|handle|phone|name|removed)>")
 # With fewer known characters, the digest could be guessed and would be of little use for comparison.
@@ -93,7 +95,7 @@ def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
 
 def authenticated(key: bytes, purpose: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts with ``mac``, an authentication code that only a holder of the release's key can compute."""
-    plain = {name: value for name, value in facts.items() if name != "mac"}
+    plain = {"format": FORMAT} | {name: value for name, value in facts.items() if name != "mac"}
     written = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
     return {**plain, "mac": _mac(key, purpose, written).hex()}
 
@@ -108,6 +110,8 @@ def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
             "Download it again.",
             status=65,
         )
+    if facts.get("format") != FORMAT:
+        raise Stop(f"The {purpose} has another format than {FORMAT}: use the hydrate.py of its package.", status=65)
     return facts
 
 

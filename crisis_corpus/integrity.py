@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from crisis_corpus import formats
 from crisis_corpus.errors import RegistryError
 
 MODEL, CARD, PAGE, FILES, RECORDS = "model.json", "card.json", "card.md", "files.json", "records.parquet"
@@ -82,9 +83,13 @@ def place(version: Path) -> Path:
 def read_manifest(path: Path) -> PackManifest:
     """Read ``model.json`` of a model package."""
     try:
-        return PackManifest.model_validate_json(path.read_bytes())
+        facts = json.loads(path.read_bytes())
+        formats.require(facts.get("format"), name="model_package", known=formats.MODEL_PACKAGE)
+        return PackManifest.model_validate(facts)
     except OSError:
         raise NoPack(detail=f"{MODEL} is missing") from None
+    except (AttributeError, json.JSONDecodeError, UnicodeDecodeError):
+        raise NoPack(detail=f"{MODEL} is not a JSON object") from None
     except ValidationError as error:
         names = sorted({".".join(map(str, fault["loc"])) or "all" for fault in error.errors()})
         raise NoPack(detail=f"{MODEL} has missing or invalid fields: {', '.join(names)}") from None

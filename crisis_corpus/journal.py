@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from crisis_corpus import formats
 from crisis_corpus.errors import BadParams, ConfigError, RegistryError
 
 # Ours: room for one or two sentences and a request number.
@@ -274,6 +275,7 @@ def opened(url: str) -> Iterator[JournalReader]:
         with database.reading() as connection:
             if not sa.inspect(connection).has_table(journal.name):
                 raise NoJournal()
+            formats.require_in(connection, name=journal.name, known=formats.JOURNAL)
         yield JournalReader(database, key=public_key())
     finally:
         database.sql.dispose()

@@ -1,8 +1,8 @@
 """Write the reference pages into docs/reference/ from the code (``make docs``).
 
 Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
-:data:`FILES`, tables from their contracts, parts from their registries, and errors from the source, so that nothing is
-imported for them.
+:data:`FILES`, tables from their contracts, formats from their list, parts from their registries, and errors from the
+source, so that nothing is imported for them.
 """
 
 from __future__ import annotations
@@ -250,6 +250,24 @@ def table_page() -> str:
     return "".join(out)
 
 
+def format_page() -> str:
+    """Return the page of the formats."""
+    from pipelines.core.formats import formats
+
+    head = (
+        "# Formats\n\nWhat a deployment keeps beyond one run. A reader refuses a version that is newer than its own, "
+        "and data that states none (`UnknownFormat`), and reads every earlier one. A result of a stage has the stage's "
+        "`revision` in `pipelines/stages.yaml`: `corpus upgrade` keeps results whose revision did not change. "
+        "`dvc.lock` and `.dvc` files are DVC's own, with its `schema`. A column that a later release adds to a table "
+        "may be null, and is null where an older file lacks it.\n\n"
+    )
+    rows = [
+        [f"`{name}`", kept["version"], kept["holds"], kept["stated"], f"`{kept['written']}`", f"`{kept['read']}`"]
+        for name, kept in formats().items()
+    ]
+    return head + table("format | version | what it is | where the version is | written by | read by", rows)
+
+
 def values(column: Any) -> str:
     """Return which values the contract of a column accepts."""
     low, high = column.accepted_range
@@ -416,6 +434,7 @@ def pages() -> dict[str, str]:
         "parameters.md": parameter_page(),
         "params.schema.json": json.dumps(Params.model_json_schema(), indent=1) + "\n",
         "tables.md": table_page(),
+        "formats.md": format_page(),
         "errors.md": error_page(),
         "parts.md": part_page(),
     }

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from pipelines.cli.stages import STAGES, summary
-from pipelines.core import rows
+from pipelines.core import formats, rows
 from pipelines.core.config.params import CATALOGUE, FILES
 from pipelines.llm import vendor
 from pipelines.models import kind
@@ -35,9 +35,9 @@ PARTS = tuple(name.replace(".", "/") for name in REGISTRIES)
 BY_ROW = {"votes": (VENDORS,), "fits": (KINDS,), "answers": (KINDS, VENDORS)}
 # What every stage uses and what never shapes a result: messages, the reading of values that DVC tracks itself
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
-MODULES = ("errors", "parallel", "parts", "process", "telemetry")
+MODULES = ("errors", "formats", "parallel", "parts", "process", "telemetry")
 APART = (
-    "crisis_corpus/errors.py", "pipelines/workspace/git.py", "pipelines/core/config/",
+    "crisis_corpus/errors.py", "crisis_corpus/formats.py", "pipelines/workspace/git.py", "pipelines/core/config/",
     "pipelines/store/vault/", "pipelines/store/stage.py", "pipelines/operate/services/",
     *(f"pipelines/core/{name}.py" for name in MODULES),
 )  # fmt: skip
@@ -268,6 +268,7 @@ def texts() -> dict[str, str]:
     """Return the content of both files by path."""
     parts = by_row()
     code = {"revisions": {name: declared(name).revision for name in STAGES}, "code": parts}
+    code = formats.stamped("stages", code)
     stages = {name: described(name, rows.slots(parts.get(declared(name).rows, {}))) for name in STAGES}
     dump = {"sort_keys": False, "width": 120, "default_flow_style": None}
     return {GRAPH: HEAD + SHOWN + yaml.safe_dump({"stages": stages}, **dump), CODE: HEAD + yaml.safe_dump(code, **dump)}

@@ -55,7 +55,7 @@ def test_the_client_is_small_and_typed(wheels: dict[str, Path]) -> None:
 
 def test_the_core_brings_no_airflow_no_tests_and_no_gpl(wheels: dict[str, Path]) -> None:
     lines = metadata(wheels["crisis_corpus"]).get_all("Requires-Dist", [])
-    assert [line for line in lines if "extra ==" not in line] == ["crisis-corpus-client==0.1.0"]
+    assert [line for line in lines if "extra ==" not in line] == ["crisis-corpus-client==1.0.0"]
     core = {line.split(";")[0] for line in lines if 'extra == "core"' in line}
     assert core and not [line for line in core if line.startswith(("apache-airflow", "pytest", "krippendorff", "moto"))]
 

@@ -333,7 +333,7 @@ class Walk(Person):
 
     def consume(self) -> None:
         """Load the champion in an environment of the consumer's own, with an account that reads the journal only."""
-        self.world.sql("GRANT SELECT ON journal TO consumer", database="journal")
+        self.world.sql("GRANT SELECT ON journal, journal_format TO consumer", database="journal")
         place = self.home / "consumer"
         place.mkdir()
         subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)

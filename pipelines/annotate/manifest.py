@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
+from pipelines.core import formats
 from pipelines.core.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
 from pipelines.core.errors import AnnotationError, ConfigError, DataError
 from pipelines.store import tables
@@ -223,7 +224,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
 def read(path: Path) -> RoundManifest:
     """Read the manifest of an annotation round from a file."""
     return read_section(
-        RoundManifest, path, refuse=lambda detail: DataError("BadManifest", file=_short(path), detail=detail)
+        RoundManifest, path, form="round", refuse=lambda why: DataError("BadManifest", file=_short(path), detail=why)
     )
 
 
@@ -234,7 +235,8 @@ def write(manifest: RoundManifest, path: Path) -> None:
     except ValidationError as error:
         raise DataError("BadManifest", file=_short(path), detail=faults(error)) from None
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(whole.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    values = formats.stamped("round", whole.model_dump(mode="json"))
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
     path.write_text(text, encoding="utf-8")
 
 

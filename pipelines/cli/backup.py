@@ -106,9 +106,10 @@ IDENTITY = 32
 @vault.command("tombstones")
 def tombstones() -> None:
     """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
+    from pipelines.takedown.receipts import listed
+
     with opened() as (_, vault):
-        deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-    emit(deleted)
+        emit(listed(vault))
 
 
 @vault.command("replay")

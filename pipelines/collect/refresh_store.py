@@ -113,7 +113,7 @@ class RefreshStore(Store):
         where, unavailable = "CORPUS_REFRESH_URL", RefreshStoreUnavailable
         engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
         with engine.writing() as connection:
-            metadata.create_all(connection)
+            engine.prepare(connection, metadata, name="refresh")
         return cls(engine)
 
     @classmethod

@@ -7,6 +7,7 @@ full product). A row of ``fits`` or ``answers`` names the paths that it reads be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import Field
 
+from crisis_corpus.formats import require
+from pipelines.core import formats
 from pipelines.core.config.base import Section, read_section
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import Subset
@@ -29,6 +32,7 @@ HEAD = """\
 # Written by `corpus init`, `corpus params set` and `corpus upgrade` (in a checkout: `make stages`) from params.yaml,
 # the catalogue and the label schemes: what votes, silver, train and predict are run for. Do not edit.
 """
+FORMAT = re.compile(rb"^format: (\d+)$", re.MULTILINE)
 GOLD = "gold"
 # the code of a row that names no kind and no vendor of this package
 OWN = "pipelines/core/rows.py"
@@ -139,13 +143,23 @@ class _File(Section):
 
 def read(root: Path = Path()) -> Rows:
     """Read the rows of a checkout or clone."""
-    return read_section(_File, root / FILE, refuse=lambda detail: BadParams(where=FILE, detail=detail)).rows
+    return read_section(
+        _File, root / FILE, refuse=lambda detail: BadParams(where=FILE, detail=detail), form="corpus"
+    ).rows
 
 
 def check(root: Path) -> None:
     """Refuse a ``rows.yaml`` whose values could be more than a name in a command or lead out of the clone."""
     if (root / FILE).is_file():
         read(root)
+
+
+def require_format(root: Path) -> None:
+    """Refuse a clone of a corpus whose layout this release does not read."""
+    if (root / FILE).is_file():
+        # a line, because reading all rows takes seconds
+        stated = FORMAT.search((root / FILE).read_bytes())
+        require(int(stated[1]) if stated else None, name="corpus", known=formats.version("corpus"))
 
 
 def text(params: Params, *, root: Path) -> str:
@@ -158,7 +172,7 @@ def text(params: Params, *, root: Path) -> str:
                 row["code"] = lists.setdefault(_flow(code), f"c{len(lists)}")
             lines.append(f"    {key}: {_flow(row)}".replace("code: c", "code: *c"))
     code = [f"- &{name} {paths}" for paths, name in lists.items()]
-    return "\n".join([f"{HEAD}code:", *code, *lines, ""])
+    return "\n".join([f"{HEAD}format: {formats.version('corpus')}", "code:", *code, *lines, ""])
 
 
 def _flow(value: Any) -> str:
@@ -260,7 +274,7 @@ def slots(known: Mapping[str, Mapping[str, Sequence[str]]]) -> int:
 def _known() -> dict[str, dict[str, dict[str, list[str]]]]:
     """Return the code of kinds and vendors by section, as ``make stages`` wrote it."""
     read: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "stages.yaml").read_text())
-    return dict(read["code"])
+    return dict(formats.opened("stages", read)["code"])
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ def _known(earlier: Sequence[Path], *, paths: Sequence[Path]) -> Known:
     if earlier:
         ids = _record_ids(paths)
         for path in earlier:
-            table = pq.read_table(path)
+            table = tables.read(path, name=KEPT)
             for row in table.filter(pc.is_in(table["record_id"], value_set=ids.combine_chunks())).to_pylist():
                 known[row["record_id"], row["image"], row["content"]] = row
     return known

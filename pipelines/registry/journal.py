@@ -104,9 +104,7 @@ class Journal(JournalReader, Store):
         """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``."""
         engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
         with engine.writing() as connection:
-            new = not sa.inspect(connection).has_table(journal.name)
-            if new:
-                metadata.create_all(connection)
+            new = engine.prepare(connection, metadata, name="journal")
             # in SQLite also later: a copy may have lost them
             for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
                 connection.exec_driver_sql(statement)

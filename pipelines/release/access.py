@@ -17,6 +17,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
 from pipelines.registry.journal import signed
@@ -183,12 +184,12 @@ def _read(settings: Settings, name: str) -> tuple[ReleaseEntry, list[Row]]:
     entry = ReleaseEntry.of(settings, name)
     entry.state()
     path = entry.folder / FILE
-    rows: list[Row] = json.loads(path.read_text())["requests"] if path.exists() else []
+    rows: list[Row] = formats.opened("release", json.loads(path.read_text()))["requests"] if path.exists() else []
     return entry, rows
 
 
 def _write(entry: ReleaseEntry, rows: list[Row]) -> None:
-    write(entry.folder / FILE, dumped({"requests": rows}), mode=0o600)
+    write(entry.folder / FILE, dumped(formats.stamped("release", {"requests": rows})), mode=0o600)
 
 
 def _of(rows: list[Row], number: int, *, name: str, can: str) -> Row:

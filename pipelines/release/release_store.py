@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus import hydrate
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.store.vault.locks import alone
@@ -150,12 +151,12 @@ class ReleaseEntry:
 
     def state(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.folder / "release.json").read_text()))
+            return formats.opened("release", json.loads((self.folder / "release.json").read_text()))
         except FileNotFoundError:
             raise NoSuchRelease(name=self.name) from None
 
     def put(self, state: Mapping[str, Any]) -> None:
-        write(self.folder / "release.json", dumped(state), mode=0o600)
+        write(self.folder / "release.json", dumped(formats.stamped("release", state)), mode=0o600)
 
     @property
     def exists(self) -> bool:
@@ -169,7 +170,7 @@ class ReleaseEntry:
 
     def removal(self) -> dict[str, Any]:
         """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
-        return dict(json.loads((self.folder / REMOVAL).read_text()))
+        return formats.opened("release_package", json.loads((self.folder / REMOVAL).read_text()))
 
     def withdrawn(self) -> frozenset[str]:
         """Return the ids, in this release, of the records on its published removal list."""
@@ -211,7 +212,7 @@ class ReleaseEntry:
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
     """Return the manifest in ``folder``, or ``None`` if the folder is not the package of the release ``name``."""
     try:
-        facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        facts = formats.opened("release_package", json.loads((folder / MANIFEST).read_text()))
     except (OSError, ValueError):
         return None
     return facts if facts.get("release") == name else None

@@ -140,7 +140,7 @@ class AnswerStore(Store):
         where, unavailable = "CORPUS_ANSWERS_URL", AnswersUnavailable
         engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
         with engine.writing() as connection:
-            metadata.create_all(connection)
+            engine.prepare(connection, metadata, name="answers")
             if connection.scalar(sa.select(sa.func.count()).select_from(spending)) == 0:
                 connection.execute(sa.insert(spending).values(name=ALL, paid=0, held=0))
         return cls(engine)

@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from pipelines.core.errors import DataError, SealBroken
+from pipelines.core.formats import version
 from pipelines.core.parallel import in_parts
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
@@ -170,7 +171,7 @@ def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:
 # zstd's default; every setting is explicit, because a changed default would change every sealed byte.
 LEVEL = 3
 # The first associated datum of a value of a table; a value sealed alone has a single datum, its place.
-FORMAT = b"crisis-corpus/row/2"
+FORMAT = b"crisis-corpus/row/%d" % version("sealed")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
+from pipelines.core.formats import version
 
-SEALED = {b"sealed": b"1"}
+# of the encryption; :mod:`pipelines.store.seal` binds each value to it
+SEALED = {b"sealed": b"%d" % version("sealed")}
 # DVC and every reader handle row groups of this size well (DESIGN.md section 4: at most 256 MB).
 ROW_GROUP_BYTES = 256 * 2**20
 # Bits of a record id that a row group may be cut by.
@@ -81,7 +83,7 @@ class Contract:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the table's files, in which nothing but types, key and sealed columns is stated."""
         fields = [pa.field(c.name, c.type, metadata=SEALED if c.sealed else None) for c in self.columns]
-        return pa.schema(fields, metadata={b"key": ",".join(self.key).encode()})
+        return pa.schema(fields, metadata={b"key": ",".join(self.key).encode(), b"format": b"%d" % version("table")})
 
     def require(self, table: pa.Table, *, name: str) -> None:
         """Raise an error if a row of the sorted table violates the contract; ``name`` is the table's in the error."""

@@ -6,7 +6,7 @@ its key and written in a fixed format (:mod:`table_files`), so that the same row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from crisis_corpus.formats import require
 from pipelines.core.errors import DataError
+from pipelines.core.formats import version
 from pipelines.store import table_files
 from pipelines.store.table_files import Column, Contract
 
@@ -272,18 +274,43 @@ def group_count(rows: int, *, name: str) -> int:
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read columns of the table ``name`` from a file, without decryption.
 
-    The columns that are needed to decrypt a requested column are read, too. A table that need not be in memory as a
+    The columns that are needed to decrypt a requested column are read, too; :func:`present` says which may be missing,
+    and are null then. A table that need not be in memory as a
     whole is read with :func:`batches`.
     """
     wanted = with_bound(name, columns or SCHEMAS[name].names)
-    require_columns(pq.read_schema(path), name=name, columns=wanted)
-    return pq.read_table(path, columns=columns and wanted)
+    there = present(pq.read_schema(path), name=name, columns=wanted)
+    return _whole(pq.read_table(path, columns=there), name=name, columns=wanted)
 
 
-def require_columns(schema: pa.Schema, *, name: str, columns: list[str]) -> None:
-    """Raise :class:`SchemaMismatch` if a file of the table ``name`` lacks one of these columns."""
-    if missing := set(columns) - set(schema.names):
+def present(schema: pa.Schema, *, name: str, columns: list[str]) -> list[str]:
+    """Return which of these columns a file of the table ``name`` has; one that a later release added may be missing.
+
+    Raises:
+        UnknownFormat: the file, or a sealed column, was written in a format that this release does not read.
+        DataError: ``SchemaMismatch``: a column is missing that may not be null.
+    """
+    there = [column for column in columns if column in schema.names]
+    nullable = {column.name for column in CONTRACTS[name].columns if column.nullable}
+    if missing := set(columns) - set(there) - nullable:
         raise DataError("SchemaMismatch", table=name, detail=f"missing columns {sorted(missing)}")
+    _require("table", schema.metadata, b"format")
+    for column in set(there) & set(sealed_columns(schema)):
+        _require("sealed", schema.field(column).metadata, b"sealed")
+    return there
+
+
+def _require(name: str, metadata: Mapping[bytes, bytes] | None, key: bytes) -> None:
+    stated = (metadata or {}).get(key, b"")
+    require(int(stated) if stated.isdigit() else None, name=name, known=version(name))
+
+
+def _whole(table: pa.Table, *, name: str, columns: list[str]) -> pa.Table:
+    """Return a part of the table ``name`` with these columns; one that it lacks is null."""
+    for field in map(SCHEMAS[name].field, columns):
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(columns)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -334,9 +361,9 @@ def batches(path: Path, *, name: str, columns: list[str] | None = None, size: in
     wanted = with_bound(name, columns or SCHEMAS[name].names)
     # buffering ahead would hold whole row groups
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        require_columns(file.schema_arrow, name=name, columns=wanted)
-        for batch in file.iter_batches(size or BATCH, columns=wanted):
-            yield pa.Table.from_batches([batch]).select(wanted)
+        there = present(file.schema_arrow, name=name, columns=wanted)
+        for batch in file.iter_batches(size or BATCH, columns=there):
+            yield _whole(pa.Table.from_batches([batch]), name=name, columns=wanted)
 
 
 def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:

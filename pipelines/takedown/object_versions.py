@@ -36,6 +36,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import DataError
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
@@ -215,7 +216,7 @@ def _listed(place: Any) -> Iterator[str]:
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
     """Return the objects that takedowns have replaced: old digest -> new digest and size in bytes."""
     with suppress(FileNotFoundError):
-        known = json.loads((settings.home / MAP).read_bytes())
+        known = formats.opened("objects", json.loads((settings.home / MAP).read_bytes()))["digests"]
         return {old: (str(new), int(size)) for old, (new, size) in known.items()}
     return {}
 
@@ -224,7 +225,8 @@ def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
     """Add changes to the stored map of replaced objects; an object replaced twice is mapped to the last replacement."""
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
-    write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))
+    text = json.dumps(formats.stamped("objects", {"digests": dict(sorted(known.items()))}), indent=1)
+    write_whole(settings.home / MAP, text)
 
 
 def remove_folder(folder: Path) -> None:
@@ -250,8 +252,6 @@ def write_whole(path: Path, text: str) -> None:
     made.replace(path)
 
 
-# Raise it when `redaction.ids_in` finds other ids in the same bytes: entries of another format are unknown.
-FORMAT = b"3"
 MAC_BYTES = 32
 SCANNED = "scanned"
 Digests = NDArray[np.uint64]
@@ -319,7 +319,9 @@ class RecordIndex:
         return digests
 
     def _mac(self, name: str, data: bytes) -> bytes:
-        return hmac.digest(self._key, b"%s %s " % (FORMAT, name.encode()) + data, "sha256")
+        # raise the version when `redaction.ids_in` finds other ids in the same bytes: older entries are unknown then
+        head = f"{formats.version('object_index')} {name} "
+        return hmac.digest(self._key, head.encode() + data, "sha256")
 
     def _read(self, name: str) -> bytes | None:
         try:

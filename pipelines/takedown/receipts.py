@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
 from pipelines.store.vault import locks
@@ -89,26 +90,32 @@ class TakedownRequest:
             # a backup folder that cannot be written now gets them with the next backup
             with suppress(OSError):
                 write_whole(settings.vault_backup / TOMBSTONES, text)
-        self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(json.loads(text))
+        self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(json.loads(text)["records"])
         self.save(settings)
         (_folder(settings) / f"{self.request}{OPEN}").replace(_folder(settings) / f"{self.request}.json")
 
     def text(self) -> str:
         """Return this request as the JSON text of its file."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+        return json.dumps(formats.stamped("receipt", asdict(self)), indent=2, sort_keys=True) + "\n"
+
+
+def listed(vault: Vault) -> dict[str, Any]:
+    """Return all tombstones as JSON that :func:`read_tombstones` reads."""
+    records = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
+    return formats.stamped("tombstones", {"records": records})
 
 
 def tombstone_text(vault: Vault) -> str:
-    """Return all tombstones as the JSON text that :func:`read_tombstones` reads."""
-    return json.dumps({i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}, indent=0)
+    """Return all tombstones as the text of a file."""
+    return json.dumps(listed(vault), indent=0)
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:
     """Return the tombstones that :meth:`TakedownRequest.finish` exported."""
     try:
-        kept = json.loads(path.read_bytes())
+        kept = formats.opened("tombstones", json.loads(path.read_bytes()))["records"]
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         raise BadParams(
             "BadArgument", where="tombstones", detail="is not a tombstones.json written by a takedown"
         ) from None
@@ -156,4 +163,4 @@ def _folder(settings: Settings) -> Path:
 
 
 def _read(path: Path) -> TakedownRequest:
-    return TakedownRequest(**json.loads(path.read_bytes()))
+    return TakedownRequest(**formats.opened("receipt", json.loads(path.read_bytes())))

@@ -27,8 +27,8 @@ from pipelines.store import table_files, tables
 ABOUT = ("record_id", "other_id")
 # Columns that name a set of rows after one of them, as "<record_id><mark><image>".
 SETS = ("cluster", "group")
-# The columns of a list of training records: of a trained model, and of a model package.
-LISTS = (tuple(tables.SCHEMAS["splits"].names), ("record_id",))
+# The columns of a list of training records: some that only the list of a trained model has, all of a model package's.
+OF_SPLITS, OF_PACK = frozenset({"group", "split"}), ["record_id"]
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 # A text that begins with an id and is too short for a second one.
@@ -105,7 +105,8 @@ class Gone:
         table = pq.read_table(path)
         kept, renamed = self._kept(table)
         write(kept, to)
-        lists = self._lists(table) if tuple(table.column_names) in LISTS else ()
+        names = table.column_names
+        lists = self._lists(table) if names == OF_PACK or OF_SPLITS.issubset(names) else ()
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=lists)
 
     def _lines(self, path: Path, to: Path) -> Left:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.core import formats
 from pipelines.core.errors import DataError
 
 FOLDER = "results"
@@ -46,12 +47,12 @@ class StageResult:
     def encode(self) -> bytes:
         """Serialise this stage result to JSON bytes; the entry keeps the order in which DVC writes its keys."""
         body = {"stage": self.stage, "entry": self.entry, "metrics": dict(sorted(self.metrics.items()))}
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(formats.stamped("stage_result", body), separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> StageResult:
         """Parse a stage result from the bytes of :meth:`encode`, which the caller must have authenticated."""
-        return cls(**json.loads(data))
+        return cls(**formats.opened("stage_result", json.loads(data)))
 
     def write_metrics(self, root: Path) -> None:
         """Write the stage's metrics files to the working tree ``root``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -37,7 +38,7 @@ def test_backup_restore_replay_and_rotation_work_as_written(tmp_path: Path, monk
         patch.delenv("CORPUS_SECRET", raising=False)
         Vault.create(Settings.from_env()).close()
     follow(export)
-    assert (tmp_path / "tombstones.json").read_text() == "{}\n"
+    assert json.loads((tmp_path / "tombstones.json").read_text()) == {"format": 1, "records": {}}
     secret = bytes.fromhex((tmp_path / "secret").read_text())
     url, file, backup = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite", tmp_path / "backup"
     with Vault.open(url, secret=secret) as vault:

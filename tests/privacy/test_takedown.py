@@ -216,7 +216,7 @@ def test_the_receipt_counts(after: House) -> None:
     objects = steps.pop("objects")
     assert objects["cache"] == objects["remote"] == objects["objects"] > 0
     assert steps == ERASED
-    kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())
+    kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())["records"]
     assert kept == {i: [NOW.isoformat(), "request-7"] for i in after.ids()}
 
 
@@ -246,7 +246,7 @@ def test_a_restored_backup_opens_nothing_and_is_cleared_again(house: House, tmp_
     with used.vault_of(house.settings) as vault:
         house.vault = vault
         house.take_down(house.posts())
-        kept = json.loads((house.settings.home / "takedowns" / "tombstones.json").read_bytes())
+        kept = json.loads((house.settings.home / "takedowns" / "tombstones.json").read_bytes())["records"]
     shutil.rmtree(house.settings.home)
     shutil.copytree(saved, house.settings.home)
     ids = set(house.ids())

@@ -250,7 +250,7 @@ def test_the_place_to_which_a_value_is_bound_is_pinned(vault: Vault, tmp_path: P
     row["round"] = "-"
     bound = [b"=%s" % str(row[c]).encode() for c in tables.bound_columns("annotations")]
     assert sorted(bound) == sorted(b"=%s" % str(value).encode() for value in row.values())
-    place = [b"crisis-corpus/row/2", b"annotations", b"note", *bound]
+    place = [b"crisis-corpus/row/1", b"annotations", b"note", *bound]
     plain = AESSIV(vault.keys([record_id])[record_id]).decrypt(cell, place)
     assert zstandard.ZstdDecompressor().decompress(plain) == b"a note of ann-1"
 

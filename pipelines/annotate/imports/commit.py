@@ -18,6 +18,7 @@ from pipelines.annotate.imports.rows import ImportEntry, Text
 from pipelines.collect import admission, collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
+from pipelines.core import formats
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, DataError
@@ -67,7 +68,7 @@ class Import:
             where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
             texts_written = self._texts(where)
             written = {**self._labels(where), "texts": texts_written}
-            write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
+            where.report({**record, **written})
             commit = clone.commit(f"import({self.corpus}): {self.mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
@@ -147,6 +148,9 @@ class Import:
         return {name: len({(row[0], row[1]) for row in rows}) for name, rows in files.items()}
 
 
+REPORT = "import.json"
+
+
 class _DatasetFiles:
     """The files of a dataset in a clone.
 
@@ -161,10 +165,16 @@ class _DatasetFiles:
         if (self.folder / "manifest.yaml").exists():
             detail = "an annotation round has this name already"
             raise DataError("BadImport", file=dataset, mapping=dataset, detail=detail)
-        before = self.folder / "import.json"
-        self.pointers: dict[str, str] = json.loads(before.read_text())["pointers"] if before.exists() else {}
+        before = self.folder / REPORT
+        self.pointers: dict[str, str] = (
+            formats.opened("import", json.loads(before.read_text()))["pointers"] if before.exists() else {}
+        )
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}
         self.months = {month for month in months if self._there(month).items() <= self.pointers.items()}
+
+    def report(self, facts: Mapping[str, object]) -> None:
+        """Write the report of an import, with the digests of the pointers by which a later one knows its months."""
+        write_metrics(formats.stamped("import", {**facts, "pointers": self.pointers}), self.folder / REPORT)
 
     def _there(self, month: str) -> dict[str, str]:
         pointers = (self.data / month).rglob("*.dvc")

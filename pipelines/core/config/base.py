@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from pipelines.core import formats
 from pipelines.core.errors import BadParams
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -41,13 +42,21 @@ Model = TypeVar("Model")
 Fitted = TypeVar("Fitted", bound=Section)
 
 
-def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
-    """Read a YAML file and return it validated as ``model``; ``refuse`` makes the error for an invalid file."""
+def read_section(
+    model: type[Model], path: Path, *, refuse: Callable[[str], Exception], form: str | None = None
+) -> Model:
+    """Read a YAML file and return it validated as ``model``; ``refuse`` makes the error for an invalid file.
+
+    ``form`` is the format whose version the file states, if it states one (:mod:`pipelines.core.formats`).
+    """
     import yaml
 
     try:
         # libyaml: the same values in an eighth of the time
-        return TypeAdapter(model).validate_python(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+        values = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+        return TypeAdapter(model).validate_python(
+            formats.opened(form, values) if form and isinstance(values, Mapping) else values
+        )
     except (OSError, yaml.YAMLError) as error:
         raise refuse(f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:

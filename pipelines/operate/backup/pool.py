@@ -23,6 +23,7 @@ from operator import not_
 from pathlib import Path
 from typing import TypeVar
 
+from pipelines.core import formats
 from pipelines.core.errors import BadParams, DataError
 from pipelines.store.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.takedown.object_versions import write_whole
@@ -120,7 +121,7 @@ class Pool:
     def write(self, manifest: BackupManifest) -> str:
         """Store the manifest of a complete backup; return the name of the backup."""
         name = datetime.fromisoformat(manifest.made).astimezone(UTC).strftime(FORMAT)
-        body = asdict(manifest)
+        body = formats.stamped("backup", asdict(manifest))
         write_whole(self.folder / f"{name}.json", json.dumps(body | {"mac": self._mac(body)}, indent=1) + "\n")
         return name
 
@@ -133,11 +134,13 @@ class Pool:
         try:
             body = json.loads((self.folder / f"{name or names[-1]}.json").read_bytes())
             mac = str(body.pop("mac"))
+            content = formats.opened("backup", body)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DataError("BackupDamaged", detail="its manifest is not one of `corpus backup`") from None
         if not hmac.compare_digest(mac.encode(), self._mac(body).encode()):
             raise DataError("BackupDamaged", detail="its manifest was altered, or written with another secret")
-        return BackupManifest(**{**body, "files": {path: (size, sha) for path, (size, sha) in body["files"].items()}})
+        files = {path: (size, sha) for path, (size, sha) in content["files"].items()}
+        return BackupManifest(**{**content, "files": files})
 
     def prune(self, *, days: int, now: datetime) -> int:
         """Delete the backups older than ``days`` except the newest, and what no backup needs; return their number."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from crisis_corpus.integrity import MODEL, Learnt, TrainedWeights
+from pipelines.core import formats
 from pipelines.core.config.base import Section
 from pipelines.core.config.collect import Decode, Ocr
 from pipelines.core.config.models import Entry
@@ -72,10 +74,11 @@ class Described(Section):
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        return cls.model_validate_json((pack / MODEL).read_bytes())
+        return cls.model_validate(formats.opened("model_package", json.loads((pack / MODEL).read_bytes())))
 
     def write(self, pack: Path) -> None:
-        (pack / MODEL).write_text(self.model_dump_json(indent=2) + "\n")
+        stamped = formats.stamped("model_package", self.model_dump(mode="json"))
+        (pack / MODEL).write_text(json.dumps(stamped, indent=2, ensure_ascii=False) + "\n")
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:

@@ -149,8 +149,7 @@ class Database(Engine):
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
                 raise ConfigError("NoVault", place=self.sql.url.render_as_string())
-            if new:
-                metadata.create_all(connection)
+            if self.prepare(connection, metadata, name="vault"):
                 for statement in [*_APPEND_ONLY[self.backend], *_NO_STATISTICS.get(self.backend, ())]:
                     connection.exec_driver_sql(statement)
 

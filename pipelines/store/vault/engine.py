@@ -19,7 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from crisis_corpus.formats import require_in
 from pipelines.core.errors import BadParams, CorpusError
+from pipelines.core.formats import version
 
 # Longer than the rewrite of a vault of a million records (2.5 s measured), so that a writer can wait for it.
 BUSY_SECONDS = 60
@@ -77,6 +79,21 @@ class Engine:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._lock)))
             yield connection
+
+    def prepare(self, connection: sa.Connection, metadata: sa.MetaData, *, name: str) -> bool:
+        """Create the tables of the format ``name`` in a database that has none of them; return whether it had none.
+
+        Raises:
+            UnknownFormat: this release does not read the version in which the tables were written.
+        """
+        new = not any(map(sa.inspect(connection).has_table, metadata.tables))
+        if new:
+            metadata.create_all(connection)
+            stated = sa.Table(f"{name}_format", sa.MetaData(), sa.Column("version", sa.Integer, nullable=False))
+            stated.create(connection)
+            connection.execute(sa.insert(stated).values(version=version(name)))
+        require_in(connection, name=name, known=version(name))
+        return new
 
     def rewrite(self, *tables: str) -> None:
         """Rewrite the database without freed bytes, and empty the write-ahead log; PostgreSQL rewrites these tables.
