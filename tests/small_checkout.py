@@ -14,10 +14,15 @@ from pipelines.workspace.git import git
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def checkout(folder: Path, *, smaller: Callable[[dict[str, Any]], object] | None = None) -> Path:
-    """Copy what git knows or would add, change the sandbox's profile in place by ``smaller``, and commit all of it."""
+def checkout(
+    folder: Path, *, smaller: Callable[[dict[str, Any]], object] | None = None, only: tuple[str, ...] = ("",)
+) -> Path:
+    """Copy what git knows or would add, change the sandbox's profile in place by ``smaller``, and commit all of it.
+
+    ``only`` are the beginnings of the paths that are copied.
+    """
     names = git("ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
-    for name in names:
+    for name in (name for name in names if name.startswith(only)):
         # a link within the checkout, such as client/crisis_corpus
         linked = (ROOT / name).is_symlink() and not (ROOT / name).readlink().is_absolute()
         if linked or (ROOT / name).is_file():

@@ -84,11 +84,32 @@ def _stages(folder: Path, _: Settings) -> tuple[Path, Reader]:
 
 @case("round")
 def _round(folder: Path, _: Settings) -> tuple[Path, Reader]:
-    values = {"corpus": "posts", "round": "pilot", "protocol": "p", "phase": "pilot", "scheme": "s",
-              "scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "0" * 16, "seed": 1, "size": 1,
-              "overlap": 2, "batch_size": 1, "annotators": ("a", "b"), "adjudicator": "c", "backend": "files",
-              "daily_cap": 1, "gold": True, "agreement": False, "splits": None, "draw": "sample", "against": (),
-              "base": "0" * 7, "status": "open", "opened": NOW}  # fmt: skip
+    values = {
+        "corpus": "posts",
+        "round": "pilot",
+        "protocol": "p",
+        "phase": "pilot",
+        "scheme": "s",
+        "scheme_digest": "0" * 16,
+        "guideline_version": 1,
+        "guideline": "0" * 16,
+        "seed": 1,
+        "size": 1,
+        "overlap": 2,
+        "batch_size": 1,
+        "annotators": ("a", "b"),
+        "adjudicator": "c",
+        "backend": "files",
+        "daily_cap": 1,
+        "gold": True,
+        "agreement": False,
+        "splits": None,
+        "draw": "sample",
+        "against": (),
+        "base": "0" * 7,
+        "status": "open",
+        "opened": NOW,
+    }
     manifest.write(manifest.RoundManifest.model_validate(values), path := folder / manifest.FILE)
     return path, lambda: manifest.read(path)
 
@@ -154,8 +175,22 @@ def _removal(_: Path, settings: Settings) -> tuple[Path, Reader]:
 
 @case("model_package")
 def _described(folder: Path, _: Settings) -> tuple[Path, Reader]:
-    texts = ("name", "corpus", "kind", "task", "model", "subset", "shown", "base", "item", "items", "scheme",
-             "scheme_digest", "data_commit", "split_digest")  # fmt: skip
+    texts = (
+        "name",
+        "corpus",
+        "kind",
+        "task",
+        "model",
+        "subset",
+        "shown",
+        "base",
+        "item",
+        "items",
+        "scheme",
+        "scheme_digest",
+        "data_commit",
+        "split_digest",
+    )
     values = dict.fromkeys(texts, "x") | dict.fromkeys(("labels", "inputs", "scrub"), ()) | {"seed": 1, "batch": 1}
     learnt = {"train": {"records": 1, "digest": "0"}, "weights": {"run": None, "files": {}}}
     Described.model_validate(values | learnt | {"definitions": {}, "spec": {}}).write(folder)

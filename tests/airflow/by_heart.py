@@ -55,6 +55,7 @@ def put(context: Context, *, share: float, folder: Path) -> int:
     pack = folder / "pack"
     pack.mkdir(parents=True)
     described = {
+        "format": 1,
         "kind": "heart", "task": test.task.key, "labels": list(test.task.labels), "inputs": ["title", "body"],
         "scheme_digest": "5" * 64,
         "data_commit": "c" * 40, "split_digest": test.split, "train": {"records": len(ids), "digest": "7" * 64},

@@ -154,6 +154,7 @@ def saved(
     ids = sorted(trained(context.root) if records is None else records)
     known = {word: MERGED.get(label, label) for label, word in list(small_memes.WORDS[TASK].items())[6 - knows :]}
     described: dict[str, Any] = {
+        "format": 1,
         "kind": "rule",
         "task": TASK,
         "labels": list(labels or _labels(context)),

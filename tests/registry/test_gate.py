@@ -305,7 +305,7 @@ def test_pickles_are_found_by_content(tmp_path: Path) -> None:
 
 def test_a_pack_that_says_too_little_is_none(tmp_path: Path) -> None:
     (tmp_path / integrity.FILES).write_text("{}")
-    (tmp_path / integrity.MODEL).write_text('{"kind": "rule"}')
+    (tmp_path / integrity.MODEL).write_text('{"format": 1, "kind": "rule"}')
     with pytest.raises(NoPack, match="labels"):
         candidate.Pack.read(tmp_path)
 

@@ -36,6 +36,20 @@ PROFILE = {
     },
     "sources": {"dump": {"ethics": "none needed: made up"}},
 }
+NEEDED = (
+    "pipelines/",
+    "crisis_corpus/",
+    "schemes/",
+    "snapshot/",
+    "data/",
+    ".dvc",
+    ".gitignore",
+    "docs/stages.py",
+    "dvc.yaml",
+    "rows.yaml",
+    "params.yaml",
+    "catalogue.yaml",
+)
 MADE = (f"dedupe@{CORPUS}", f"sample@{CORPUS}")
 # A stage that reads the column that its own release added to a table.
 STAGE = '''"""Count the items of the sample that have a reason."""
@@ -71,7 +85,7 @@ EDITS = {
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
     """A checkout of the working tree."""
-    return checkout(tmp_path / "code")
+    return checkout(tmp_path / "code", only=NEEDED)
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
 
 def packed(folder: Path) -> None:
     """Write what every pack has."""
-    described = {"kind": "rule", "task": TASK.key, "labels": list(LABELS), "data_commit": "c" * 40}
+    described = {"format": 1, "kind": "rule", "task": TASK.key, "labels": list(LABELS), "data_commit": "c" * 40}
     described |= {
         "scheme_digest": "5" * 64,
         "split_digest": "6" * 64,
