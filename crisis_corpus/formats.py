@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from crisis_corpus.errors import CorpusError
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 # The formats that consumers read, too.
 JOURNAL, MODEL_PACKAGE = 1, 1
@@ -29,12 +24,3 @@ def require(version: object, *, name: str, known: int) -> int:
     if type(version) is not int or not 1 <= version <= known:
         raise UnknownFormat(name=name, found=version if type(version) is int else "none", known=known)
     return version
-
-
-def require_in(connection: sa.Connection, *, name: str, known: int) -> int:
-    """Return the version of the format ``name`` in a database, from its table ``<name>_format`` of one row."""
-    import sqlalchemy as sa
-
-    table = sa.Table(f"{name}_format", sa.MetaData(), sa.Column("version", sa.Integer))
-    there = sa.inspect(connection).has_table(table.name)
-    return require(connection.scalar(sa.select(table.c.version)) if there else None, name=name, known=known)

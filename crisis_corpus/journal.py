@@ -275,7 +275,7 @@ def opened(url: str) -> Iterator[JournalReader]:
         with database.reading() as connection:
             if not sa.inspect(connection).has_table(journal.name):
                 raise NoJournal()
-            formats.require_in(connection, name=journal.name, known=formats.JOURNAL)
+            require_in(connection, name=journal.name, known=formats.JOURNAL)
         yield JournalReader(database, key=public_key())
     finally:
         database.sql.dispose()
@@ -377,3 +377,11 @@ def standing(journal: JournalReader, name: str) -> Standing:
     """Verify a model's journal and return the present state of the model."""
     journal.verify(name)
     return of_rows(name, journal.rows(name))
+
+
+def require_in(connection: sa.Connection, *, name: str, known: int) -> int:
+    """Return the version of the format ``name`` in a database, from its table ``<name>_format`` of one row."""
+    table = sa.Table(f"{name}_format", sa.MetaData(), sa.Column("version", sa.Integer))
+    there = sa.inspect(connection).has_table(table.name)
+    version = connection.scalar(sa.select(table.c.version)) if there else None
+    return formats.require(version, name=name, known=known)

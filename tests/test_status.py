@@ -122,7 +122,7 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     fits += [fit("lora", subset="unanimous", seed=seed) for seed in (7, 8)]
     rows = Rows(votes={}, silver={}, fits={f"memes-{row.name}": row for row in fits}, answers={})
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / ROWS).write_text(yaml.safe_dump({"rows": rows.model_dump(mode="json")}))
+    (tmp_path / "work" / ROWS).write_text(yaml.safe_dump({"format": 1, "rows": rows.model_dump(mode="json")}))
     published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}}, **runs)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     run = status.track(Settings.from_env(), corpus="memes")["run"]

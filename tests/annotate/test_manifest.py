@@ -33,7 +33,9 @@ def test_what_is_written_comes_back(tmp_path: Path, manifest: RoundManifest) -> 
     write(manifest, path)
     assert read(path) == manifest
     before = path.read_bytes()
-    assert list(yaml.safe_load(before)) == list(RoundManifest.model_fields), "in the order in which one reads them"
+    assert list(yaml.safe_load(before)) == ["format", *RoundManifest.model_fields], (
+        "in the order in which one reads them"
+    )
     write(read(path), path)
     assert path.read_bytes() == before
 

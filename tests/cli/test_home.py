@@ -53,7 +53,7 @@ def test_a_checkout_and_a_clone_have_the_same_home(
         monkeypatch.chdir(folder)
         assert Settings.from_env().home == checkout / "var"
     done = process("vault", "tombstones", cwd=clone)
-    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, '{"format": 1, "records": {}}\n'), done.stderr
     assert not (clone / "var").exists() and (checkout / "var" / "secret").read_bytes() == secret
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "other"))
     assert Settings.from_env().home == tmp_path / "other"
@@ -156,7 +156,9 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
     with Vault.create(settings) as vault:
         ids = [vault.record_id(f"t3_{n}") for n in range(2)]
         vault.admit([(i, "t3_x") for i in ids], corpus="memes", month="2022-12", now=NOW)
-    (checkout / "gone.json").write_text(json.dumps({i: [NOW.isoformat(), "request-1"] for i in ids}))
+    (checkout / "gone.json").write_text(
+        json.dumps({"format": 1, "records": {i: [NOW.isoformat(), "request-1"] for i in ids}})
+    )
     refused = process("vault", "replay", "gone.json", cwd=checkout)
     assert refused.returncode == 64 and "destroys the keys of 2 records" in refused.stderr
     status, shown = typed("3\n", "vault", "replay", "gone.json", where=checkout)

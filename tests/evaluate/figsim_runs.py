@@ -60,7 +60,7 @@ def write_gold(
 ) -> None:
     folder = root / "snapshot" / corpus
     if not (root / rows.FILE).is_file():
-        (root / rows.FILE).write_text("rows: {votes: {}, silver: {}, fits: {}, answers: {}}\n")
+        (root / rows.FILE).write_text("format: 1\nrows: {votes: {}, silver: {}, fits: {}, answers: {}}\n")
     placed = [
         {"record_id": r, "image": i, "group": (groups or {}).get((r, i), r), "split": name}
         for (r, i), name in split.items()
@@ -106,7 +106,9 @@ def add_row(root: Path, corpus: str, task: str, model: str, *, subset: str | Non
     row = Answer(corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, **paths)
     there = rows.read(root).answers if (root / rows.FILE).is_file() else {}
     known = rows.Rows(votes={}, silver={}, fits={}, answers={**there, f"{corpus}-{name}": row})
-    (root / rows.FILE).write_text(yaml.safe_dump({"rows": known.model_dump(mode="json", exclude_none=True)}))
+    (root / rows.FILE).write_text(
+        yaml.safe_dump({"format": 1, "rows": known.model_dump(mode="json", exclude_none=True)})
+    )
     return root / "snapshot" / corpus / "predictions" / name
 
 

@@ -112,7 +112,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     fits = {key: row for key, row in rows.resolve(lab.params, root=lab.root).fits.items() if row.task == TASK}
     answers = {key: row for key, row in rows.resolve(lab.params, root=lab.root).answers.items() if row.task == TASK}
     text = rows.HEAD + json.dumps(
-        {"rows": rows.Rows(votes={}, silver={}, fits=fits, answers=answers).model_dump(mode="json", exclude_none=True)}
+        {
+            "format": 1,
+            "rows": rows.Rows(votes={}, silver={}, fits=fits, answers=answers).model_dump(
+                mode="json", exclude_none=True
+            ),
+        }
     )
     (lab.root / rows.FILE).write_text(text)
     given: dict[str, Any] = {"params": lab.params, "root": lab.root}

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from crisis_corpus.formats import require_in
+from crisis_corpus.journal import require_in
 from pipelines.core.errors import BadParams, CorpusError
 from pipelines.core.formats import version
 
