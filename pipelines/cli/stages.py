@@ -61,7 +61,7 @@ def run_stage(name: str, corpus: str, *, row: str = "") -> None:
 def summary(name: str) -> str:
     """Return the first line of a stage's module, which is not imported for it."""
     with Path(__file__).parents[2].joinpath(*STAGES[name].split(".")).with_suffix(".py").open() as file:
-        return file.readline().strip().strip('"')
+        return file.readline().strip().strip('"').replace("``", "`")
 
 
 def _command(name: str) -> Any:
