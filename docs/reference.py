@@ -326,22 +326,47 @@ def error_page() -> str:
 # The section whose entries name a part -> what its methods get and give, and a test to begin with.
 PARTS: dict[str, tuple[list[str], str]] = {
     "sources": (
-        ["collect.submission.Submission", "collect.submission.Dropped", "collect.sources.Monthly",
-         "collect.sources.Listed", "collect.sources.ListedPost", "collect.sources.Lookup", "collect.month.Window",
-         "collect.sources.ClosedEntry"],
+        [
+            "collect.submission.Submission",
+            "collect.submission.Dropped",
+            "collect.sources.Monthly",
+            "collect.sources.Listed",
+            "collect.sources.ListedPost",
+            "collect.sources.Lookup",
+            "collect.month.Window",
+            "collect.sources.ClosedEntry",
+        ],
         "tests/collect/sources/test_added_source.py",
     ),
     "providers": (
-        ["llm.vendor.Client", "llm.vendor.Provider", "llm.vendor.Reply", "llm.outcome.Raw",
-         "llm.model_facts.Capabilities", "core.config.label.Price"],
+        [
+            "llm.vendor.Client",
+            "llm.vendor.Provider",
+            "llm.vendor.Reply",
+            "llm.outcome.Raw",
+            "llm.model_facts.Capabilities",
+            "core.config.label.Price",
+        ],
         "tests/label/test_vendors.py",
     ),
     "models": (
-        ["models.kind.Based", "models.kind.Serving", "models.kind.Job", "models.kind.Desk", "models.kind.Answers",
-         "datasets.example.Example", "datasets.example.only", "datasets.example.targets", "core.taxonomy.task.Task",
-         "models.prediction.Prediction", "models.prediction.Predictor",
-         "models.fitting.calibrated_predictor.CalibratedPredictor", "models.fitting.calibrated_predictor.calibrate",
-         "metrics.recall_constraints.load", "metrics.calibration.Calibration"],
+        [
+            "models.kind.Based",
+            "models.kind.Serving",
+            "models.kind.Job",
+            "models.kind.Desk",
+            "models.kind.Answers",
+            "datasets.example.Example",
+            "datasets.example.only",
+            "datasets.example.targets",
+            "core.taxonomy.task.Task",
+            "models.prediction.Prediction",
+            "models.prediction.Predictor",
+            "models.fitting.calibrated_predictor.CalibratedPredictor",
+            "models.fitting.calibrated_predictor.calibrate",
+            "metrics.recall_constraints.load",
+            "metrics.calibration.Calibration",
+        ],
         "tests/train/small_tuned.py",
     ),
     "moderators": (
@@ -349,14 +374,19 @@ PARTS: dict[str, tuple[list[str], str]] = {
         "tests/moderation/test_wires.py",
     ),
     "round.backends": (
-        ["annotate.backends.Queue", "annotate.backends.AnnotationTask", "annotate.backends.AnnotatorAnswer",
-         "annotate.form.Form"],
+        [
+            "annotate.backends.Queue",
+            "annotate.backends.AnnotationTask",
+            "annotate.backends.AnnotatorAnswer",
+            "annotate.form.Form",
+        ],
         "tests/annotate/backend_contract.py",
     ),
     "images.ocr.engines": (
-        ["collect.read.engine.OcrReading", "collect.read.engine.OcrFailed"], "tests/curate/ocr/test_engines.py",
+        ["collect.read.engine.OcrReading", "collect.read.engine.OcrFailed"],
+        "tests/curate/ocr/test_engines.py",
     ),
-}  # fmt: skip
+}
 
 
 def part_page() -> str:

@@ -37,16 +37,41 @@ BY_ROW = {"votes": (VENDORS,), "fits": (KINDS,), "answers": (KINDS, VENDORS)}
 # (params), the vault (a record is there or it is not), how a database is opened, and the embedded deployment.
 MODULES = ("errors", "formats", "parallel", "parts", "process", "telemetry")
 APART = (
-    "crisis_corpus/errors.py", "crisis_corpus/formats.py", "pipelines/workspace/git.py", "pipelines/core/config/",
-    "pipelines/store/vault/", "pipelines/store/stage.py", "pipelines/operate/services/",
+    "crisis_corpus/errors.py",
+    "crisis_corpus/formats.py",
+    "pipelines/workspace/git.py",
+    "pipelines/core/config/",
+    "pipelines/store/vault/",
+    "pipelines/store/stage.py",
+    "pipelines/operate/services/",
     *(f"pipelines/core/{name}.py" for name in MODULES),
-)  # fmt: skip
+)
 # Libraries that compute no result: they check, store, encrypt, draw or send.
 LIBRARIES_APART = {
-    "anthropic", "cryptography", "datasets", "dvc", "filelock", "genai_prices", "google", "httpx2", "huggingface_hub",
-    "matplotlib", "mlflow", "openai", "orjson", "pandas", "psutil", "pyarrow", "pydantic", "pydantic_ai", "rich",
-    "safetensors", "sqlalchemy", "yaml", "zstandard",
-}  # fmt: skip
+    "anthropic",
+    "cryptography",
+    "datasets",
+    "dvc",
+    "filelock",
+    "genai_prices",
+    "google",
+    "httpx2",
+    "huggingface_hub",
+    "matplotlib",
+    "mlflow",
+    "openai",
+    "orjson",
+    "pandas",
+    "psutil",
+    "pyarrow",
+    "pydantic",
+    "pydantic_ai",
+    "rich",
+    "safetensors",
+    "sqlalchemy",
+    "yaml",
+    "zstandard",
+}
 BY_CORPUS, WHOLE = ("data", "annotations", "models"), ("papers", "schemes")
 HEAD = (
     "# Written by `make stages` from the stages' modules (STAGE, their imports); task options: profiles/tasks.json.\n"

@@ -33,7 +33,7 @@ REGISTERED = {
 # What `pipelines/curate/balance.py` calls an empty set of labels.
 NONE = "None"
 # Sections that are about none of them: the sandbox's sizes, names of files with protocols, and pages of licences.
-OTHERS = ("sandbox", "revisions", "round", "providers", "collect", "images")
+OTHERS = ("sandbox", "round", "providers", "collect", "images")
 
 
 class Names:

@@ -33,7 +33,7 @@ from pipelines.llm.prompts import build, register
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
+from pipelines.store.stage import ASKED, Context, Stage
 from pipelines.store.vault.vault import Vault
 
 if TYPE_CHECKING:
@@ -179,15 +179,7 @@ STAGE = Stage(
     params=(
         "labellers.{name}",
         "votes.min_positives",
-        "votes.mode",
-        "votes.max_output_tokens",
-        "votes.context_tokens",
-        "votes.max_failed",
-        "votes.seed",
-        "prompts",
-        "distributions",
-        CONTENT,
-        SCHEME,
+        *ASKED,
     ),
     rows="votes",
 )

@@ -24,7 +24,7 @@ from pipelines.models.kind import Desk, Serving
 from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
+from pipelines.store.stage import ASKED, Context, Stage
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
@@ -33,15 +33,7 @@ STAGE = Stage(
         "ensembles",
         "labellers",
         "predict.batch",
-        "votes.mode",
-        "votes.max_output_tokens",
-        "votes.context_tokens",
-        "votes.max_failed",
-        "votes.seed",
-        "prompts",
-        "distributions",
-        CONTENT,
-        SCHEME,
+        *ASKED,
     ),
     writes=("predictions/{name}",),
     rows="answers",

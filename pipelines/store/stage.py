@@ -22,6 +22,11 @@ Described = TypeVar("Described")
 
 
 CONTENT, SCHEME = "corpora.{corpus}.content", "corpora.{corpus}.scheme"
+# What a request to a labeller is made with, and about.
+ASKED = (
+    *(f"votes.{key}" for key in ("mode", "max_output_tokens", "context_tokens", "max_failed", "seed")),
+    *("prompts", "distributions", CONTENT, SCHEME),
+)
 
 
 @dataclass(frozen=True)

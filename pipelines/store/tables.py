@@ -95,10 +95,7 @@ CONTRACTS: dict[str, Contract] = {
         "What a step left out, and why; image -1 is a whole post.",
         "record_id image step",
         RECORD + _all(pa.int16(), "image", accepted_range=(-1, None)),
-        _texts(
-            "step", accepted_values=("collect", "import", "images", "texts", "partition", "dedupe", "gold", "split")
-        ),
-        _texts("reason"),
+        _texts("step", "reason"),
     ),
     "gaps": _contract(
         "What no source could show of a month: of each subreddit, the times from `start` to before `end`.",

@@ -39,7 +39,7 @@ class Reddit:
         return Sandbox(seed=self.seed, months=MONTHS, submissions=1, posts=1, port=self.port)
 
     def add(self, subreddit: str, posts: Sequence[SandboxPost]) -> list[SandboxPost]:
-        """Give the posts their times, ids and authors, of whom many wrote more than one, and add them."""
+        """Add posts with times, ids and authors; many authors have several posts."""
         first = FIRST_ID + 10_000_000 * len(self.posts)
         for post in posts:
             post.subreddit = subreddit
@@ -107,7 +107,7 @@ EFFORTS = {
 
 
 def allotment(reddit: Reddit, folder: Path) -> None:
-    """Add notes from allotments: nobody keeps bees until the last note, hardly anybody is exhausted."""
+    """Add notes from allotments: one label is in the last note only, another is rare."""
     chance = Random(1)
     truth: dict[int, tuple[list[str], str]] = {}
     posts = []
@@ -170,7 +170,7 @@ def drawn(ground: tuple[int, int, int], figures: Sequence[str], *, chance: Rando
 
 
 def shop_signs(reddit: Reddit, folder: Path) -> None:
-    """Add signs, most with a word; nobody has seen gold leaf in train."""
+    """Add signs, most with a word; train lacks one label."""
     chance = Random(2)
     truth: dict[int, tuple[str, list[str]]] = {}
     posts = []
