@@ -32,7 +32,7 @@ class NoRegistry(ConfigError):
     """No model registry (MLflow server) is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
-    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus sandbox up`."
+    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus up`."
 
 
 class UnknownModel(ConfigError):

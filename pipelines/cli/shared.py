@@ -8,7 +8,7 @@ import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,11 +21,15 @@ from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from pipelines.metrics.label_tables import Sheet
     from pipelines.registry import candidate
     from pipelines.store.stage import Context
     from pipelines.store.vault.vault import Vault
 
+# The distributions that may add commands, and components of a deployment.
+EXTENSIONS = ("crisis-corpus-sandbox",)
 # A server that takes longer to answer is treated as down.
 PROBE_SECONDS = 5.0
 
@@ -36,6 +40,15 @@ def project_root() -> Path:
         return Path(root).resolve()
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
+
+
+def entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yield what the installed distributions of :data:`EXTENSIONS` offer in a group of entry points."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    for name in EXTENSIONS:
+        with suppress(PackageNotFoundError):
+            yield from distribution(name).entry_points.select(group=group)
 
 
 def emit(value: Any) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crisis_corpus_sandbox import audit
+from crisis_corpus_sandbox import audit, component
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.annotate.label_studio.server import start
 from pipelines.core.components import down
@@ -177,12 +177,10 @@ def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iter
     os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")
     settings = Settings.from_env()
     try:
-        sandbox = load(root, profile="sandbox").sandbox
-        assert sandbox is not None and settings.sandbox_port is not None
-        sandbox = sandbox.model_copy(update={"port": settings.sandbox_port})
-        build(settings.sandbox, sandbox=sandbox)
+        params = load(root, profile="sandbox")
+        build(settings.sandbox, sandbox=component.with_port(params, settings))
         repository.init(settings, checkout=root, profile="sandbox")
-        deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
+        deployment = LocalDeployment(settings, root=root, profile="sandbox", added=component.added(settings, params))
         laptops = f"{folder.parent}/*/laptop*"
         os.environ |= audit.begin(settings, environment=deployment.environment, root=root, people=laptops)
         deployment.up(say=lambda _: None)

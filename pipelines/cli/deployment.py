@@ -1,0 +1,55 @@
+"""Define the commands that start and stop the embedded services of a home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from pipelines.cli.shared import doing, entry_points, project_root
+from pipelines.core.config.params import load
+from pipelines.core.config.settings import Settings
+
+if TYPE_CHECKING:
+    from pipelines.operate.services.services import AddedComponent
+
+app = typer.Typer()
+# Entry points of functions of settings and parameters that return the components which a distribution adds.
+COMPONENTS = "crisis_corpus.components"
+
+
+@app.command(rich_help_panel="Repository")
+def up() -> None:
+    """Start Airflow, its database and MLflow for the corpus of CORPUS_HOME, in the background, on free local ports."""
+    from pipelines.workspace.clone import require_corpus, workspace
+
+    settings = Settings.from_env()
+    require_corpus(settings)
+    with workspace(settings, folders=()) as clone:
+        params = load(clone.path)
+    added = [component for point in entry_points(COMPONENTS) for component in point.load()(settings, params)]
+    start(settings, root=project_root(), profile=params.profile, added=added)
+
+
+@app.command(rich_help_panel="Repository")
+def down() -> None:
+    """Stop the services of this CORPUS_HOME, and no others."""
+    from pipelines.core import components
+
+    for name in components.down(Settings.from_env()):
+        typer.echo(f"stopped {name}")
+
+
+def start(settings: Settings, *, root: Path, profile: str | None, added: Sequence[AddedComponent]) -> None:
+    """Start the embedded services of a home, and print their addresses."""
+    from pipelines.operate.services.services import LocalDeployment
+
+    deployment = LocalDeployment(settings, root=root, profile=profile, added=added)
+    with doing("starting"):
+        deployment.up(say=lambda _: None)
+    typer.echo(f"Airflow    http://127.0.0.1:{deployment.ports.airflow}")
+    typer.echo(f"MLflow     http://127.0.0.1:{deployment.ports.mlflow}")
+    typer.echo(f"passwords  {deployment.passwords}")
+    typer.echo("stop       corpus down")
