@@ -10,6 +10,7 @@ import typer
 
 from pipelines.cli.options import EXISTING, AsJson, CorpusName, argument, checked, group, option
 from pipelines.cli.shared import doing, emit, opened, project_root, run_step, show_sheets
+from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -36,7 +37,13 @@ def annotate(
 def import_(
     corpus: CorpusName,
     files: Annotated[list[Path], argument("the files of the dataset", "FILE...", **EXISTING)],
-    mapping: Annotated[str, option("the column mapping: a name in pipelines/annotate/imports/mappings, or a file")],
+    mapping: Annotated[
+        str | None,
+        option(
+            "the column mapping: a name in pipelines/annotate/imports/mappings, or a file; default: "
+            "corpora/CORPUS/mapping.yaml"
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, option("read the files, compare their label counts with the paper's and write nothing", "--dry-run")
     ] = False,
@@ -47,6 +54,7 @@ def import_(
     """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
     from pipelines.annotate.imports import imports
 
+    mapping = mapping or str(Path(CORPORA, corpus, "mapping.yaml"))
     options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
     run_step(imports.run, corpus, now=now(), **options)
 

@@ -13,25 +13,31 @@ from typing import Any
 
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.collect import Corpus
-from pipelines.core.config.params import FILES, Params, overlay, parse, parse_all, put, validate
+from pipelines.core.config.params import (
+    FILES,
+    Params,
+    known_profiles,
+    overlay,
+    parse,
+    parse_all,
+    profile_name,
+    profile_places,
+    put,
+    validate,
+)
 from pipelines.core.errors import ConfigError
 from pipelines.core.process import create_private
-from pipelines.workspace.git import git
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile: parameter values that replace the defaults, and its name in the corpus."""
+    """A profile: parameter values that replace the defaults, its name, and its path in the corpus repository."""
 
     name: str
     text: str
-
-    @property
-    def path(self) -> str:
-        """Return the path of the profile in the corpus repository."""
-        return f"profiles/{self.name}.yaml"
+    path: str
 
     def over(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the default values replaced by those of this profile, with the profile's name."""
@@ -41,27 +47,30 @@ class Profile:
 def given(profile: str, *, checkout: Path) -> Profile:
     """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file."""
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
-    name = Path(profile).stem if is_path else profile
-    committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)
-    found = Path(profile) if is_path else checkout / "profiles" / f"{name}.yaml"
+    name = profile_name(Path(profile)) if is_path else profile
+    in_commit = at("HEAD", name, root=checkout)
+    committed = in_commit.text if in_commit else None
+    there = [path for path in profile_places(name) if (checkout / path).is_file()]
+    place = in_commit.path if in_commit else str([*there, profile_places(name)[-1]][0])
+    found = Path(profile) if is_path else checkout / place
     text = found.read_text() if found.is_file() else None
     if text is None and (is_path or committed is None):
-        known = git("ls-tree", "--name-only", "HEAD", "profiles/", cwd=checkout).split()
-        names = ", ".join(Path(path).stem for path in known if path.endswith(".yaml"))
-        raise ConfigError("UnknownProfile", profile=profile, known=names or "none")
+        raise ConfigError("UnknownProfile", profile=profile, known=known_profiles(checkout))
     if not NAME.fullmatch(name):
         raise ConfigError("BadProfileName", name=name)
     if text is not None and text != committed and (committed is not None or not is_path):
-        raise ConfigError("UncommittedProfile", name=name)
-    chosen = Profile(name, text if text is not None else str(committed))
+        raise ConfigError("UncommittedProfile", name=name, path=place)
+    chosen = Profile(name, text if text is not None else str(committed), place)
     validate(chosen.over(parse_all(texts_at("HEAD", cwd=checkout))), where=chosen.path)
     return chosen
 
 
 def at(revision: str, name: str | None, *, root: Path) -> Profile | None:
     """Return the profile of this name at a commit, or ``None`` if the commit has no such profile."""
-    text = shown(revision, f"profiles/{name}.yaml", cwd=root) if name else None
-    return None if name is None or text is None else Profile(name, text)
+    for place in map(str, profile_places(name)) if name else ():
+        if (text := shown(revision, place, cwd=root)) is not None:
+            return Profile(str(name), text, place)
+    return None
 
 
 def texts_at(revision: str, *, cwd: Path) -> dict[str, str]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.core import rows
+from pipelines.core import rows, taxonomy
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import FILES, load, read_params, texts_below, validate
+from pipelines.core.config.base import CORPORA
+from pipelines.core.config.params import FILES, load, profile_name, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
 from pipelines.core.process import private_home
@@ -31,8 +33,9 @@ from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
+SCHEMES = str(taxonomy.OWN)
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = (*FILES, "dvc.yaml", "papers", "profiles", "schemes", "pipelines")
+READ = (*FILES, "dvc.yaml", "papers", "profiles", SCHEMES, CORPORA, "pipelines")
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
@@ -59,6 +62,33 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
         Vault.create(settings).close()
     dag_graph.follow(settings)
     return head
+
+
+def prepare(settings: Settings, *, checkout: Path, profile: str) -> str:
+    """Commit the folder of a corpus of one's own, then create the corpus repository with it or upgrade it to it.
+
+    Returns the newest commit of the corpus branch.
+    """
+    _head(checkout)
+    folder = f"{CORPORA}/{profile}"
+    if (checkout / folder).is_dir() and git("status", "--porcelain", "--", folder, cwd=checkout):
+        git("add", "--", folder, cwd=checkout)
+        git(
+            "commit",
+            "--quiet",
+            "--only",
+            "--message",
+            f"The corpus in {folder}",
+            "--",
+            folder,
+            cwd=checkout,
+        )
+        sys.stderr.write(f"Committed {folder} in this checkout.\n")
+    if branches(settings.repo):
+        _adopt(settings, branches(settings.repo) or {}, profile=profile)
+        upgrade(settings, checkout=checkout)
+        return (branches(settings.repo) or {})[BRANCH]
+    return init(settings, checkout=checkout, profile=profile)
 
 
 def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
@@ -174,7 +204,7 @@ def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -
         # no more of it: an older corpus need not fit the present code before an upgrade
         there = read_params(clone.path).get("profile")
     # a path names its profile by the file
-    if profile is not None and there != Path(profile).stem:
+    if profile is not None and there != profile_name(Path(profile)):
         named = "no profile" if there is None else f"profile '{there}'"
         raise ConfigError("AnotherProfile", place=shown(settings.repo), there=named, profile=f"'{profile}'")
 
@@ -207,7 +237,7 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
     with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
         if profile:
             write(clone, profile.over(read_params(clone.path)))
-            (clone.path / profile.path).parent.mkdir(exist_ok=True)
+            (clone.path / profile.path).parent.mkdir(parents=True, exist_ok=True)
             (clone.path / profile.path).write_text(profile.text)
         if "://" in settings.remote:
             # fail before the repository exists, not in the first task
@@ -246,7 +276,6 @@ def _remove(path: Path) -> None:
 
 
 CODE_FOLDERS = ("pipelines", "crisis_corpus")
-SCHEMES = "schemes"
 
 
 @dataclass(frozen=True)
@@ -323,7 +352,7 @@ def _differences(
     digests = dependencies(entry)
     for dep in deps:
         if (
-            dep["path"].partition("/")[0] not in (*CODE_FOLDERS, SCHEMES)
+            dep["path"].partition("/")[0] not in (*CODE_FOLDERS, SCHEMES, CORPORA)
             and digests.get(dep["path"], dep["md5"]) != dep["md5"]
         ):
             yield dep["path"]
@@ -346,7 +375,7 @@ def _lookup(values: Any, key: str) -> tuple[bool, Any]:
 
 
 def _schemes(clone: Workspace) -> dict[str, bytes]:
-    return {path.stem: path.read_bytes() for path in (clone.path / SCHEMES).glob("*.yaml")}
+    return {name: path.read_bytes() for name, path in taxonomy.own(clone.path).items()}
 
 
 def _params(clone: Workspace) -> dict[str, Any]:

@@ -70,7 +70,9 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
     texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml", "rows.yaml")}
-    texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
+    if profile:
+        own = root / "corpora" / profile / "profile.yaml"
+        texts["profile"] = (own if own.is_file() else root / "profiles" / f"{profile}.yaml").read_text()
     text = json.dumps(texts)
     # with the module that writes the file, and changes with its form
     writer = root / "pipelines" / "workspace" / "dag_graph.py"

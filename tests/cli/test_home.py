@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.core.config.settings import Settings
-from pipelines.core.errors import NoSecret
+from pipelines.core.config.settings import Settings, set_of_home
+from pipelines.core.errors import BadParams, NoSecret
 from pipelines.operate import status
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
@@ -82,6 +83,26 @@ def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.Monkey
     assert Settings.from_env().mlflow_tracking_uri is None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
     assert Settings.from_env().mlflow_tracking_uri == "https://mlflow.example.org"
+
+
+def test_the_home_has_variables_that_the_environment_lacks(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = checkout / "var" / "corpus.env"
+    set_of_home(file.parent, {"CORPUS_DUMPS": "/my dumps", "CORPUS_CONTACT": "me@example.org"})
+    set_of_home(file.parent, {"CORPUS_DUMPS": "/other dumps"})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text(f"# addresses\n\n{file.read_text()}AWS_REGION='x y'\n")
+    monkeypatch.setenv("CORPUS_CONTACT", "you@example.org")
+    settings = Settings.from_env()
+    assert (str(settings.dumps), settings.contact) == ("/other dumps", "you@example.org")
+    assert os.environ["AWS_REGION"] == "x y"
+    for line in ("PATH=hunter2", "CORPUS_DUMPS", "CORPUS_DUMPS='hunter2", "CORPUS_DUMPS=a hunter2",
+                 "CORPUS_HOME=hunter2", "CORPUS_SECRET=hunter2"):  # fmt: skip
+        file.write_text(f"# first\n{line}\n")
+        with pytest.raises(BadParams, match=r"corpus\.env line 2") as caught:
+            Settings.from_env()
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.faults

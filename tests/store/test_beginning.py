@@ -135,7 +135,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(settings: Settings
 @pytest.mark.parametrize(
     ("profile", "code", "words"),
     [
-        ("nosuch", "UnknownProfile", "this checkout has cradle, sandbox"),
+        ("nosuch", "UnknownProfile", "this checkout has cradle, draft, sandbox"),
         ("draft", "UncommittedProfile", "last commit"),
         ("missing.yaml", "UnknownProfile", "missing.yaml"),
         ("bad", "BadParams", r"profiles/bad.yaml: .*sample\.memes\.size"),
@@ -165,6 +165,28 @@ def test_a_profile_from_a_file_is_kept_and_survives_upgrades(
     laptop = repository.clone(settings, folder=tmp_path / "laptop")
     assert (laptop / "profiles" / "team.yaml").read_text() == PROFILE
     assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 77)
+
+
+def test_the_folder_of_a_corpus_is_committed_alone_and_its_profile_is_followed(
+    settings: Settings, checkout: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = checkout / "corpora" / "team"
+    folder.mkdir(parents=True)
+    (folder / "profile.yaml").write_text(PROFILE)
+    (checkout / "notes.txt").write_text("mine")
+    git("add", "notes.txt", cwd=checkout)
+    first = repository.prepare(settings, checkout=checkout, profile="team")
+    assert first == publish.head(settings) and "Committed corpora/team" in capfd.readouterr().err
+    assert git("status", "--porcelain", cwd=checkout) == "A  notes.txt", "what else is staged is not committed"
+    assert repository.prepare(settings, checkout=checkout, profile="team") == first
+    (folder / "profile.yaml").write_text(PROFILE.replace("77", "78"))
+    second = repository.prepare(settings, checkout=checkout, profile="team")
+    laptop = repository.clone(settings, folder=tmp_path / "laptop")
+    assert second != first and (laptop / "corpora" / "team" / "profile.yaml").read_text().endswith("{size: 78}\n")
+    assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 78)
+    assert load(checkout, profile="team").sample["memes"].size == 78
+    with refused("AnotherProfile", match="CORPUS_HOME"):
+        repository.prepare(settings, checkout=checkout, profile="sandbox")
 
 
 def test_another_profile_and_another_repository_are_refused(settings: Settings, checkout: Path, tmp_path: Path) -> None:
