@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipelines.cli.options import argument
 from pipelines.cli.shared import doing, entry_points, project_root
+from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
@@ -18,19 +20,34 @@ if TYPE_CHECKING:
 app = typer.Typer()
 # Entry points of functions of settings and parameters that return the components which a distribution adds.
 COMPONENTS = "crisis_corpus.components"
+Name = Annotated[
+    str | None, argument("a folder in corpora/; needed only if it has several and the home no corpus yet", "[NAME]")
+]
 
 
 @app.command(rich_help_panel="Repository")
-def up() -> None:
+def up(name: Name = None) -> None:
     """Start Airflow, its database and MLflow for the corpus of CORPUS_HOME, in the background, on free local ports."""
-    from pipelines.workspace.clone import require_corpus, workspace
+    from pipelines.workspace import repository
+    from pipelines.workspace.clone import BRANCH, require_corpus, workspace
+    from pipelines.workspace.git import branches
 
-    settings = Settings.from_env()
+    settings, root = Settings.from_env(), project_root()
+    own = sorted(path.parent.name for path in (root / CORPORA).glob("*/profile.yaml"))
+    exists = BRANCH in (branches(settings.repo) or {})
+    if name is None and exists:
+        with workspace(settings, folders=()) as clone:
+            name = load(clone.path).profile
+    elif name is None and len(own) > 1:
+        raise typer.BadParameter(f"is missing; choose one of {', '.join(own)}", param_hint="'NAME'")
+    name = name or next(iter(own), None)
+    if name and (name in own or not exists):
+        repository.prepare(settings, checkout=root, profile=name)
     require_corpus(settings)
     with workspace(settings, folders=()) as clone:
         params = load(clone.path)
     added = [component for point in entry_points(COMPONENTS) for component in point.load()(settings, params)]
-    start(settings, root=project_root(), profile=params.profile, added=added)
+    start(settings, root=root, profile=params.profile, added=added)
 
 
 @app.command(rich_help_panel="Repository")
