@@ -11,15 +11,8 @@ from pipelines.core.errors import BadParams, ConfigError
 from pipelines.operate.services.services import AddedComponent
 
 NAME = "sandbox"
-# URL paths of the simulated vendors.
-VENDORS = {
-    "openai": "/openai/v1",
-    "anthropic": "/anthropic",
-    "google": "/google",
-    "azure": "/azure",
-    "guard": "/guard/v1",
-    "local": "/local/v1",
-}
+# The version in the URL path of each simulated vendor.
+VENDORS = {"openai": "/v1", "anthropic": "", "google": "", "azure": "", "guard": "/v1", "local": "/v1"}
 
 
 def with_port(params: Params, settings: Settings) -> Sandbox:
@@ -54,7 +47,7 @@ def variables(port: int) -> dict[str, str]:
     base = f"http://127.0.0.1:{port}"
     made = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
     made |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
-    for vendor, path in VENDORS.items():
+    for vendor, version in VENDORS.items():
         name = provider_variable(vendor)
-        made |= {f"{name}_URL": base + path, f"{name}_KEY": "sandbox"}
+        made |= {f"{name}_URL": f"{base}/{vendor}{version}", f"{name}_KEY": "sandbox"}
     return made

@@ -101,7 +101,8 @@ class Progress:
         """Print what has ended since the last snapshot, and update the live line."""
         lines = dict(_tasks(look) if self.verbose else _runs(look))
         if self._known is None:
-            self._known, self._before = {*lines}, _share(look)
+            done, total = _counts(look)
+            self._known, self._before = {*lines}, done / total
         for key in [key for key in lines if key not in self._known]:
             self._known.add(key)
             self.console.print(lines[key], highlight=False, soft_wrap=True, markup=False)
@@ -109,25 +110,20 @@ class Progress:
 
     def line(self, look: Look) -> str:
         """Return the live line: tasks that are done, what runs, and about how long the rest takes."""
-        share = _share(look)
+        done, total = _counts(look)
+        share = done / total
         # the measured duration counts less, the more of the demo this process has seen
         pace = SECONDS * (1 - share + self._before) + self.clock() - self._began
         minutes = math.ceil((1 - share) * pace / 60)
         left = f"about {minutes} min left" if minutes > 1 else "less than a minute left"
         running = dict.fromkeys(map(_doing, (run for run in look.runs if run["state"] == "running")))
-        return f"[{_done(look)}/{_total(look)}] {', '.join([*running, left])}"
+        return f"[{done}/{total}] {', '.join([*running, left])}"
 
 
-def _done(look: Look) -> int:
-    return sum(task["state"] == "success" for task in look.tasks)
-
-
-def _total(look: Look) -> int:
-    return max(TASKS, sum(task["state"] not in ("skipped", "removed") for task in look.tasks))
-
-
-def _share(look: Look) -> float:
-    return _done(look) / _total(look)
+def _counts(look: Look) -> tuple[int, int]:
+    """Return how many tasks are done, and how many there will be."""
+    states = Counter(task["state"] for task in look.tasks)
+    return states["success"], max(TASKS, states.total() - states["skipped"] - states["removed"])
 
 
 def _doing(run: Json) -> str:
