@@ -28,6 +28,7 @@ Name = Annotated[
 @app.command(rich_help_panel="Repository")
 def up(name: Name = None) -> None:
     """Start Airflow, its database and MLflow for the corpus of CORPUS_HOME, in the background, on free local ports."""
+    from pipelines.operate.services.airflow_api import named
     from pipelines.workspace import repository
     from pipelines.workspace.clone import BRANCH, require_corpus, workspace
     from pipelines.workspace.git import branches
@@ -48,6 +49,8 @@ def up(name: Name = None) -> None:
         params = load(clone.path)
     added = [component for point in entry_points(COMPONENTS) for component in point.load()(settings, params)]
     start(settings, root=root, profile=params.profile, added=added)
+    collect = named(f"{next(iter(params.corpora))}_collect")
+    typer.echo(f"collect    unpause the Dags, then: corpus airflow trigger {collect} --partition-key YYYY-MM")
 
 
 @app.command(rich_help_panel="Repository")

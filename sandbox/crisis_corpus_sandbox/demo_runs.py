@@ -6,7 +6,6 @@ What is due depends on the state of Airflow and of the git repository only.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -114,8 +113,8 @@ class Progress:
         share = done / total
         # the measured duration counts less, the more of the demo this process has seen
         pace = SECONDS * (1 - share + self._before) + self.clock() - self._began
-        minutes = math.ceil((1 - share) * pace / 60)
-        left = f"about {minutes} min left" if minutes > 1 else "less than a minute left"
+        minutes = round((1 - share) * pace / 60)
+        left = f"about {minutes} min left" if minutes > 0 else "less than a minute left"
         running = dict.fromkeys(map(_doing, (run for run in look.runs if run["state"] == "running")))
         return f"[{done}/{total}] {', '.join([*running, left])}"
 

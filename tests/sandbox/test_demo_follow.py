@@ -165,7 +165,7 @@ def test_each_finished_run_is_one_line(small, tmp_path) -> None:
     [
         (0, 0, "about 6 min left"),
         # as fast as measured, half as fast, and at the end nothing but this machine counts
-        (TASKS // 2, SECONDS / 2, "about 4 min left"),
+        (TASKS // 2, SECONDS / 2, "about 3 min left"),
         (TASKS // 2, SECONDS, "about 5 min left"),
         (TASKS - 1, SECONDS * 3, "less than a minute left"),
         (TASKS + 9, SECONDS, "less than a minute left"),
@@ -190,7 +190,7 @@ def test_a_demo_that_goes_on_does_not_take_what_was_done_for_its_own_pace() -> N
     half = Look([], [{"dag_id": "posts_label", "dag_run_id": "1", "state": "success"}] * (TASKS // 2))
     progress.show(half)
     now[0] = 10.0
-    assert progress.line(half).endswith("about 4 min left")
+    assert progress.line(half).endswith("about 3 min left")
 
 
 # From a demo of 2026-11-27.
