@@ -266,8 +266,8 @@ ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
-# The table shows only the sum of drop reasons, and no figures of how the split was made; `--json` has all.
-SUMMED, LEFT_OUT = {("collect", "dropped")}, {"max_deviation", "mean_deviation", "unused"}
+# The table shows only the sum of drop reasons, and nothing of how it was made; `--json` has all.
+SUMMED, LEFT_OUT = {("collect", "dropped")}, {"max_deviation", "mean_deviation", "unused", "engine"}
 
 
 def table(status: Mapping[str, Any]) -> Table:

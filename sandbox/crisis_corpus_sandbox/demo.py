@@ -202,15 +202,15 @@ def run(settings: Settings, *, root: Path, profile: str, params: Params, verbose
     console, began = Console(), time.monotonic()
     sandbox = with_port(params, settings)
     say = console.print if console.is_terminal else silent
-    with console.status("drawing the offline Reddit"):
+    with console.status("drawing the offline Reddit") as spinner:
         built = build(settings.sandbox, sandbox=sandbox)
-    counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
-    say(f"[green]✓[/] offline Reddit: {counts}")
-    repository.init(settings, checkout=root, profile=profile)
-    deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
-    # the services and all tasks inherit the variables
-    os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
-    with console.status("starting") as spinner:
+        counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
+        say(f"[green]✓[/] offline Reddit: {counts}")
+        spinner.update("creating the corpus repository")
+        repository.init(settings, checkout=root, profile=profile)
+        deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
+        # the services and all tasks inherit the variables
+        os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     airflow = deployment.client()
     say(f"[green]✓[/] Airflow at {airflow.base}; users and passwords: {deployment.passwords}")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from pipelines.cli import deployment
 from pipelines.core.config.settings import Settings, set_of_home
 from pipelines.core.errors import BadParams, NoSecret
 from pipelines.operate import status
@@ -72,6 +76,30 @@ def test_a_deployment_may_have_other_corpora_only(checkout: Path) -> None:
     assert status.gather(Settings.from_env())["corpora"] == {"forum": {}, "pictures": {}}
     assert "pictures" in output("status") and "memes" not in output("status")
     assert "pictures_dataset" in output("plan", "backfill", "pictures", "--from", "2022-11", "--to", "2022-12")
+
+
+def test_up_begins_the_corpus_of_the_only_folder_and_starts_no_sandbox(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = {"content": "texts", "scheme": "cssrs", "subreddits": ["lonely"], "source": "dump", "last_month": None}
+    corpora = {"memes": None, "posts": None, "forum": {"first_month": "2022-11", **corpus}}
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(deployment, "start", lambda settings, **options: started.append(options))
+    monkeypatch.setenv("CORPUS_ROOT", str(checkout))
+    with refused("NoCorpus"):
+        deployment.up()
+    (checkout / "corpora" / "forum").mkdir(parents=True)
+    (checkout / "corpora" / "forum" / "profile.yaml").write_text(yaml.safe_dump({"corpora": corpora}))
+    for _ in range(2):
+        deployment.up()  # the second time, the corpus says which profile it has
+    shutil.copytree(checkout / "corpora" / "forum", checkout / "corpora" / "second")
+    assert started == [{"root": checkout, "profile": "forum", "added": []}] * 2
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "another"))
+    with pytest.raises(typer.BadParameter, match="forum, second"):
+        deployment.up()
+    assert not (tmp_path / "another").exists()
+    deployment.up("second")
+    assert started[-1]["profile"] == "second"
 
 
 def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

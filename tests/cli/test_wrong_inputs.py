@@ -150,6 +150,8 @@ WRONG = [
     Wrong("status", 78, "contains a password", GIT_PASSWORD),
     Wrong("vault tombstones", 75, "The vault cannot be used now", POSTGRES_DOWN),
     Wrong("annotate", 78, "make annotate", {"CORPUS_LABEL_STUDIO_ENV": "{tmp}/none"}),
+    Wrong("up", 78, "no corpus repository", NO_REPO),
+    Wrong("sandbox build", 78, "export CORPUS_SANDBOX_PORT=", {"CORPUS_SANDBOX_PORT": "{hung}"}),
     Wrong("sandbox serve", 78, "corpus sandbox build", {"CORPUS_SANDBOX": "{tmp}/none"}),
 ]
 
