@@ -23,7 +23,6 @@ from crisis_corpus_sandbox.reddit.build import build
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import APPROVER, Settings
 from pipelines.core.errors import DataError
-from pipelines.core.process import silent
 from pipelines.operate import status
 from pipelines.operate.services.airflow_api import ENDED, RUN_SECONDS, Airflow, named
 from pipelines.operate.services.services import LocalDeployment
@@ -201,11 +200,10 @@ def run(settings: Settings, *, root: Path, profile: str, params: Params, verbose
     """
     console, began = Console(), time.monotonic()
     sandbox = with_port(params, settings)
-    say = console.print if console.is_terminal else silent
     with console.status("drawing the offline Reddit") as spinner:
         built = build(settings.sandbox, sandbox=sandbox)
         counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
-        say(f"[green]✓[/] offline Reddit: {counts}")
+        console.print(f"[green]✓[/] offline Reddit: {counts}")
         spinner.update("creating the corpus repository")
         repository.init(settings, checkout=root, profile=profile)
         deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
@@ -213,7 +211,7 @@ def run(settings: Settings, *, root: Path, profile: str, params: Params, verbose
         os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     airflow = deployment.client()
-    say(f"[green]✓[/] Airflow at {airflow.base}; users and passwords: {deployment.passwords}")
+    console.print(f"[green]✓[/] Airflow at {airflow.base}; users and passwords: {deployment.passwords}")
     plan = DemoPlan(airflow, sandbox.months, partial(newest, settings))
     act = Act(airflow, deployment.client(APPROVER), settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
