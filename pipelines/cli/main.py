@@ -18,7 +18,7 @@ from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from pipelines.cli import annotate, backup, collect, doctor, init, registry, release, repository, takedown, train
+from pipelines.cli import annotate, backup, collect, doctor, init, new, registry, release, repository, takedown, train
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.deployment import app as deployment
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
@@ -129,7 +129,7 @@ def status(
 
 
 # a command of its own, such as `report`, takes the place of the stage's
-layers = (init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
+layers = (new.app, init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
 for layer in (*layers, takedown.app, doctor.app, deployment):
     app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")

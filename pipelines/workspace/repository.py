@@ -21,10 +21,11 @@ from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import FILES, load, profile_name, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
-from pipelines.core.process import private_home
+from pipelines.core.process import now, private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
+from pipelines.workspace.declare import require_valid
 from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.objects import configure
@@ -47,7 +48,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """
     names = branches(settings.repo)
     if names:
-        _adopt(settings, names, profile=profile)
+        adopt(settings, names, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
@@ -72,6 +73,7 @@ def prepare(settings: Settings, *, checkout: Path, profile: str) -> str:
     _head(checkout)
     folder = f"{CORPORA}/{profile}"
     if (checkout / folder).is_dir() and git("status", "--porcelain", "--", folder, cwd=checkout):
+        require_valid(profile, root=checkout, checkout=checkout, today=now().date())
         git("add", "--", folder, cwd=checkout)
         git(
             "commit",
@@ -85,7 +87,7 @@ def prepare(settings: Settings, *, checkout: Path, profile: str) -> str:
         )
         sys.stderr.write(f"Committed {folder} in this checkout.\n")
     if branches(settings.repo):
-        _adopt(settings, branches(settings.repo) or {}, profile=profile)
+        adopt(settings, branches(settings.repo) or {}, profile=profile)
         upgrade(settings, checkout=checkout)
         return (branches(settings.repo) or {})[BRANCH]
     return init(settings, checkout=checkout, profile=profile)
@@ -98,7 +100,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """
     names = branches(settings.repo)
     if names:
-        _adopt(settings, names, profile=profile)
+        adopt(settings, names, profile=profile)
         return "adopt"
     _chosen(checkout, profile)
     return "create" if names is None else "fill"
@@ -196,7 +198,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     return folder
 
 
-def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
+def adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
     """Check that a repository has a corpus with this profile."""
     if not {CODE, BRANCH} <= set(names):
         raise ConfigError("NotACorpus", place=shown(settings.repo), names=", ".join(sorted(names)))

@@ -53,7 +53,9 @@ def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     assert list(params.split["forum"].ratios) == ["train", "dev", "test"] and params.split["forum"].sizes is None
     assert list(params.split["pictures"].ratios) == ["train", "validation", "test"]
     assert params.split["pictures"].strata == params.split["memes"].strata
-    assert (params.gold["forum"].splits, params.gold["pictures"].splits) == (("dev", "test"), None)
+    for name in ("forum", "pictures"):
+        assert (params.gold[name].splits, params.votes.labellers[name]) == (None, ()), "people label the whole sample"
+    assert params.train.rows["forum"].subsets == ("gold",) and params.predict.rows["forum"] == ()
     assert params.gold["forum"].truth is False and params.batch_predict["forum"] == ()
     before = load(root)
     assert {name: params.sample[name] for name in before.sample} == before.sample

@@ -95,6 +95,13 @@ def run(
     return report | Import(corpus, kept, loaded, params, settings, vault, now).publish(record)
 
 
+def check(corpus: str, mapping: Path, *, files: Sequence[Path], root: Path) -> None:
+    """Refuse a mapping that does not fit the label scheme of a corpus below ``root``, or files of labels."""
+    loaded, scheme = read_mapping(str(mapping), root=root), load(corpus, root=root)
+    if files and (refusal := read_all(files, mapping=loaded, scheme=scheme).refusal):
+        raise DataError("BadLabels", file=", ".join(path.name for path in files), detail=refusal)
+
+
 def read_all(
     files: Sequence[Path], *, mapping: DatasetMapping, scheme: Scheme, allow_bad: float = MAX_BAD
 ) -> ReadDataset:

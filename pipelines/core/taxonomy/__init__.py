@@ -46,7 +46,12 @@ def path_of(name: str, *, root: Path = Path()) -> Path:
 
 def load(name: str, *, root: Path = Path()) -> Scheme:
     """Load the label scheme ``name``; ``root`` is as for :func:`path_of`."""
-    return load_file(path_of(name, root=root))
+    path = path_of(name, root=root)
+    if (scheme := load_file(path)).name != name:
+        raise ConfigError(
+            "BadScheme", file=path.name, detail=f"its name is {scheme.name}, and not {name} as its place says"
+        )
+    return scheme
 
 
 @cache
