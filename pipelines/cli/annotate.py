@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipelines.annotate.rounds.store import RoundSite
 
 app = typer.Typer()
+# Ours: enough cells to see what a person did wrong in a whole column.
+SHOWN = 20
 
 
 @app.command(rich_help_panel="Annotate")
@@ -88,11 +90,19 @@ def open_(
     corpus: CorpusName,
     name: Name,
     dry_run: Annotated[bool, option("count the items that would be drawn; change nothing", "--dry-run")] = False,
+    backend: Annotated[
+        str | None, option("what people label with: xlsx, csv, label_studio, files; default: round.backend", "--as")
+    ] = None,
+    annotators: Annotated[
+        str, option("the pseudonyms of the annotators, such as anna,ben; default: round.annotators")
+    ] = "",
 ) -> None:
     """Draw the items of an annotation round and fill each annotator's queue; repeat the command if interrupted."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(lambda site: rounds.open_round(site, corpus, name, dry_run=dry_run), what="drawing and filling queues")
+    people = [person.strip() for person in annotators.split(",") if person.strip()]
+    stated: dict[str, Any] = {"dry_run": dry_run, "backend": backend, "annotators": people}
+    _run_round(lambda site: rounds.open_round(site, corpus, name, **stated), what="drawing and filling queues")
 
 
 @rounds.command("status")
@@ -186,4 +196,8 @@ def _run_round(command: Callable[[RoundSite], dict[str, Any]], *, what: str) -> 
 
     with opened() as (settings, vault), doing(what):
         result = command(RoundSite(settings, vault, now()))
+    for person, cells in result.get("rejected", {}).items():
+        lines = [*cells[:SHOWN], *([f"and {len(cells) - SHOWN} more"] if len(cells) > SHOWN else [])]
+        typer.echo("\n".join(f"{person}: not taken: {line}" for line in lines), err=True)
+        result["rejected"][person] = len(cells)
     emit(result)
