@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, project_root, run_step, show_sheets
+from pipelines.cli.shared import doing, emit, opened, project_root, show_sheets
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -53,12 +53,22 @@ def import_(
         float, option("the share of rows that may be invalid, which are left out and counted", min=0, max=1)
     ] = 0.01,
 ) -> None:
-    """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
+    """Import labels of your own, or a published dataset, into a corpus; the parameters are those of its branch."""
     from pipelines.annotate.imports import imports
+    from pipelines.annotate.imports.mapping import read
+    from pipelines.workspace.clone import workspace
 
-    mapping = mapping or str(Path(CORPORA, corpus, "mapping.yaml"))
-    options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
-    run_step(imports.run, corpus, now=now(), **options)
+    own = Path(CORPORA, corpus, "mapping.yaml")
+    with opened() as (settings, vault), workspace(settings, folders=[CORPORA, "schemes"]) as clone:
+        places = (root / own for root in (project_root(), clone.path))
+        mapping = mapping or str(next((path for path in places if path.is_file()), own))
+        params, root = load(clone.path), clone.path
+        options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
+        options |= {"params": params, "settings": settings, "vault": vault, "now": now(), "root": root}
+        report = imports.run(corpus, **options)
+        for line in imports.sentences(report, mapping=read(mapping, root=root), params=params):
+            typer.echo(line, err=True)
+    emit(report)
 
 
 @app.command("agreement-report", rich_help_panel="Annotate")

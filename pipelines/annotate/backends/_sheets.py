@@ -77,20 +77,22 @@ class Sheets(Files):
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Iterable[Item]) -> None:
-        """Remove the items as in ``files``, and their rows from all tables in the folder, also from copies.
+        """Remove the items as in ``files``, and from every table in the folder, also a copy, what is of no other item.
 
         A table that cannot be read is deleted; the next call of :meth:`answers` writes it again, empty.
         """
-        gone, folder = {name_of(item) for item in items}, self._folder(queue)
-        super().remove(queue, items=[item_of(name) for name in gone])
+        folder = self._folder(queue)
+        super().remove(queue, items=[*items])
         with usable():
+            left = set(map(name_of, self.present(queue)))
             for path in (path for path in folder.rglob("*") if path.suffix in READ):
                 try:
                     rows = [row for _, row in READ[path.suffix](path)]
-                except _UnreadableTable:
+                    at = [normal(name) for name in rows[0]].index("item") if rows else 0
+                except (_UnreadableTable, ValueError):
                     path.unlink()
                     continue
-                kept = [row for row in rows if gone.isdisjoint(row)]
+                kept = rows[:1] + [row for row in rows[1:] if not left.isdisjoint(row[at : at + 1])]
                 if len(kept) < len(rows):
                     saved = path.stat()
                     write(path, WRITE[path.suffix](kept, self._form(queue), self.readme(self._form(queue))))
@@ -225,7 +227,7 @@ def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
         text = content.decode(encoding)
     except UnicodeDecodeError:
         text = content.decode("cp1252", errors="replace")
-    text = re.sub(r"^sep=.(?=\r?\n)", "", text)
+    text = re.sub(r"^sep=.\r?\n", "", text)
     first = text.lstrip().partition("\n")[0]
     separator = max(",;\t", key=first.count)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
@@ -282,9 +284,10 @@ def _xlsx(rows: Table, form: Form, readme: str) -> bytes:
         sheet.title = name
         for line, texts in enumerate(lines, start=1):
             for column, text in enumerate(texts, start=1):
-                cell = sheet.cell(line, column, text)
-                # a string also where it begins like a formula, or is typed over
-                cell.data_type, cell.quotePrefix, cell.number_format = "s", True, "@"
+                cell = sheet.cell(line, column, text or None)
+                # text also where it begins like a formula, is typed over, or looks like a date
+                cell.quotePrefix, cell.number_format = bool(text), "@"
+                cell.data_type = "s" if text else "n"
                 cell.alignment = Alignment(wrap_text=True, vertical="top")
     items, guide = book["Items"], book["Guideline"]
     items.freeze_panes, book["Labels"].sheet_state = "B2", "hidden"
