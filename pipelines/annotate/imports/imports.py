@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.annotate.imports.commit import Import, collected
+from pipelines.annotate.imports.commit import Import
 from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
@@ -84,7 +84,7 @@ def run(
     ids = [vault.record_id(e.name, domain="post" if e.reddit else "import") for e in entries]
     gone = vault.tombstoned(sorted(set(ids)))
     of_reddit = {identity for identity, e in zip(ids, entries, strict=True) if e.reddit} - gone
-    here = of_reddit & collected(corpus, settings=settings, dataset=loaded.dataset) if of_reddit else of_reddit
+    here = vault.months(of_reddit).keys()
     report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
