@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.moderation.moderation import wilson
 from pipelines.evaluate.report import parts
 from pipelines.evaluate.report.page import Block, PageSection, points, text
 from pipelines.evaluate.report.papers import Evidence
 from pipelines.evaluate.report.parts import best_of, interval, p_value
 from pipelines.evaluate.report.results import Results
+from pipelines.metrics.bootstrap import wilson
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 
