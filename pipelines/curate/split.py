@@ -42,6 +42,8 @@ from pipelines.store.vault.vault import Vault
 ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 # Ours: labels count as unused if their mean deviation is this many times that of a new version.
 UNUSED = 2
+# Wilson (1927): a share measured on fewer items has a 95 % interval of more than 10 points to each side (ours).
+SURE = 93
 log = logging.getLogger(__name__)
 
 
@@ -90,6 +92,8 @@ def run(ctx: Context) -> dict[str, Any]:
         detail = f"{leaks} near-duplicate pairs or authors are in two splits{where}"
         raise DataError("SplitConflict", corpus=corpus, detail=detail)
 
+    _require_useful(split[within], units.unit[within], section=section, corpus=corpus)
+
     report = balance.report(split, units, within)
     begun = _indices(everything, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
@@ -118,6 +122,28 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(items_of(splits), splits["split"].to_pylist(), strict=True))
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
+
+
+def _require_useful(split: image_pairs.Ints, unit: image_pairs.Ints, *, section: Split, corpus: str) -> None:
+    """Refuse a split of ours that is empty or, but for the first, one group; warn of one that measures little.
+
+    Intervals draw whole groups (SPEC 2.5), and of a single group every draw is the same.
+    """
+    if not len(split) or section.published:
+        return
+    items = np.bincount(split, minlength=len(section.ratios)).tolist()
+    groups = [len(np.unique(unit[split == i])) for i in range(len(items))]
+    largest = sorted(np.unique(unit, return_counts=True)[1].tolist(), reverse=True)
+    if groups[0] < 1 or min(groups[1:], default=2) < 2:
+        sizes = ", ".join(f"{name} {n}" for name, n in zip(section.ratios, items, strict=True))
+        shown = ", ".join(map(str, largest[:5]))
+        raise DataError("UselessSplit", corpus=corpus, sizes=sizes, groups=len(largest), largest=shown)
+    for name, count in list(zip(section.ratios, items, strict=True))[1:]:
+        if count < SURE:
+            log.warning(
+                "split %s: %s has %d items; a share of fewer than %d is known to no better than ±10 points",
+                *(corpus, name, count, SURE),
+            )
 
 
 def _exceeds(deviation: float | None, other: float | None) -> bool:

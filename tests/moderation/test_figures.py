@@ -11,12 +11,13 @@ from scipy import stats
 from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.moderation.channels import AuditedItem, AuditedItems, drawn
-from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend, wilson
+from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend
 from pipelines.evaluate.moderation.moderator import Verdict, combined
 from pipelines.evaluate.report import moderation_tables, page
 from pipelines.evaluate.report.page import Page
 from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.outcome import Outcome
+from pipelines.metrics.bootstrap import wilson
 from tests.evaluate.printed import paper as paper_of
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)

@@ -62,6 +62,7 @@ def _defaults(content: str | None) -> dict[str, Any]:
         "predict.rows": [],
         "few_shot.examples": 0,
         "batch_predict": [],
+        "round.protocol": "own",
     }
 
 
