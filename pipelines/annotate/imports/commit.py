@@ -151,6 +151,12 @@ class Import:
 REPORT = "import.json"
 
 
+def collected(corpus: str, *, settings: Settings, dataset: str) -> set[str]:
+    """Return the records of the corpus that were collected from other sources than this dataset."""
+    with workspace(settings) as clone:
+        return _DatasetFiles(clone, corpus=corpus, dataset=dataset).collected()
+
+
 class _DatasetFiles:
     """The files of a dataset in a clone.
 

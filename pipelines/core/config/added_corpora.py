@@ -66,6 +66,7 @@ def _defaults(content: str | None) -> dict[str, Any]:
         "predict.rows": ["offline"] if labelled else [],
         "few_shot.examples": 5 if labelled else 0,
         "batch_predict": [],
+        "round.protocol": "own",
     }
 
 
