@@ -23,6 +23,7 @@ from pipelines.cli.airflow import app as airflow
 from pipelines.cli.deployment import app as deployment
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.parts import check_parts
+from pipelines.cli.run import app as run
 from pipelines.cli.shared import doing, emit, entry_points, require_mlflow
 from pipelines.cli.stages import app as stages
 from pipelines.cli.task import app as task
@@ -130,7 +131,7 @@ def status(
 
 # a command of its own, such as `report`, takes the place of the stage's
 layers = (new.app, init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
-for layer in (*layers, takedown.app, doctor.app, deployment):
+for layer in (*layers, takedown.app, doctor.app, deployment, run):
     app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")
 app.add_typer(doctor.plan, name="plan", rich_help_panel="Repository")

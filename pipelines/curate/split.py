@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 STAGE = Stage(
     reads=("data", "dedupe", "gold", "sample"),
-    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.splits"),
+    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.published", "gold.{corpus}.splits"),
 )
 
 
@@ -67,8 +67,12 @@ def run(ctx: Context) -> dict[str, Any]:
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    imported = published_split(section, root=root)
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
     ledger = vault.assignments(corpus, version=section.version)
+    if not gold and not ledger and params.gold[corpus].published:
+        # a split is permanent: one that is not balanced on the labels to come would stay
+        raise DataError("NoLabels", corpus=corpus)
+    imported = published_split(section, root=root)
     promised = _promised(ledger, imported, corpus=corpus)
     unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
     sampled = among(everything.table, chosen - (unfit - promised.keys()))
@@ -76,7 +80,6 @@ def run(ctx: Context) -> dict[str, Any]:
     near = near_pairs(corpus, chosen, params=params, vault=vault, root=root)
     links, missed = _with(near, everything)
 
-    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
     rows = np.flatnonzero(among(everything.table, chosen))
     balance = Balance.of(everything, gold, sampled=rows, section=section, labelled_in=params.gold[corpus].splits)
     assigned = _indices(everything, promised, section=section, corpus=corpus)

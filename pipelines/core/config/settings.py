@@ -23,6 +23,9 @@ from pipelines.core.process import create_private, write_private
 # In a home: variables that the environment need not have.
 HOME_ENV = "corpus.env"
 HOME_NAMES = re.compile(r"(?!CORPUS_HOME$|CORPUS_SECRET$)(CORPUS|MLFLOW|AWS)_[A-Z0-9_]+")
+# In a home: the database of the embedded MLflow; its files are in the folder `mlflow`, to which this variable of MLflow
+# leads where no server does.
+MLFLOW_FILE, MLFLOW_ROOT = "mlflow.sqlite", "_MLFLOW_SERVER_ARTIFACT_ROOT"
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
 
@@ -107,7 +110,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _mlflow(home: Path) -> str | None:
-    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started.
+    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow, or its database if that is not started.
 
     MLflow's clients read their login from the environment: that of the embedded server is set there.
     """
@@ -117,9 +120,20 @@ def _mlflow(home: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         embedded = None
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
+    if not uri and (home / MLFLOW_FILE).exists():
+        uri = f"sqlite:///{home / MLFLOW_FILE}"
+        os.environ.setdefault(MLFLOW_ROOT, str(home / "mlflow"))
     if uri and uri == embedded and (password := password_of(home, TRACKING)):
         os.environ |= {"MLFLOW_TRACKING_USERNAME": TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
     return uri
+
+
+def local_registry(settings: Settings) -> Settings:
+    """Return the settings with an MLflow: without a server, its database and files in the home, which are created."""
+    if settings.mlflow_tracking_uri:
+        return settings
+    (settings.home / MLFLOW_FILE).touch(mode=0o600)
+    return Settings.from_env()
 
 
 def provider_variable(provider: str) -> str:
