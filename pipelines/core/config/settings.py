@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
-from pipelines.core.process import create_private
+from pipelines.core.process import create_private, login
 
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
@@ -132,6 +132,7 @@ class Settings(Section):
     reddit_oauth_url: str = "https://oauth.reddit.com"
     arctic_shift_url: str = "https://arctic-shift.photon-reddit.com"
     contact: str = ""
+    user: str = ""
     sandbox_port: Port | None = None
     mlflow_tracking_uri: str | None = None
     traces: Annotated[bool, BeforeValidator(lambda text: text == "on")] = False
@@ -171,6 +172,11 @@ class Settings(Section):
         """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
         name = provider_variable(provider)
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
+
+    @property
+    def person(self) -> str:
+        """The person of this process: the login, after ``CORPUS_USER`` if that is set."""
+        return f"{self.user} ({login()})" if self.user.strip() else login()
 
     @property
     def secret_place(self) -> str:
