@@ -22,8 +22,9 @@ from pipelines.cli.options import (
     completed,
     option,
 )
-from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow
+from pipelines.cli.shared import Decider, doing, emit, open_registry, require_mlflow
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import login
 
 if TYPE_CHECKING:
     from pipelines.registry.candidate import Context

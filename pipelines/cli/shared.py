@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ import typer
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
+from pipelines.core.process import login
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -188,14 +188,6 @@ def doing(what: str) -> Iterator[None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task("", total=None)
         yield
-
-
-def login() -> str:
-    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
-    try:
-        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
-    except KeyError:
-        return f"os:{os.getuid()}"
 
 
 def _not_empty(value: str | None) -> str | None:

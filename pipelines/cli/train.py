@@ -14,6 +14,7 @@ from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault,
 from pipelines.cli.stages import run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 app = typer.Typer()
 ModelName = Annotated[str, option("the model: a name in section models of catalogue.yaml", **checked("model"))]
@@ -119,6 +120,7 @@ def errors(
 ) -> None:
     """List the test items that no named model has right, by id, labels and kind of error; the content stays sealed."""
     from pipelines.evaluate import error_items
+    from pipelines.store.vault import access
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
@@ -135,5 +137,8 @@ def errors(
             clone.checkout_months(corpus, "images" if images else "records.parquet")
             with open_vault(settings) as vault:
                 options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
+                read = [(item.record_id, item.image) for item in items]
+                why = f"corpus errors --content {', '.join(models)}"[:500]
+                access.record(vault, corpus=corpus, items=read, who=settings.person, why=why, now=now())
                 opened = error_items.write_content(corpus, items, to=content, **options)
     emit({"corpus": corpus, "items": [item.row() for item in items], **({"content": opened} if content else {})})

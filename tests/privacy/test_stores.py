@@ -37,7 +37,7 @@ REPO = Path(__file__).resolve().parents[2]
 NO_PLACE = {
     "home", "reddit_client_id", "reddit_client_secret", "reddit_url", "reddit_oauth_url", "arctic_shift_url", "contact",
     "sandbox_port", "label_studio_port", "label_studio_key", "label_studio_env",
-    "hub_token", "finetune_processes", "traces",
+    "hub_token", "finetune_processes", "traces", "user",
 }  # fmt: skip
 
 

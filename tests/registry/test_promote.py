@@ -13,9 +13,9 @@ import pytest
 from crisis_corpus.integrity import place
 from crisis_corpus.journal import JournalBroken, standing
 from crisis_corpus.versions import CHAMPION
-from pipelines.cli.shared import login
 from pipelines.core.config.params import texts_below
 from pipelines.core.errors import BadParams, CorpusError, RegistryError
+from pipelines.core.process import login
 from pipelines.registry import transitions
 from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
-from pipelines.core.process import create_private, write_private
+from pipelines.core.process import create_private, login, write_private
 
 # In a home: variables that the environment need not have.
 HOME_ENV = "corpus.env"
@@ -186,6 +186,7 @@ class Settings(Section):
     reddit_oauth_url: str = "https://oauth.reddit.com"
     arctic_shift_url: str = "https://arctic-shift.photon-reddit.com"
     contact: str = ""
+    user: str = ""
     sandbox_port: Port | None = None
     mlflow_tracking_uri: str | None = None
     traces: Annotated[bool, BeforeValidator(lambda text: text == "on")] = False
@@ -230,6 +231,11 @@ class Settings(Section):
         """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
         name = provider_variable(provider)
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
+
+    @property
+    def person(self) -> str:
+        """The person of this process: the login, after ``CORPUS_USER`` if that is set."""
+        return f"{self.user} ({login()})" if self.user.strip() else login()
 
     @property
     def secret_place(self) -> str:

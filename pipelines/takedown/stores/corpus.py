@@ -28,6 +28,7 @@ class Vault(Store):
     erased = "key and Reddit name are deleted and overwritten, and the tombstone is written, in one transaction"
     keeps = (
         "the tombstone and the splits ever assigned to the id: without them the record could be collected again; "
+        "who opened the record's content, and when, for the person whose post it was; "
         "how many ids each list of training records lost, by its digest"
     )
     needs = ()
