@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def write_predictions(
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
-        "spent": _write_spent(None if spent is None else asdict(spent), to=folder),
+        "spent": _write_spent(spent.model_dump() if spent else None, to=folder),
     }
 
 

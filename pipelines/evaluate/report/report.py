@@ -19,7 +19,7 @@ from pipelines.core.config.params import ALL_CORPORA, Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.report import analysis_parts, moderation_tables, papers, parts
+from pipelines.evaluate.report import analysis_parts, papers, parts
 from pipelines.evaluate.report import page as report_page
 from pipelines.evaluate.report.page import Block, Notice, Page, text
 from pipelines.evaluate.report.parts import best_of, figures_of, section
@@ -176,7 +176,7 @@ def build(
     found = sections(results)
     if asked := prompts_sheet(metrics, prompts=prompts or {}):
         found.insert(1, section("prompts", "Prompts", [asked, text("prompts")]))
-    more = moderation_tables.sections(moderation, paper=paper)
+    more = analysis_parts.moderation_sections(moderation, paper=paper)
     more += analysis_parts.sections(analysis, agreement=agreement, scheme=scheme, paper=paper)
     if source:
         described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
