@@ -22,10 +22,7 @@ from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item
 
-STAGE = Stage(
-    reads=("data", "dedupe"),
-    params=("sample.{corpus}", CONTENT, "split.{corpus}"),
-)
+STAGE = Stage(reads=("data", "dedupe"), params=("sample.{corpus}", CONTENT, "split.{corpus}"))
 
 
 def run(ctx: Context) -> dict[str, Any]:

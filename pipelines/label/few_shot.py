@@ -25,10 +25,7 @@ from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.tables import Item
 
-STAGE = Stage(
-    reads=("annotations", "gold", "split"),
-    params=("few_shot", SCHEME),
-)
+STAGE = Stage(reads=("annotations", "gold", "split"), params=("few_shot", SCHEME))
 
 
 def run(ctx: Context) -> dict[str, Any]:

@@ -176,11 +176,7 @@ def planned(ctx: Context) -> Iterator[PlannedRequests]:
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split"),
-    params=(
-        "labellers.{name}",
-        "votes.min_positives",
-        *ASKED,
-    ),
+    params=("labellers.{name}", "votes.min_positives", *ASKED),
     rows="votes",
 )
 

@@ -87,15 +87,7 @@ class Asking(ABC):
     trace: Trace | None = None
     """Where each request is noted; ``None``: nowhere."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        provider: Provider,
-        budget_usd: float,
-        answers: AnswerStore,
-        vault: Vault,
-    ) -> None:
+    def __init__(self, name: str, *, provider: Provider, budget_usd: float, answers: AnswerStore, vault: Vault) -> None:
         self.name, self.provider, self.receiver = name, provider, provider.name
         self._budget_usd, self._answers, self._vault = budget_usd, answers, vault
 

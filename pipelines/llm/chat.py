@@ -18,14 +18,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_ai import exceptions
 from pydantic_ai.direct import model_request
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelRequest,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.batch import Batch, BatchRequest
 from pydantic_ai.output import OutputObjectDefinition

@@ -138,9 +138,7 @@ class _PinnedModel:
 
 
 STAGE = Stage(
-    reads=("data", "models"),
-    params=("batch_predict.{corpus}", "drift", "registry", SCHEME),
-    writes=("scoring",),
+    reads=("data", "models"), params=("batch_predict.{corpus}", "drift", "registry", SCHEME), writes=("scoring",)
 )
 
 

@@ -332,11 +332,7 @@ class Google:
     ENDED: ClassVar = {"stop": "STOP", "stop_string": "STOP", "length": "MAX_TOKENS"}
     KINDS: ClassVar = {
         "key": (401, "UNAUTHENTICATED", "API key not valid. Please pass a valid API key."),
-        "quota": (
-            429,
-            "RESOURCE_EXHAUSTED",
-            "You exceeded your current quota (insufficient_quota).",
-        ),
+        "quota": (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota (insufficient_quota)."),
         "throttled": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
         "overloaded": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
         "missing": (404, "NOT_FOUND", "The requested resource does not exist."),
