@@ -307,7 +307,6 @@ class LabelModel:
 
     @classmethod
     def of(cls, items: Mapping[Item, object], probabilities: Floats, *, category: Category) -> LabelModel:
-        """Create a model from the probability of each label, shape (items, labels)."""
         return cls(tuple(items), category, *worth_of_sets(probabilities, category=category))
 
     def best(self) -> dict[Item, LabelSet]:

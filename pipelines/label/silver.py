@@ -100,7 +100,6 @@ class Snapshot:
 
     @property
     def validation(self) -> str:
-        """The corpus's name of the split ``validation``."""
         return next((name for name in VALIDATIONS if name in self.split.values()), VALIDATIONS[0])
 
     def gold_of(self, split: str, *, task: Task) -> dict[Item, LabelSet]:
@@ -253,7 +252,6 @@ class Voted:
         )
 
     def rows(self, ensemble: str) -> Iterator[dict[str, Any]]:
-        """Yield the decisions as rows of the table ``silver``."""
         for item, decision in self.decisions.items():
             yield {
                 "record_id": item[0],

@@ -137,7 +137,6 @@ class Provider:
 
     @classmethod
     def of(cls, name: str, *, params: Params, settings: Settings) -> Self:
-        """Return a provider of ``params.yaml``."""
         consent = params.consents.get(name, Consent())
         return cls(name, vendor_of(name, params=params), settings.endpoint(name), consent)
 
@@ -153,7 +152,6 @@ class Provider:
 
     @property
     def key(self) -> str:
-        """The key that is sent."""
         return self.endpoint.key.get_secret_value() or NO_KEY
 
     @property

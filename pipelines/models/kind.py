@@ -262,12 +262,10 @@ class Desk:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """The label scheme of the corpus."""
         from pipelines.core.taxonomy import load
 
         return load(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def snapshot(self) -> Path:
-        """The folder of the corpus's stages."""
         return self.root / "snapshot" / self.corpus

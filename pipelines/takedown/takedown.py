@@ -65,7 +65,6 @@ class Expiry:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many versions, objects and stages are due."""
         return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages")}
 
     def remove(

@@ -303,7 +303,6 @@ class Audit:
 
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
-    """Return which items the system judged."""
     return _bools(verdict.outcome is Outcome.VOTE for verdict in verdicts)
 
 

@@ -31,7 +31,6 @@ MOST_PLOTS, MOST_ROWS = 6, 12
 
 
 def sections(metrics: Json | None, *, agreement: Json | None, scheme: Scheme, paper: Paper) -> list[PageSection]:
-    """Return the sections that have content."""
     if metrics is None:
         return []
     metrics = in_order(metrics)

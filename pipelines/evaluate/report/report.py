@@ -86,7 +86,6 @@ def run(ctx: Context) -> dict[str, Any]:
 
 
 def measured(corpus: str, *, root: Path) -> Json:
-    """Return the content of a corpus's ``evaluate.json``."""
     metrics = read_metrics(root / "metrics" / corpus / "evaluate.json")
     if not metrics:
         raise DataError("NotEvaluated", corpus=corpus)
@@ -332,7 +331,6 @@ def methods_paragraphs(
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -396,7 +394,6 @@ def _tests(analysis: Json, *, scheme: Scheme) -> str:
 
 
 def sentence(words: str) -> str:
-    """Return words that begin with a capital letter."""
     return words[:1].upper() + words[1:]
 
 

@@ -70,7 +70,6 @@ class Form(Section):
         return str(half_up(value, digits=places)) if self.half_up else f"{value:.{places}f}"
 
     def printed(self, cell: Cell) -> str:
-        """Return a cell of a paper."""
         match cell:
             case (first, None):
                 return self.printed(first)

@@ -42,7 +42,6 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Restore the random states that :func:`random_states` returned."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])

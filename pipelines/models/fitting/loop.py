@@ -190,7 +190,6 @@ def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
 
 
 def fit_classifier(spec: Classifier, job: Job[Any], *, say: Any) -> dict[str, Any]:
-    """Fit a classifier and write it to ``job.out``; see :meth:`Classifier.fit`."""
     task, settings = job.task, spec.settings(job)
     weights = weigh(job.train, task=task, max_pos_weight=settings.max_pos_weight, reweighted=settings.reweighted)
     fitted = fit(

@@ -203,7 +203,6 @@ def put_mark(connection: sa.Connection, *, name: str, value: bytes) -> None:
 
 
 def get_mark(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return a value from the vault's metadata by name, or ``None`` if there is none."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 

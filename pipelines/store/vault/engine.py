@@ -58,7 +58,6 @@ class Engine:
             raise BadParams(where=where, detail=f"cannot be used ({type(error).__name__})") from None
 
     def close(self) -> None:
-        """Close all database connections."""
         self.sql.dispose()
 
     def insert(self, table: sa.Table) -> Any:
@@ -138,7 +137,6 @@ class Store:
         self._engine = engine
 
     def close(self) -> None:
-        """Close all database connections."""
         self._engine.close()
 
     def __enter__(self) -> Self:

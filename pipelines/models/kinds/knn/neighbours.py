@@ -100,7 +100,6 @@ def write_index(examples: Sequence[Example], *, task: Task, model: embedding.Min
 
 
 def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
-    """Compute the embeddings of texts, shape (texts, 384)."""
     return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)
 
 
@@ -133,14 +132,12 @@ class Mixed:
         return scores
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fitted settings as JSON values."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Build the fitted settings from the JSON values that :meth:`as_json` returns."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 

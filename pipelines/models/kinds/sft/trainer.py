@@ -177,16 +177,13 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count the parameters of each process before the first step."""
         self.tuner.shards = Shards.of(self.tuner.model)
         self.tuner.shards.check()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Select the input rows of the epoch that begins."""
         self.tuner.steps.epoch = state.global_step // len(self.tuner.steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a checkpoint within an epoch, every ``every`` steps."""
         if state.global_step % self._every == 0 and state.global_step % len(self.tuner.steps.plan.steps[0]):
             control.should_save = True
 
