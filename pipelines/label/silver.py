@@ -334,11 +334,6 @@ def reasons(
     ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
     labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
     cannot follow an instruction in a text, see a more severe case.
-
-    Args:
-        refused: the labellers that refused an item.
-        injected: the items whose text addresses a model.
-        offline: the labels that the offline labellers together give to an item.
     """
     queue, members, category = {}, set(panel.members), panel.category
     for item, decision in sorted(decisions.items()):

@@ -206,9 +206,7 @@ class Job(Serving, Generic[K]):
     """What a model is fitted with.
 
     Args:
-        spec: its entry.
         out: the folder for its files.
-        mode: ``train.mode``.
         own: a team's own prompts.
         processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """

@@ -146,13 +146,7 @@ def build(
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
-    """Build a corpus's report page from its metrics.
-
-    Args:
-        root: the checkout or clone that has the papers and label schemes.
-        silver: metrics of the ensemble's labels that models were tuned on.
-        models: the entries of tuned models.
-    """
+    """Build a corpus's report page from its metrics."""
     scheme = load(metrics["scheme"], root=root)
     paper, noun = papers.about(scheme.name, root=root), scheme.items
     # entries with other weights than the paper's row of their name

@@ -222,7 +222,6 @@ def render(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | N
     """Yield a table, or one for each value of the variable ``per``; none without rows.
 
     Args:
-        data: our results.
         words: titles of tasks and names of a paper's rows, by key.
         rule: what yields the recomputed rows of a key.
     """

@@ -83,7 +83,6 @@ def fit(
         built: the classifier on the CPU in float32; its module is fitted in place and is left on the device.
         seed: seeds the order of the examples and dropout (the initial weights come from ``build``).
         folder: used by this run alone; must outlive a killed process.
-        weights: the loss weights of the labels, computed from train.
         say: called in one process after every epoch; twice if a kill comes between the call and the checkpoint.
     """
     train, validation = only(train, splits={TRAIN}), only(validation, splits={VALIDATION})

@@ -70,7 +70,6 @@ class Index:
         Equally near posts are taken in the order of their record ids.
 
         Args:
-            asked: embeddings of the posts to label, shape (asked, 384).
             neighbours: how many posts vote; all of them if there are fewer.
         """
         near = (self._unit(asked) @ self._unit(self.vectors).T).round(DECIMALS)
@@ -150,11 +149,6 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on validation (.25, .5, .5), neighbours alone .71.
     The mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
-
-    Args:
-        scores: calibrated probabilities from the neighbours, shape (records, labels).
-        answers: the labeller's answer for each record, or ``None``.
-        blend: the weight of the answers, 0 to 1.
     """
     pool, rows = np.array(scores), _answered(answers)
     said = matrix([task.seen(labels) for labels in answers if labels is not None], labels=task.labels)

@@ -34,9 +34,7 @@ class RowCollator:
     """Converts samples to input rows of the model: packed with a common prefix, or padded.
 
     Args:
-        samples: the samples of train or validation.
         shared: number of tokens that all samples begin with; ``None`` for padded rows.
-        pad: the token that fills padded rows.
     """
 
     def __init__(self, samples: Sequence[TokenizedSample], *, shared: int | None, pad: int) -> None:
