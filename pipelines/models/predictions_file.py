@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
 from pipelines.models.fitting.card import PREDICTIONS, SPENT
@@ -61,9 +60,7 @@ def write_predictions(
 def copied(folder: Path, *, to: Path, vault: Vault) -> dict[str, Any]:
     """Copy predictions and their cost, without those of records that were taken down since; return their counts."""
     table = tables.read(folder / PREDICTIONS, name="predictions")
-    gone = vault.tombstoned(set(table["record_id"].to_pylist()))
-    live = pc.invert(pc.is_in(table["record_id"], value_set=tables.strings(sorted(gone))))
-    table = table.filter(live)
+    table = tables.without(table, vault.tombstoned(set(table["record_id"].to_pylist())))
     tables.write(table, to / PREDICTIONS, name="predictions")
     outcomes: dict[str, Counter[str]] = {}
     for row in table.select(["split", "outcome"]).to_pylist():

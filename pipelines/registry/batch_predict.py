@@ -170,9 +170,7 @@ def run(ctx: Context) -> Json:
         predictions = _all(asked, months, kept=settings.home / "scored" / champion.name)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned({r for paths in months.values() for r in _record_ids(paths).to_pylist()})
-        predictions = predictions.filter(
-            pc.invert(pc.is_in(predictions["record_id"], value_set=tables.strings(sorted(gone))))
-        )
+        predictions = tables.without(predictions, gone)
         tables.write(predictions, root / "snapshot" / corpus / "scoring" / f"{champion.name}.parquet", name=TABLE)
         metrics[champion.name] = _counts(predictions, asked=asked, gone=len(gone))
         metrics[champion.name]["drift"] = _drift(predictions, asked=asked, inputs=inputs, bounds=params.drift)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crisis_corpus.formats import require
@@ -347,6 +348,11 @@ def gold(snapshot: Path, *, within: Collection[Item] | None = None) -> dict[str,
 def strings(values: list[str]) -> pa.Array:
     """Convert a list of strings, which may be empty, to an Arrow string array."""
     return pa.array(values, type=pa.string())
+
+
+def without(table: pa.Table, record_ids: Collection[str]) -> pa.Table:
+    """Return the rows that are about other records."""
+    return table.filter(pc.invert(pc.is_in(table["record_id"], value_set=strings(sorted(record_ids)))))
 
 
 # Rows of a batch; those of small columns take a few MB.
