@@ -178,7 +178,7 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     }
     for name, made in rows.items():
         place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
-        tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
+        tables.write_rows(made, place, name=name)
     entries = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
     counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
 from pipelines.models.fitting.card import PREDICTIONS, SPENT
 from pipelines.models.prediction import Prediction, Spent
@@ -46,8 +44,7 @@ def write_predictions(
                 outcomes[split][prediction.outcome if prediction else "missing"] += 1
                 if prediction is not None:
                     rows.append(prediction.row(example.item, split=split, seed=seed, **about))
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
-    tables.write(table, folder / PREDICTIONS, name="predictions")
+    tables.write_rows(rows, folder / PREDICTIONS, name="predictions")
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},

@@ -219,7 +219,7 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
                 known = _known(earlier, paths=paths)
                 rows = [row for path in paths for row in _said(asked, path, known=known)]
                 half = kept / "half"
-                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[KEPT]), half, name=KEPT)
+                tables.write_rows(rows, half, name=KEPT)
                 half.replace(places[month])
         for path in {*kept.iterdir()} - {*places.values()}:
             path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ its key and written in a fixed format (:mod:`table_files`), so that the same row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -260,6 +260,11 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     CONTRACTS[name].require(table, name=name)
     groups = group_count(len(table), name=name)
     table_files.write(table, path, sealed=sealed_columns(schema), groups=groups)
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path, *, name: str) -> None:
+    """Write rows without content; :mod:`pipelines.store.seal` writes those with content."""
+    write(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), path, name=name)
 
 
 def group_count(rows: int, *, name: str) -> int:
