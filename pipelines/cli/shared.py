@@ -218,7 +218,7 @@ class Decider:
     ) -> Decider:
         """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
         if approval is not None:
-            from pipelines.registry.approved import ApprovalRecord
+            from pipelines.registry.journal import ApprovalRecord
 
             text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
             approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)

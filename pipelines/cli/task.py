@@ -139,7 +139,7 @@ def approve(
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
-    from pipelines.registry.approved import ApprovalRecord
+    from pipelines.registry.journal import ApprovalRecord
 
     answer = ApprovalRecord.answered(subject=subject, run=run, **_json("-"))
     emit({"token": answer.token(Settings.from_env().secret())})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
-from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, require_mlflow, show_sheets
+from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, Shard, checked, option
+from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, show_sheets
 from pipelines.cli.stages import run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
@@ -54,25 +52,6 @@ def votes_report(
     with doing("reading the corpus repository"):
         sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
     show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
-
-
-@app.command(rich_help_panel="Registry")
-def classify(
-    model: Annotated[
-        str, argument("a registered model, such as forum-help@champion, or the folder of an MLflow model", "MODEL")
-    ],
-    file: Annotated[
-        Path | None,
-        argument("a file of texts or images, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
-    ] = None,
-) -> None:
-    """Predict the labels of texts or images, one JSON line each, with a registered model."""
-    from pipelines.registry import classify as client
-
-    if not Path(model).is_dir():
-        require_mlflow(Settings.from_env())
-    with file.open() if file else nullcontext(sys.stdin) as lines:
-        client.run(model, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
 
 
 @app.command(rich_help_panel=STAGES)

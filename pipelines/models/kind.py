@@ -208,9 +208,7 @@ class Job(Serving, Generic[K]):
     """What a model is fitted with.
 
     Args:
-        spec: its entry.
         out: the folder for its files.
-        mode: ``train.mode``.
         own: a team's own prompts.
         processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """
@@ -264,12 +262,10 @@ class Desk:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """The label scheme of the corpus."""
         from pipelines.core.taxonomy import load
 
         return load(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def snapshot(self) -> Path:
-        """The folder of the corpus's stages."""
         return self.root / "snapshot" / self.corpus

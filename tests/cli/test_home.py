@@ -222,7 +222,7 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
 
 def test_help_lists_the_commands_for_people_first(checkout: Path) -> None:
     shown = process("--help", cwd=checkout).stdout
-    for name in ("status", "registry", "takedown", "classify"):
+    for name in ("status", "registry", "takedown"):
         assert shown.index(f"│ {name} ") < shown.index("Stages of dvc.yaml") < shown.index("│ dedupe ")
     assert process("--version", cwd=checkout).stdout.startswith("crisis-corpus ")
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.config.params import Params
@@ -294,7 +293,6 @@ class Audit:
 
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
-    """Return which items the system judged."""
     return _bools(verdict.outcome is Outcome.VOTE for verdict in verdicts)
 
 
@@ -333,8 +331,7 @@ def run(ctx: Context) -> dict[str, Any]:
         judged = _judged(names, audited=audited, ctx=ctx)
         rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
         metrics = _metrics(audited, judged=judged, params=params)
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
-    tables.write(table, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
+    tables.write_rows(rows, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
 
 

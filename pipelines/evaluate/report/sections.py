@@ -16,7 +16,6 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 
 def sections(results: Results) -> list[PageSection]:
-    """Return the sections that have content."""
     paper, sheets = results.paper, results.sheets
     reading = points("reading", *(paper.reading or (text("reading_percent"),)), noun=results.scheme.items)
     found = (

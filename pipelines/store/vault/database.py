@@ -141,14 +141,7 @@ class Database(Engine):
     def __init__(self, url: str, *, create: bool = True) -> None:
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
             raise ConfigError("NoVault", place=url)
-        super().__init__(
-            url,
-            where="CORPUS_VAULT_URL",
-            lock=WRITER_LOCK,
-            unavailable=VaultUnavailable,
-            # VACUUM copies live keys through its temporary database, which must not be on disk
-            pragmas=("secure_delete = ON", "temp_store = MEMORY"),
-        )
+        super().__init__(url, where="CORPUS_VAULT_URL", lock=WRITER_LOCK, unavailable=VaultUnavailable)
         with self.writing() as connection:
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
@@ -214,7 +207,6 @@ def put_mark(connection: sa.Connection, *, name: str, value: bytes) -> None:
 
 
 def get_mark(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return a value from the vault's metadata by name, or ``None`` if there is none."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 
