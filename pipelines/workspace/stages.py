@@ -6,23 +6,29 @@ commit runs nothing again. No index over all stages is built, because it costs s
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
+import operator
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.core.errors import DataError
 from pipelines.core.telemetry import phase
-from pipelines.workspace.inventory import Inventory, is_metric, overlap
+from pipelines.workspace.inventory import Inventory, is_metric, overlap, read_yaml
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import ResultUnusable, StageResult, Token
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
+
+OUTS = ("outs", "metrics", "plots")
 
 
 @dataclass(frozen=True)
@@ -43,29 +49,30 @@ class Definition:
 
         file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
         # without names no file is needed; `stages` reads it each time
-        loader = file.stages if (names := list(names)) else {}
-        stages = {name: loader[name] for name in names}
+        loader: Any = file.stages if (names := list(names)) else {}
+        # DVC's own stages would make an object of each path, which takes ten times as long
+        found = {name: loader.resolver.resolve_one(name)[name] for name in names}
+        params = {name: _keys(data.get("params", ())) for name, data in found.items()}
         keys: dict[str, set[str]] = {}
-        for dep in (dep for stage in stages.values() for dep in stage.deps if isinstance(dep, ParamsDependency)):
-            keys.setdefault(dep.def_path, set()).update(dep.params)
+        for path, wanted in (item for files in params.values() for item in files.items()):
+            keys.setdefault(path, set()).update(wanted)
         values = {}
-        for path, wanted in keys.items():
-            read = ParamsDependency(next(iter(stages.values())), path, sorted(wanted))
-            read.save()
-            values[path] = json.loads(json.dumps(read.hash_info.value))
+        for path, together in keys.items():
+            values[path] = _values(Path(repo.root_dir, path), together)
+            if rest := together - values[path].keys():
+                read = ParamsDependency(loader[names[0]], path, sorted(rest))
+                read.save()
+                values[path] |= read.hash_info.value
+            values[path] = json.loads(json.dumps(values[path]))
         return {
             name: cls(
                 name,
-                stage.cmd,
-                tuple(sorted({dep.def_path for dep in stage.deps if not isinstance(dep, ParamsDependency)})),
-                {
-                    dep.def_path: {key: values[dep.def_path][key] for key in sorted(dep.params)}
-                    for dep in stage.deps
-                    if isinstance(dep, ParamsDependency)
-                },
-                tuple(sorted(out.def_path for out in stage.outs)),
+                data["cmd"],
+                tuple(sorted({os.path.normpath(path) for path in data.get("deps", ())})),
+                {path: {key: values[path][key] for key in sorted(wanted)} for path, wanted in params[name].items()},
+                tuple(sorted(os.path.normpath(path) for kind in OUTS for path in _paths(data.get(kind, ())))),
             )
-            for name, stage in stages.items()
+            for name, data in found.items()
         }
 
     def matches(self, entry: Mapping[str, Any]) -> bool:
@@ -158,6 +165,31 @@ def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(lock):
         visit(name)
     return ordered
+
+
+def _paths(entries: Iterable[str | Mapping[str, Any]]) -> Iterator[str]:
+    """Return the paths of a list of ``dvc.yaml``, in which a path may have options."""
+    for entry in entries:
+        yield from [entry] if isinstance(entry, str) else entry
+
+
+def _keys(entries: Iterable[str | Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the keys by file of a list of parameters, in which those of ``params.yaml`` have no file."""
+    files: dict[str, set[str]] = {}
+    for entry in entries:
+        for path, keys in ({"params.yaml": [entry]} if isinstance(entry, str) else entry).items():
+            files.setdefault(path, set()).update(keys or ())
+    return files
+
+
+def _values(file: Path, keys: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a file that are where their keys say; DVC's search visits every value for each key."""
+    content = read_yaml(file.read_text()) if file.suffix == ".yaml" and file.is_file() else {}
+    values = {}
+    for key in keys:
+        with contextlib.suppress(KeyError, TypeError):
+            values[key] = functools.reduce(operator.getitem, key.split("."), content)
+    return values
 
 
 def _usable(stored: StageResult, clone: Workspace, defined: Definition, digests: Mapping[str, str]) -> bool:
