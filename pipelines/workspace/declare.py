@@ -190,7 +190,7 @@ def require_valid(name: str, *, root: Path, checkout: Path, today: date) -> Para
     values = complete(overlay(read_params(checkout), parse((root / where).read_text(), where=where)))
     params = validate(values, where=where)
     rows.resolve(params, root=root)
-    for source in params.corpora[name].sources:
+    for source in params.corpora[name].sources if name in params.corpora else ():
         if source not in params.sources:
             raise ConfigError("UnknownName", kind="source", name=source, known=", ".join(params.sources))
         params.sources[source].check(source, today=today)
