@@ -72,9 +72,8 @@ class Index:
             neighbours: how many posts vote; all of them if there are fewer.
         """
         centre = self.vectors.mean(axis=0)
-        near = (embedding.centred(asked, centre=centre) @ embedding.centred(self.vectors, centre=centre).T).round(
-            DECIMALS
-        )
+        queries, known = (embedding.centred(rows, centre=centre) for rows in (asked, self.vectors))
+        near = (queries @ known.T).round(DECIMALS)
         first = np.argsort(-near, axis=1, kind="stable")[:, :neighbours]
         weights = np.exp(SHARPNESS * np.take_along_axis(near, first, 1))
         prior = np.exp(SHARPNESS * PRIOR_AT)
@@ -96,13 +95,6 @@ def write_index(examples: Sequence[Example], *, task: Task, model: embedding.Min
     write_rows(rows, out / FILE, name=TABLE, vault=vault)
 
 
-<<<<<<< Updated upstream
-def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
-    return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)
-
-
-=======
->>>>>>> Stashed changes
 # Ours: probability of a label that a labeller names, before its weight is chosen on validation.
 TRUSTED = 0.9
 CHUNK = 256  # posts that are compared with train at once

@@ -1,8 +1,8 @@
 """Fit a linear head on sentence embeddings, by the regression of the offline labeller that reads them.
 
-With 300 synthetic posts of four purposes and 10 % wrong labels (60 of test, of other authors), five seeds: accuracy .68
-on average, majority .34, and the embeddings of 300 posts take 20 to 40 s on busy cores. All weights of MiniLM trained for
-six epochs took 325 s there.
+With 300 synthetic posts of four purposes and 10 % wrong labels (60 of test, of other authors), five seeds: accuracy
+.68 on average, that of the majority .34; the embeddings of 300 posts take 20 to 40 s on busy cores. All weights of
+MiniLM trained for six epochs took 325 s there.
 """
 
 from __future__ import annotations
