@@ -34,7 +34,10 @@ class NoRegistry(ConfigError):
     """No model registry (MLflow server) is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
-    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus up`."
+    remedy = (
+        "Set it to the address of the MLflow server, or start the embedded one with `corpus up`; on its machine, "
+        "CORPUS_HOME, set to the registry's folder, is enough."
+    )
 
 
 class UnknownModel(ConfigError):
