@@ -18,7 +18,7 @@ import shlex
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,8 @@ from crisis_corpus.versions import NoRegistry, RegistryReader, Version
 if TYPE_CHECKING:
     import pandas as pd
 
+# As the client's own requirement of mlflow-skinny.
+MLFLOW = "mlflow>=3.17.2,<3.18"
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
 _UNPICKLED = threading.RLock()
 
@@ -56,10 +58,10 @@ class NotLoaded(RegistryError):
 
 
 class NotInstalled(NotLoaded):
-    """A module that a model needs is not installed."""
+    """A module that a model, or its registry, needs is not installed."""
 
-    message = "Version {version} of '{name}' needs the module '{module}', which is not installed here."
-    remedy = "Run `{python} -m pip install -r {requirements}`, then load it again in a new process."
+    message = "{what} needs the module '{module}', which is not installed here."
+    remedy = "Run `{python} -m pip install {packages}`, then load the model in a new process."
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Model:
         asked = frame_of(items, inputs=self.inputs)
         if not len(asked):
             return []
-        rows = self.predict(asked).to_dict("records")
+        rows: list[dict[str, Any]] = self.predict(asked).to_dict("records")
         for row in rows:
             row["scores"] = dict(zip(self.labels, row.pop("probabilities"), strict=False))
         return rows
@@ -194,11 +196,14 @@ def _had(
     uri = tracking_uri or mlflow_address(home)
     if not uri:
         raise NoRegistry()
-    # imports MLflow
-    with opening():
-        registry = RegistryReader(uri)
     with opened(journal_url or _journal_url(home), home=home) as journal:
-        loadable = trusted.find(name, number, registry=registry, journal=journal)
+        try:
+            # imports MLflow, of which the client has the part that asks a server
+            with opening():
+                registry = RegistryReader(uri)
+            loadable = trusted.find(name, number, registry=registry, journal=journal)
+        except ModuleNotFoundError as error:
+            raise _missing(error.name or "", what="A registry without a server", packages=[MLFLOW]) from None
     if loadable.stale is not None:
         reason = "records on which it was trained were taken down; it is removed on"
         warnings.warn(f"{loadable.version.uri} is stale: {reason} {loadable.stale[:10]}", StaleModel, stacklevel=3)
@@ -235,15 +240,15 @@ def _loaded(version: Version, folder: Path) -> Any:
             # suppress_warnings skips the comparison of every installed package, which takes half a second
             return pyfunc.load_model(str(folder), suppress_warnings=True)
         except ModuleNotFoundError as error:
-            raise _missing(error.name, version=version, folder=folder) from None
+            # the model's own code raises it, so the name may be anything
+            if not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", error.name or "", re.ASCII):
+                raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
+            what, packages = f"Version {version.version} of '{version.name}'", ["-r", str(folder / "requirements.txt")]
+            raise _missing(str(error.name), what=what, packages=packages) from None
         except Exception as error:
             # the model's own code runs during loading, and its message may contain anything
             raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
 
 
-def _missing(module: str | None, *, version: Version, folder: Path) -> NotLoaded:
-    # the model's own code raises the error, so the name may be anything
-    if not module or not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", module, re.ASCII):
-        return NotLoaded(name=version.name, version=version.version, detail="ModuleNotFoundError")
-    command = {"python": shlex.quote(sys.executable), "requirements": shlex.quote(str(folder / "requirements.txt"))}
-    return NotInstalled(name=version.name, version=version.version, module=module, **command)
+def _missing(module: str, *, what: str, packages: Sequence[str]) -> NotInstalled:
+    return NotInstalled(what=what, module=module, python=shlex.quote(sys.executable), packages=shlex.join(packages))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import digest
+from crisis_corpus.model_opening import COPY
 
 CHAMPION = "champion"
 SQLITE = "sqlite:///"
@@ -114,6 +115,9 @@ class RegistryReader:
         to.mkdir(parents=True, exist_ok=True)
         with translated():
             fetched = Path(self.artifacts(version).download_artifacts(path, str(to)))
+        if not path:
+            # plain MLflow has left it in a store of files
+            (fetched / COPY).unlink(missing_ok=True)
         if any(fetched.rglob(COMPILED)) and digest(fetched) != version.digest:
             delete_compiled(fetched)
         return fetched

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +260,15 @@ def test_a_missing_module_is_named_with_the_line_that_installs_it(context: Conte
         assert (module in str(raised.value)) == isinstance(raised.value, NotInstalled)
         assert "quoted" not in str(raised.value)
         if isinstance(raised.value, NotInstalled):
-            requirements = raised.value.fields["requirements"]
-            assert f"-m pip install -r {requirements}`" in str(raised.value) and Path(requirements).is_file()
+            option, requirements = raised.value.fields["packages"].split()
+            assert f"-m pip install -r {requirements}`" in str(raised.value) and Path(requirements).is_file(), option
     assert not isinstance(raised.value, NotInstalled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "RegistryReader", lambda uri: import_module("no_such_module"))
+        with pytest.raises(NotInstalled, match=rf"no_such_module.*{client.MLFLOW}"):
+            load(NAME)
+    wanted = tomllib.loads((Path(__file__).parents[2] / "client" / "pyproject.toml").read_text())["project"]
+    assert client.MLFLOW.replace("mlflow", "mlflow-skinny") in wanted["dependencies"]
 
 
 def test_a_model_that_fails_while_it_loads_is_not_quoted(context: Context, tmp_path: Path) -> None:
