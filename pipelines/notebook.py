@@ -30,8 +30,9 @@ from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, CorpusError, DataError, RegistryError
 from pipelines.core.process import now, private_files
+from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
-from pipelines.core.taxonomy.task import Task, tasks_of
+from pipelines.core.taxonomy.task import Task, task_of, tasks_of
 from pipelines.curate.items import read_items, read_posts
 from pipelines.datasets.example import TEST, NoGold
 from pipelines.datasets.items import CONTENTS, VALIDATIONS, digest_of, opened
@@ -185,7 +186,11 @@ class Corpus:
     @property
     def tasks(self) -> dict[str, Task]:
         """What models predict, by name: the categories of the label scheme with their labels."""
-        return tasks_of(scheme_of(self.params.corpora[self.name].scheme, root=self._clone.path))
+        return tasks_of(self._scheme)
+
+    @property
+    def _scheme(self) -> Scheme:
+        return scheme_of(self.params.corpora[self.name].scheme, root=self._clone.path)
 
     def close(self) -> None:
         """Remove the clone."""
@@ -204,7 +209,7 @@ class Corpus:
     def images(self, split: str | None = None, *, why: str | None = None) -> pd.DataFrame:
         """Return :meth:`items` with the column ``picture``, sealed; a picture that cannot be shown is ``None``."""
         if self.content != "images":
-            raise DataError("NotMade", corpus=self.name, what="pictures", commit=self.commit[:12])
+            raise DataError("NotInCommit", corpus=self.name, what="pictures", commit=self.commit[:12])
         return self._with(self._listed(split), "picture", lambda post: next(iter(post.images), None), why=why)
 
     def show(self, ids: Iterable[str], *, why: str | None = None) -> None:
@@ -234,7 +239,7 @@ class Corpus:
         """Return what a model of the report, or ``champion``, says of the items outside test."""
         rows = [row for task in self.tasks.values() for row in self._said(model, task=task)]
         if not rows:
-            raise DataError("NotMade", corpus=self.name, what=f"predictions of '{model}'", commit=self.commit[:12])
+            raise DataError("NotInCommit", corpus=self.name, what=f"predictions of '{model}'", commit=self.commit[:12])
         return self._without_test(rows, name="predictions", split=split)
 
     def to_datasets(self, *, why: str | None = None) -> datasets.DatasetDict:
@@ -302,11 +307,7 @@ class Corpus:
         return Score(split, len(board.items), figures, pairs(board, entrants=entrants), look)
 
     def _task(self, key: str | None) -> Task:
-        known = self.tasks
-        key = next(iter(known)) if key is None and len(known) == 1 else key
-        if key not in known:
-            raise ConfigError("UnknownName", kind="task", name=str(key), known=", ".join(known))
-        return known[key]
+        return task_of(self._scheme, self._scheme.category(key).key)
 
     def _board(self, task: Task, *, gold: EvaluationGold, split: str) -> Board:
         seen = gold.seen(task, split=split)
@@ -325,9 +326,7 @@ class Corpus:
         """Record the look of each registered name of the task; return the gate set, and what is left where least is."""
         terms, who, settings = self.params.promote, self._clone.settings.person, self._clone.settings
         if self._pinned:
-            raise BadParams(
-                where="revision", detail="test is scored at the newest commit only: open the corpus without"
-            )
+            raise BadParams(where="revision", detail="is given, but test is scored at the newest commit only")
         looks.require_part(self.name, terms=terms)
         version = self.params.split[self.name].version
         divided = looks.divide(board, corpus=self.name, version=version, terms=terms)
@@ -409,7 +408,7 @@ class Corpus:
         self._place(f"{folder}/{pattern.partition('/')[0]}")
         paths = sorted((self._clone.path / folder).glob(pattern))
         if not paths:
-            raise DataError("NotMade", corpus=self.name, what=name, commit=self.commit[:12])
+            raise DataError("NotInCommit", corpus=self.name, what=name, commit=self.commit[:12])
         return tables.concat(paths, name=name)
 
     def _answers(self, pattern: str, *, name: str, split: str | None) -> pd.DataFrame:

@@ -1,7 +1,8 @@
 """Collect, label and model a corpus of crises on Reddit.
 
 Stages and steps print counts and digests as one JSON object on their last line. Exit status: 64 bad argument, 65 bad
-data, 69 source unavailable, 74 input or output, 75 try again later, 77 refused, 78 bad configuration.
+data, 69 source unavailable, 74 input or output, 75 try again later, 77 refused, 78 bad configuration,
+79 waits for labels.
 """
 
 from __future__ import annotations

@@ -258,7 +258,9 @@ class Columns:
         read = read_file(Path(str(self.file)), usual="csv")
         has = f"(the file has {', '.join(sorted(read.columns))})"
         ids = propose.id_column(read, given=self.ids)
-        ids = ids or propose.id_column(read, given=asked(None, f"Column with the posts' ids {has}", name="id-column"))
+        ids = ids or propose.id_column(
+            read, given=asked(None, f"Column with the ids at Reddit {has}", name="id-column")
+        )
         found = propose.label_columns(read, given=self.named, without=str(ids))
         if scheme:
             return str(ids), propose.of_scheme(read, found, scheme=scheme)

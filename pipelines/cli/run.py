@@ -52,6 +52,9 @@ def run(
         emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in whole.DAGS}})
         return
     with whole.alone(settings, name):
+        if to == "report":
+            # before models are trained: MLflow gets their figures
+            settings = made.settings = local_registry(settings)
         for month in made.months(months):
             made.month(month)
         if labels:
@@ -59,8 +62,6 @@ def run(
         waits = str(DataError("NoLabels", corpus=name)) if made.dags() else ""
         registered = {}
         if to == "report" and not waits:
-            settings = local_registry(settings)
-            made.settings = settings
             registered = registry.registered_of(settings, corpus=name)
             made.scoring()
     _end(settings, name, waits=waits, registered=registered)

@@ -84,16 +84,16 @@ def current(home: Path, texts: Mapping[str, str]) -> bool:
 
 def write(path: Path, texts: Mapping[str, str]) -> None:
     """Resolve the stage graph from the texts of its source files, and write it to ``path`` atomically."""
-    text = _resolved(_digest(texts), tuple(texts.items()))
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = _resolved(_digest(texts), tuple(texts.items()), path.parent)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(text)
     partial.replace(path)
 
 
 @lru_cache(maxsize=4)
-def _resolved(digest: str, texts: tuple[tuple[str, str], ...]) -> str:
-    return json.dumps({"digest": digest, **resolve(dict(texts))}, indent=1)
+def _resolved(digest: str, texts: tuple[tuple[str, str], ...], folder: Path) -> str:
+    return json.dumps({"digest": digest, **resolve(dict(texts), folder=folder)}, indent=1)
 
 
 def _digest(texts: Mapping[str, str]) -> str:
@@ -101,7 +101,7 @@ def _digest(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(texts)).encode() + Path(__file__).read_bytes()).hexdigest()
 
 
-def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
+def resolve(texts: Mapping[str, str], *, folder: Path | None = None) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
     The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and of
@@ -123,8 +123,8 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     if "profile" in texts:
         values = complete(overlay(values, parse(texts["profile"], where="the profile")))
     home = packages()
-    with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
-        here = Path(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".resolve-") as scratch:
+        here = Path(scratch)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
@@ -136,7 +136,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         keyed = {key: row for section in known.values() for key, row in section.items()}
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
-        with Repo(folder) as repo:
+        with Repo(scratch) as repo:
             stages = {stage.name: stage for stage in repo.index.stages if getattr(stage, "name", None)}
             resolved = [
                 {

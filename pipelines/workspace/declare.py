@@ -55,7 +55,7 @@ COMMENTS = {
 
 # The definition of a label until a person has written one.
 UNDEFINED = "Say here when {item} is {label}."
-ITEMS = {"texts": ("post", "posts"), "images": ("picture", "pictures")}
+ITEMS = {"texts": ("text", "texts"), "images": ("picture", "pictures")}
 
 
 @dataclass(frozen=True)

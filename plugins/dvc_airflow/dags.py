@@ -134,7 +134,9 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     steps = months(corpus)
     items = steps[1][0][0]
 
-    def run(number: int, month: str, *, shard: object = "", pointers: dict[str, str] | None = None) -> dict[str, Any]:
+    def of_month(
+        number: int, month: str, *, shard: object = "", pointers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         argv, out = ([word.format(month=month, shard=shard) for word in words] for words in steps[number])
         return step(*argv, out=out, pointers=pointers)
 
@@ -142,7 +144,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
         """Bring the month's submissions into a sealed table, and return one job per shard."""
         month = of(dag_run, ti)
-        done = run(0, month)
+        done = of_month(0, month)
         result = done["result"]
         if result["gaps"]:
             text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
@@ -154,7 +156,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     def look(job: dict[str, Any], *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
         """Process each item of one shard."""
         month, pointers = of(dag_run, ti), job["pointers"]
-        written: dict[str, str] = run(1, month, shard=job["shard"], pointers=pointers)["pointers"]
+        written: dict[str, str] = of_month(1, month, shard=job["shard"], pointers=pointers)["pointers"]
         return {**pointers, **written}
 
     @sdk.task
@@ -162,7 +164,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
         """Join the shards into the month's tables, and return the pointers to commit."""
         month = of(dag_run, ti)
         pointers = {path: text for shard in shards for path, text in shard.items()}
-        done = run(2, month, pointers=pointers)
+        done = of_month(2, month, pointers=pointers)
         # an addition without items leaves no shard, so that nothing new makes no commit
         empty = done["result"]["adds"] and not done["result"]["items"]
         every = (pointers | done["pointers"]).items()

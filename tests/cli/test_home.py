@@ -68,7 +68,9 @@ def test_a_deployment_may_have_other_corpora_only(checkout: Path) -> None:
     corpus = {"subreddits": ["lonely"], "source": "dump", "first_month": "2022-11", "last_month": None}
     forum, pictures = ({"content": c, "scheme": s} | corpus for c, s in (("texts", "cssrs"), ("images", "figsim")))
     corpora = {"memes": None, "posts": None, "forum": forum, "pictures": pictures}
-    (checkout / "profiles" / "team.yaml").write_text(yaml.safe_dump({"corpora": corpora}))
+    (checkout / "profiles" / "team.yaml").write_text(
+        yaml.safe_dump({"corpora": corpora, "sources": {"dump": {"ethics": "none needed: synthetic"}}})
+    )
     git("add", "--all", cwd=checkout)
     git("commit", "--quiet", "-m", "a profile", cwd=checkout)
     told = output("init", "--profile", "team")
@@ -89,7 +91,9 @@ def test_up_begins_the_corpus_of_the_only_folder_and_starts_no_sandbox(
     with refused("NoCorpus"):
         deployment.up()
     (checkout / "corpora" / "forum").mkdir(parents=True)
-    (checkout / "corpora" / "forum" / "profile.yaml").write_text(yaml.safe_dump({"corpora": corpora}))
+    (checkout / "corpora" / "forum" / "profile.yaml").write_text(
+        yaml.safe_dump({"corpora": corpora, "sources": {"dump": {"ethics": "none needed: synthetic"}}})
+    )
     for _ in range(2):
         deployment.up()  # the second time, the corpus says which profile it has
     shutil.copytree(checkout / "corpora" / "forum", checkout / "corpora" / "second")

@@ -38,7 +38,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("profiles", "dags", "plugins", "pipelines"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     pictures = {**FORUM, "content": "images", "scheme": "figsim"}
-    profile = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
+    profile: dict[str, Any] = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
+    profile |= {"votes": {"labellers": {"forum": ["characters", "words", "embedding"]}}}
+    profile |= {"silver": {"ensembles": {"forum": ["offline"]}}}
     (copy / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
     profile["corpora"] |= {"memes": None, "posts": None}
     (copy / "profiles" / "bare.yaml").write_text(yaml.safe_dump(profile))

@@ -97,7 +97,14 @@ def _is_home(node: ast.AST, *, own: bool) -> bool:
 
 def _constant(node: ast.AST) -> str:
     # a name is looked up where it is a constant of a module
-    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns", "KEY_FILE": "journal.pub"}
+    constants = {
+        "LOCK": "rounds.lock",
+        "MAP": "takedowns",
+        "FOLDER": "takedowns",
+        "KEY_FILE": "journal.pub",
+        "HOME_ENV": "corpus.env",
+        "MLFLOW_FILE": "mlflow.sqlite",
+    }
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name):

@@ -54,9 +54,14 @@ def load(name: str, *, root: Path = Path()) -> Scheme:
     return scheme
 
 
-@cache
 def load_file(path: Path) -> Scheme:
     """Read a label scheme from a data file."""
+    # a person edits it between two commands of one process
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _read(path: Path, changed: int) -> Scheme:
     scheme = read_section(Scheme, path, refuse=lambda detail: ConfigError("BadScheme", file=path.name, detail=detail))
     categories = {key: replace(category, key=key) for key, category in scheme.categories.items()}
     return replace(scheme, categories=categories, digest=hashlib.sha256(path.read_bytes()).hexdigest())
