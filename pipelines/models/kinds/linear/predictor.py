@@ -17,6 +17,7 @@ from pipelines.models.fitting.calibrated_predictor import CalibratedPredictor, F
 HEAD = "head.safetensors"
 # Ours: texts between two progress reports.
 CHUNK = 64
+DECIMALS = 9  # of a decision value: further digits depend on which other texts are in the same chunk
 
 
 class LinearPredictor(CalibratedPredictor):
@@ -36,4 +37,5 @@ class LinearPredictor(CalibratedPredictor):
 
     def _scores(self, examples: Sequence[Example]) -> Floats:
         rows = self._model.rows([example.text for example in examples])
-        return self._calibration(shares(embedding.decided(rows, **self._head), kind=self._task.kind))
+        values = embedding.decided(rows, **self._head).round(DECIMALS)
+        return self._calibration(shares(values, kind=self._task.kind))

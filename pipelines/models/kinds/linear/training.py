@@ -33,7 +33,8 @@ def fit(job: Job[Linear]) -> dict[str, Any]:
     view, truth = Embedding(), targets(train, task=job.task) > 0
     head = view.fit(view.read([example.text for example in train]), targets=truth, seed=job.seed)
     job.out.mkdir(parents=True, exist_ok=True)
-    save_file(head.keywords, job.out / HEAD)
+    # safetensors writes the bytes of an array in the order in which they are stored
+    save_file({name: np.ascontiguousarray(values) for name, values in head.keywords.items()}, job.out / HEAD)
     raw = shares(head(view.read([example.text for example in job.validation])), kind=job.task.kind)
     unseen = [label for label, column in zip(job.task.labels, truth.T, strict=True) if not column.any()]
-    return {"unseen": unseen, **calibrate(np.asarray(raw), job=job)}
+    return {"unseen": unseen, **calibrate(raw, job=job)}
