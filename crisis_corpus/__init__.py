@@ -1,8 +1,8 @@
 """Load the registered models of a crisis corpus, verify them, and detect changes of the champion.
 
     from crisis_corpus import load
-    model = load("models:/crisis-posts@champion")
-    print(model.predict(pandas.DataFrame({"title": ["A title"], "body": ["What it says"]})))
+    model = load("crisis-posts")
+    print(model(["a text", {"title": "A title", "body": "What it says"}]))
 
 :mod:`crisis_corpus.webhook` verifies signed webhooks; :mod:`crisis_corpus.hydrate` fetches the posts of a release.
 """

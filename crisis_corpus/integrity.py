@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from crisis_corpus import formats
 from crisis_corpus.errors import RegistryError
+from crisis_corpus.model_opening import COPY
 
 MODEL, CARD, PAGE, FILES, RECORDS = "model.json", "card.json", "card.md", "files.json", "records.parquet"
 # Extensions of files that are or may be pickles: PyTorch's, joblib's, NumPy's object arrays.
@@ -25,8 +26,6 @@ PICKLED = frozenset({".pkl", ".pickle", ".dill", ".joblib", ".pt", ".pth", ".bin
 CALLS = frozenset({"PROTO", "GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
 # A safetensors file begins with the length of its JSON header; the safetensors reader has the same limit (100 MB).
 HEADER_BYTES = 100_000_000
-# MLflow writes this file into every downloaded copy of a registered model.
-WRITTEN_BY_MLFLOW = frozenset({"registered_model_meta"})
 SHOWN = 5  # ours: file names per reason
 
 
@@ -98,7 +97,7 @@ def read_manifest(path: Path) -> PackManifest:
 def listing(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below a folder by its relative POSIX path, sorted by path."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    return {name: sha256(paths[name]) for name in sorted(paths) if name not in WRITTEN_BY_MLFLOW}
+    return {name: sha256(paths[name]) for name in sorted(paths) if name != COPY}
 
 
 def weights_of(listed: Mapping[str, str]) -> dict[str, str]:

@@ -79,7 +79,10 @@ class NoJournal(ConfigError):
     """The journal of decisions about models does not exist at the given address."""
 
     message = "There is no journal of the model registry at the given address."
-    remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
+    remedy = (
+        "Nothing is loaded without it, because it says which versions were withdrawn. On the registry's machine, set "
+        "CORPUS_HOME to its folder; elsewhere CORPUS_JOURNAL_URL to the journal's database; see docs/registry.md."
+    )
 
 
 class JournalUnavailable(RegistryError):
@@ -243,10 +246,13 @@ def to_sign(digest: str) -> bytes:
     return f"crisis-corpus/journal {digest}".encode()
 
 
-def public_key() -> bytes | None:
-    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``."""
-    text, home = os.environ.get("CORPUS_JOURNAL_KEY"), os.environ.get("CORPUS_HOME")
-    if not text and home and (path := Path(home) / KEY_FILE).is_file():
+def public_key(home: Path | None = None) -> bytes | None:
+    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in the home, or ``None``.
+
+    The home is by default ``CORPUS_HOME``.
+    """
+    text, place = os.environ.get("CORPUS_JOURNAL_KEY"), home or os.environ.get("CORPUS_HOME")
+    if not text and place and (path := Path(place) / KEY_FILE).is_file():
         text = path.read_text().strip()
     if not text:
         return None
@@ -259,7 +265,7 @@ def public_key() -> bytes | None:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[JournalReader]:
+def opened(url: str, *, home: Path | None = None) -> Iterator[JournalReader]:
     """Open an existing journal and close it at the end of the context; a missing journal is not created.
 
     Signatures are verified if there is a :func:`public_key`.
@@ -276,7 +282,7 @@ def opened(url: str) -> Iterator[JournalReader]:
             if not sa.inspect(connection).has_table(journal.name):
                 raise NoJournal()
             require_in(connection, name=journal.name, known=formats.JOURNAL)
-        yield JournalReader(database, key=public_key())
+        yield JournalReader(database, key=public_key(home))
     finally:
         database.sql.dispose()
 

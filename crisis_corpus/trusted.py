@@ -19,7 +19,7 @@ from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, VISIBLE, JournalReader, JournalRow, of_rows
 from crisis_corpus.versions import CHAMPION, NAME, RECORDED, RegistryReader, UnknownModel, Version, delete_compiled
 
-REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))", re.ASCII)
+REFERENCE = re.compile(rf"(?:models:/)?({NAME.pattern})(?:@({CHAMPION})|/([1-9]\d{{0,8}}))?", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
 LOOKS = 3
 
@@ -28,7 +28,7 @@ class BadReference(ConfigError):
     """A model reference is malformed."""
 
     message = "'{reference}' is not a model reference."
-    remedy = "Write <name>@champion or <name>/<version>, such as crisis-posts@champion."
+    remedy = "Write <name> for its champion, or <name>/<version>, such as crisis-posts/1."
 
 
 class NoChampion(RegistryError):

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import digest
+from crisis_corpus.model_opening import COPY
 
 CHAMPION = "champion"
 SQLITE = "sqlite:///"
@@ -34,7 +35,10 @@ class NoRegistry(ConfigError):
     """No model registry (MLflow server) is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
-    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus up`."
+    remedy = (
+        "Set it to the address of the MLflow server, or start the embedded one with `corpus up`; on its machine, "
+        "CORPUS_HOME, set to the registry's folder, is enough."
+    )
 
 
 class UnknownModel(ConfigError):
@@ -111,6 +115,9 @@ class RegistryReader:
         to.mkdir(parents=True, exist_ok=True)
         with translated():
             fetched = Path(self.artifacts(version).download_artifacts(path, str(to)))
+        if not path:
+            # plain MLflow has left it in a store of files
+            (fetched / COPY).unlink(missing_ok=True)
         if any(fetched.rglob(COMPILED)) and digest(fetched) != version.digest:
             delete_compiled(fetched)
         return fetched

@@ -22,7 +22,8 @@ import requests
 from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
-from pipelines.core.config.settings import ADMIN, TRACKING, Settings, password_of
+from crisis_corpus.home import TRACKING, password_of
+from pipelines.core.config.settings import ADMIN, Settings
 from pipelines.operate.services.airflow_api import Airflow, Login
 from pipelines.registry.journal import Journal
 

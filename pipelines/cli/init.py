@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import typer
 
+from crisis_corpus.home import HOME_ENV
 from pipelines.cli.options import option
 from pipelines.cli.shared import doing, emit
-from pipelines.core.config.settings import HOME_ENV, Settings, set_of_home, with_secret
+from pipelines.core.config.settings import Settings, set_of_home, with_secret
 from pipelines.core.errors import BadParams, ConfigError
 
 app = typer.Typer()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,6 +40,9 @@ MODELS = "the registered model: a name in section registry of params.yaml"
 REGISTERED = checked("registered model", section="registry")
 # a version outlives its entry in section registry: the journal decides
 RECORDED = completed("registry")
+
+# What a model can be asked about, by the content of its corpus.
+EXAMPLES = {"texts": "a text", "images": "picture.png"}
 
 Name = Annotated[str, argument(MODELS, "NAME", **REGISTERED)]
 Recorded = Annotated[str, argument(MODELS, "NAME", **RECORDED)]
@@ -126,7 +131,10 @@ def promote(
         if abandon:
             emit(_moved(moves.abandon(name, **options)))
         else:
-            emit(_moved(moves.promote(name, version, asked_by=decision.asked_by, dry_run=dry_run, **options)))
+            moved = moves.promote(name, version, asked_by=decision.asked_by, dry_run=dry_run, **options)
+            emit(_moved(moved))
+            if moved.champion == version and not dry_run:
+                _say_how_to_load(name, context=context)
 
 
 @app.command(rich_help_panel="Registry")
@@ -249,6 +257,16 @@ def _watch() -> Iterator[Watch]:
 
     with Journal.of(Settings.from_env()) as journal:
         yield Watch.open(journal)
+
+
+def _say_how_to_load(name: str, *, context: Context) -> None:
+    client = Path(__file__).resolve().parents[2] / "client"
+    content = context.params.corpora[context.params.registry[name].corpus].content
+    code = f'import crisis_corpus; print(crisis_corpus.load("{name}")(["{EXAMPLES[content]}"]))'
+    typer.echo("Next, in an environment of its own:", err=True)
+    if client.is_dir():
+        typer.echo(f"  pip install {shlex.quote(str(client))}", err=True)
+    typer.echo(f"  CORPUS_HOME={shlex.quote(str(context.settings.home))} python -c {shlex.quote(code)}", err=True)
 
 
 def _moved(moved: Moved) -> dict[str, Any]:

@@ -10,12 +10,13 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.collect.read.embedding import MiniLM, centred, decided
 from pipelines.core.config.label import OfflineLabeller, VotesParams
 from pipelines.core.errors import LabellingError
 from pipelines.llm.outcome import Answer, Outcome
@@ -116,8 +117,6 @@ class WordFeatures(_Ngrams):
 @cache
 def _embedder() -> Callable[[str], Values]:
     """Return the embedding model, which computes each text once, whichever categories are learned from it."""
-    from pipelines.collect.read.embedding import MiniLM
-
     return cache(MiniLM().embed)
 
 
@@ -136,16 +135,12 @@ class Embedding:
         """
         return np.array([self._embed(text) for text in texts]).reshape(len(texts), -1)
 
-    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
+    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> partial[Values]:
         """Fit one classifier per label on unit vectors minus the training mean, which all posts have in common."""
         centre = rows.mean(axis=0)
-
-        def unit(some: Rows) -> Values:
-            moved = some - centre
-            return np.asarray(moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12))
-
-        weights, intercepts = _each(unit(rows), targets=targets, c=self.C, seed=seed)
-        return lambda some: np.asarray(unit(some) @ weights + intercepts)
+        unit = centred(rows, centre=centre)
+        weights, intercepts = _each(unit, targets=targets, c=self.C, seed=seed)
+        return partial(decided, centre=centre, weights=weights, intercepts=intercepts)
 
 
 View = Characters | WordFeatures | Embedding

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crisis_corpus.journal import MOVES, JournalRow, standing
-from crisis_corpus.versions import CHAMPION, RECORDED
+from crisis_corpus.model_opening import STANDING, WITHDRAWN
+from crisis_corpus.versions import CHAMPION, RECORDED, UnknownVersion
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, NoSecret, RegistryError
 from pipelines.registry.journal import Journal, JournalMoved
@@ -84,8 +85,17 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion."""
+    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion.
+
+    Withdrawn and stale versions get a tag, which tells plain MLflow.
+    """
     now = standing(journal, name)
+    outside = {number: f"stale until {until[:10]}" for number, until in now.stale.items()}
+    for number, state in (outside | dict.fromkeys(now.withdrawn, WITHDRAWN)).items():
+        # a version may have been removed since
+        with suppress(UnknownVersion):
+            if (version := registry.version(name, number)).tags.get(STANDING) != state:
+                registry.tag(version, {STANDING: state})
     if now.intention is None:
         registry.point(name, CHAMPION, now.champion)
         if registry.alias(name, CHALLENGER) in {now.champion, *now.withdrawn} - {None}:

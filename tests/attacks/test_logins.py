@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from crisis_corpus.home import TRACKING, password_of
 from pipelines.core.components import down, running
-from pipelines.core.config.settings import ADMIN, APPROVER, TRACKING, Settings, password_of
+from pipelines.core.config.settings import ADMIN, APPROVER, Settings
 from pipelines.operate.services.airflow_api import Airflow, Login
 from pipelines.operate.services.airflow_setup import connect
 from pipelines.operate.services.services import LocalDeployment

@@ -25,8 +25,9 @@ from typing import Any
 import psutil
 import yaml
 
+from crisis_corpus.home import TRACKING
 from pipelines.core.components import answers
-from pipelines.core.config.settings import ADMIN, APPROVER, TRACKING, Settings, create_passwords
+from pipelines.core.config.settings import ADMIN, APPROVER, Settings, create_passwords
 from pipelines.operate.services import mlflow_app
 from pipelines.operate.services.airflow_api import Login
 from pipelines.operate.services.postgres import AS_NOBODY, UNPRIVILEGED

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import pandas as pd
 import pytest
 
 from crisis_corpus import client, integrity
-from crisis_corpus.client import NotLoaded, changed, download, load, token
+from crisis_corpus.client import NotInstalled, NotLoaded, changed, download, load, token
 from crisis_corpus.integrity import digest
+from crisis_corpus.items import BadItems, frame_of
 from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import AliasUntrusted, BadReference, FilesChanged, NoChampion, NotOnRecord, Withdrawn
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
@@ -51,7 +54,7 @@ def test_the_champion_loads_in_one_line_and_describes_itself(context: Context) -
     assert GRAVEST in model.labels and model.card["intended"] == "tests"
     answer = model.predict(ASKED)
     assert answer["labels"].tolist() == [[GRAVEST], ["Suicide planning"]]
-    assert load(f"models:/{NAME}/2").version == 2
+    assert (load(NAME).version, load(f"models:/{NAME}/2").version) == (1, 2)
     assert os.environ.get(client.PICKLE) == allowed
 
 
@@ -179,7 +182,7 @@ def test_what_the_journal_does_not_know_is_not_loaded(context: Context) -> None:
         load(f"{NAME}/2")
 
 
-@pytest.mark.parametrize("reference", [NAME, f"{NAME}@challenger", f"{NAME}/0", f"{NAME}/1/2", ""])
+@pytest.mark.parametrize("reference", [f"{NAME}@", f"{NAME}@challenger", f"{NAME}/0", f"{NAME}/1/2", ""])
 def test_a_reference_is_a_name_and_a_version_or_champion(reference: str) -> None:
     with pytest.raises(BadReference):
         load(reference)
@@ -193,10 +196,79 @@ def test_addresses_that_are_missing(context: Context, tmp_path: Path, monkeypatc
             load(f"{NAME}/1", journal_url=url)
     assert not missing.exists()
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    with pytest.raises(NoRegistry):
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "none"))
+    with pytest.raises(NoRegistry, match="CORPUS_HOME"):
         load(f"{NAME}/1")
     uri = f"sqlite:///{context.root}/mlflow.sqlite"
     assert load(f"{NAME}/1", tracking_uri=uri, journal_url=context.settings.journal_url).version == 1
+
+
+def test_on_the_registry_s_machine_one_variable_is_enough(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    two(context)
+    home, elsewhere = context.settings.home, context.root / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    for variable, value in {"CORPUS_HOME": str(home), "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite"}.items():
+        monkeypatch.delenv("CORPUS_HOME", raising=False)
+        monkeypatch.setenv(variable, value)
+        assert load(NAME, cache=elsewhere / variable).version == 1
+    withdraw(NAME, 1, who="ada", why="it misses too much", context=context)
+    with pytest.raises(Withdrawn):
+        load(f"{NAME}/1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(NoJournal, match=r"CORPUS_HOME .* CORPUS_JOURNAL_URL"):
+        load(NAME)
+    assert not list(elsewhere.rglob("*.sqlite"))
+
+
+def test_a_model_is_called_with_items_and_gives_a_row_for_each(context: Context, tmp_path: Path) -> None:
+    two(context)
+    picture = tmp_path / "one.png"
+    picture.write_bytes(b"pixels")
+    model = load(NAME)
+    assert model([]) == []
+    given: list[Any] = [
+        {"text": "the week door"},
+        picture,
+        str(picture),
+        b"pixels",
+        {"image": picture, "text": "we go"},
+    ]
+    for items, count in ((given[:1], 1), (ASKED, 2)):
+        rows = model(items)
+        assert len(rows) == count and rows[0] == {"labels": [GRAVEST], "abstain": False, "scores": {}}
+    frame = frame_of(given, inputs=model.inputs)
+    assert frame["image"].tolist() == [None, *[b"pixels"] * 4]
+    assert frame["text"].tolist() == ["the week door", None, None, None, "we go"]
+    words = frame_of(["some words", {"title": "a title"}], inputs=("title", "body"))
+    assert words.to_dict("records") == [{"title": "", "body": "some words"}, {"title": "a title", "body": None}]
+    for wrong in ("secret", [3], [tmp_path / "secret"], [{"secret": 1}], {"text": "secret"}):
+        with pytest.raises(BadItems) as raised:
+            model(wrong)
+        assert "secret" not in str(raised.value) and "image, text" in str(raised.value)
+
+
+def test_a_missing_module_is_named_with_the_line_that_installs_it(context: Context, tmp_path: Path) -> None:
+    for module in ("no_such_module", "no such; module"):
+        folder = saved(context, to=tmp_path / module[:3] / "model", knows=6)
+        script = next(folder.glob("*.py"))
+        script.write_text(f"raise ModuleNotFoundError('quoted', name={module!r})\n")
+        version = put(NAME, folder, context=context, **WHO)[0]
+        with pytest.raises(NotLoaded) as raised:
+            load(f"{NAME}/{version.version}")
+        assert (module in str(raised.value)) == isinstance(raised.value, NotInstalled)
+        assert "quoted" not in str(raised.value)
+        if isinstance(raised.value, NotInstalled):
+            option, requirements = raised.value.fields["packages"].split()
+            assert f"-m pip install -r {requirements}`" in str(raised.value) and Path(requirements).is_file(), option
+    assert not isinstance(raised.value, NotInstalled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "RegistryReader", lambda uri: import_module("no_such_module"))
+        with pytest.raises(NotInstalled, match=rf"no_such_module.*{client.MLFLOW}"):
+            load(NAME)
+    wanted = tomllib.loads((Path(__file__).parents[2] / "client" / "pyproject.toml").read_text())["project"]
+    assert client.MLFLOW.replace("mlflow", "mlflow-skinny") in wanted["dependencies"]
 
 
 def test_a_model_that_fails_while_it_loads_is_not_quoted(context: Context, tmp_path: Path) -> None:

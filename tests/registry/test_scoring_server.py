@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import mlflow
 import numpy as np
@@ -11,8 +21,13 @@ import pytest
 from mlflow.pyfunc import scoring_server
 from starlette.testclient import TestClient
 
+from crisis_corpus.client import download
+from crisis_corpus.integrity import digest
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
+from pipelines.registry.candidate import Context
+from tests.ports import free_port
 from tests.registry.packs import Made
+from tests.registry.small_registry import GRAVEST, NAME, add, champion
 
 
 def sandbox_posts(count: int) -> list[dict[str, str]]:
@@ -46,3 +61,40 @@ def test_a_server_answers_as_predict_does_and_refuses_what_is_no_post(
     assert server.post("/invocations", json={"dataframe_records": posts[:1]}).status_code == 200
     written = f"{capfd.readouterr()}{caplog.text}"
     assert not any(row["body"][:40] in written for row in posts[:200])
+
+
+@pytest.mark.faults
+def test_the_recipe_serves_a_promoted_version_over_loopback(context: Context, tmp_path: Path) -> None:
+    """As docs/registry.md has it."""
+    version = add(context, knows=6)
+    champion(context, version.version)
+    folder = download(NAME)
+    port = str(free_port())
+    serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(folder), "--env-manager", "local"]
+    quiet = {"MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false", "PYTHONDONTWRITEBYTECODE": "1"}
+    # MLflow starts uvicorn by its name, as in an activated environment
+    quiet["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [*serve, "--host", "127.0.0.1", "--port", port], env=os.environ | quiet, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        found = _answer(port, {"dataframe_records": [{"text": "the week door"}]}, until=time.monotonic() + 120)
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+    assert found["predictions"][0]["labels"] == [GRAVEST], (tmp_path / "log").read_text()[-2000:]
+    assert digest(folder) == version.digest
+
+
+def _answer(port: str, body: dict[str, Any], *, until: float) -> Any:
+    """Return what the server answers, once it has started."""
+    asked = Request(
+        f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    while time.monotonic() < until:
+        with suppress(OSError), urlopen(asked, timeout=30) as said:
+            return json.load(said)
+        time.sleep(0.5)
+    raise TimeoutError

@@ -29,6 +29,7 @@ from pipelines.models.fitting import card, checkpoint
 from pipelines.models.kind import Kind
 from pipelines.models.kinds.encoder import Encoder
 from pipelines.models.kinds.knn import Knn
+from pipelines.models.kinds.linear import Linear
 from pipelines.models.kinds.sft import Sft
 from pipelines.store import tables
 from tests.contexts import context_of
@@ -43,6 +44,7 @@ MODELS: dict[str, Kind] = {
     ),
     "knn": Knn(kind="knn", neighbours=(1, 3), blend=(0.5,)),
     "knn-gpt": Knn(kind="knn", neighbours=(1, 3), votes="gpt", blend=(1.0,)),
+    "linear": Linear(kind="linear"),
     "sft": Sft(
         kind="sft", base="tiny:qwen3", tuning="full", batch=4, accumulation=1, max_length=1536, learning_rate=0.002,
         warmup=0.1, weight_decay=0, epochs=1, packing=True,

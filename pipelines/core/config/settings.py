@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shlex
 import subprocess
@@ -16,16 +15,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
+from crisis_corpus.home import HOME_ENV, MLFLOW_FILE, TRACKING, lines, mlflow_address, of_home, passwords_file
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
 from pipelines.core.process import create_private, login, write_private
 
-# In a home: variables that the environment need not have.
-HOME_ENV = "corpus.env"
-HOME_NAMES = re.compile(r"(?!CORPUS_HOME$|CORPUS_SECRET$)(CORPUS|MLFLOW|AWS)_[A-Z0-9_]+")
-# In a home: the database of the embedded MLflow; its files are in the folder `mlflow`, to which this variable of MLflow
-# leads where no server does.
-MLFLOW_FILE, MLFLOW_ROOT = "mlflow.sqlite", "_MLFLOW_SERVER_ARTIFACT_ROOT"
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
 
@@ -74,58 +68,12 @@ def find_home() -> Path:
     return here / "var"
 
 
-def of_home(home: Path) -> dict[str, str]:
-    """Return the variables of ``corpus.env`` in the home; a line is NAME=value, quoted as in a shell, or a comment."""
-    values, path = {}, home / HOME_ENV
-    for number, line in enumerate(_lines(path), start=1):
-        name, equals, text = line.strip().partition("=")
-        if not name or name.startswith("#"):
-            continue
-        try:
-            value, *more = shlex.split(text) or [""]
-        except ValueError:
-            more = [text]
-        if more or not equals or not HOME_NAMES.fullmatch(name):
-            detail = "needs NAME=value, with a name CORPUS_*, MLFLOW_* or AWS_* that is not the home's or the secret's"
-            raise BadParams(where=f"{path} line {number}", detail=detail)
-        values[name] = value
-    return values
-
-
 def set_of_home(home: Path, values: Mapping[str, str]) -> None:
     """Set variables in ``corpus.env`` of the home, and keep its other lines."""
     path = home / HOME_ENV
-    kept = [line for line in _lines(path) if line.partition("=")[0].strip() not in values]
-    lines = [*kept, *(f"{name}={shlex.quote(value)}" for name, value in values.items())]
-    write_private(path, "".join(f"{line}\n" for line in lines))
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadParams(where=str(path), detail=f"cannot be read ({type(error).__name__})") from None
-
-
-def _mlflow(home: Path) -> str | None:
-    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow, or its database if that is not started.
-
-    MLflow's clients read their login from the environment: that of the embedded server is set there.
-    """
-    try:
-        ports = json.loads((home / "ports.json").read_bytes())
-        embedded = f"http://127.0.0.1:{int(ports['mlflow'])}"
-    except (OSError, ValueError, KeyError, TypeError):
-        embedded = None
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
-    if not uri and (home / MLFLOW_FILE).exists():
-        uri = f"sqlite:///{home / MLFLOW_FILE}"
-        os.environ.setdefault(MLFLOW_ROOT, str(home / "mlflow"))
-    if uri and uri == embedded and (password := password_of(home, TRACKING)):
-        os.environ |= {"MLFLOW_TRACKING_USERNAME": TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
-    return uri
+    kept = [line for line in lines(path) if line.partition("=")[0].strip() not in values]
+    made = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    write_private(path, "".join(f"{line}\n" for line in [*kept, *made]))
 
 
 def local_registry(settings: Settings) -> Settings:
@@ -219,7 +167,7 @@ class Settings(Section):
             for name, text in texts.items()
             if text or (text == "" and cls.model_fields[name].default is not None)
         }
-        values |= {"home": home, "mlflow_tracking_uri": _mlflow(home)}
+        values |= {"home": home, "mlflow_tracking_uri": mlflow_address(home)}
         values["remote_options"] = _remote_options(values.get("remote", ""))
         try:
             return cls.model_validate(values)
@@ -307,13 +255,8 @@ def _printed(command: str) -> str:
     return done.stdout
 
 
-# The administrator of Airflow, a user of Airflow who may answer questions of tasks, and the user of MLflow.
-ADMIN, APPROVER, TRACKING = "admin", "approver", "mlflow"
-
-
-def passwords_file(home: Path) -> Path:
-    """Return the path of the file with the passwords by user, which the embedded Airflow reads, too."""
-    return home / "run" / "passwords.json"
+# The administrator of Airflow, and a user of Airflow who may answer questions of tasks.
+ADMIN, APPROVER = "admin", "approver"
 
 
 def create_passwords(home: Path) -> Path:
@@ -321,11 +264,3 @@ def create_passwords(home: Path) -> Path:
     path = passwords_file(home)
     create_private(path, json.dumps({user: secrets.token_urlsafe(24) for user in (ADMIN, APPROVER, TRACKING)}) + "\n")
     return path
-
-
-def password_of(home: Path, user: str) -> str:
-    """Return the password of a user of the embedded services; empty if it is missing or may not be read."""
-    try:
-        return str(json.loads(passwords_file(home).read_text())[user])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""

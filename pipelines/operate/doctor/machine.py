@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from crisis_corpus.home import HOME_ENV, of_home
 from pipelines.collect.sources import source_of
 from pipelines.core.config.params import Params
-from pipelines.core.config.settings import HOME_ENV, of_home
 from pipelines.models.kind import spec
 from pipelines.operate.doctor.deployment import Deployment, Finding, failure, ok, warning
 from pipelines.operate.doctor.servers import sources

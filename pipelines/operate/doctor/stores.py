@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from crisis_corpus.home import HOME_ENV, passwords_file
 from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import source_of
-from pipelines.core.config.settings import HOME_ENV, SECRETS, passwords_file, with_secret
+from pipelines.core.config.settings import SECRETS, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count

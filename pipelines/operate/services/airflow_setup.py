@@ -10,7 +10,8 @@ from pathlib import Path
 
 import requests
 
-from pipelines.core.config.settings import ADMIN, password_of, provider_variable
+from crisis_corpus.home import password_of
+from pipelines.core.config.settings import ADMIN, provider_variable
 from pipelines.core.errors import ConfigError
 from pipelines.operate.services.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
 

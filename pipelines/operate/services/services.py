@@ -25,17 +25,10 @@ from pathlib import Path
 import psutil
 from cryptography.fernet import Fernet
 
+from crisis_corpus.home import TRACKING, password_of
 from pipelines.core import forkserver
 from pipelines.core.components import Ports, ServiceFailed, answers, end_left, is_free, running, wait
-from pipelines.core.config.settings import (
-    ADMIN,
-    APPROVER,
-    TRACKING,
-    Settings,
-    create_passwords,
-    password_of,
-    with_secret,
-)
+from pipelines.core.config.settings import ADMIN, APPROVER, Settings, create_passwords, with_secret
 from pipelines.core.errors import ConfigError
 from pipelines.core.process import create_private, private_home, write_private
 from pipelines.operate.services import mlflow_app, postgres

@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
-from crisis_corpus.model_opening import opening
+from crisis_corpus.model_opening import opening, require_in_service
 from pipelines.collect.scrub import scrub
 from pipelines.datasets.example import TEST, Example, LabelSet
 from pipelines.datasets.post import Post
@@ -63,6 +63,7 @@ class Served(PythonModel):  # type: ignore[misc]
     def load_context(self, context: Any) -> None:
         """Load the model package named in MLflow's context; MLflow calls this method once before predictions."""
         pack = Path(context.artifacts["pack"])
+        require_in_service(pack.parents[1])
         described = Described.read(pack)
         self._labels, self._reader = described.labels, reader(described)
         with opening():

@@ -99,12 +99,17 @@ class Marking:
         rows = self.context.journal.rows(version.name)
         stale = [row for row in rows if (row.event, row.from_version) == ("stale", version.version)]
         if any(row.metrics["taken_down"] >= taken for row in stale):
+            self._settle(version)
             return
         until = (self.now + timedelta(days=self.terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
         why = f"{taken} training records are taken down"
         champion = standing(self.context.journal, version.name).champion
         versions = {"from_version": version.version, "to_version": champion}
         self._enter(version, "stale", why, metrics={"taken_down": taken, "until": until}, **versions)
+        self._settle(version)
+
+    def _settle(self, version: Version) -> None:
+        transitions.settle(version.name, registry=self.context.registry, journal=self.context.journal)
 
     def _enter(self, version: Version, event: Event, why: str, **fields: Any) -> None:
         why = f"{self.request.reason}: {why}"

@@ -41,7 +41,6 @@ TABLE, FILE = "neighbours", "neighbours.parquet"
 SHARPNESS = 7.0
 # Ours: label frequencies of train also vote, with the weight of one neighbour at this cosine. .2 to .6 differ little.
 PRIOR_AT = 0.4
-WIDTH = 384  # MiniLM's
 DECIMALS = 9  # of a cosine: further digits depend on which other posts are in the same batch
 
 
@@ -72,16 +71,14 @@ class Index:
         Args:
             neighbours: how many posts vote; all of them if there are fewer.
         """
-        near = (self._unit(asked) @ self._unit(self.vectors).T).round(DECIMALS)
+        centre = self.vectors.mean(axis=0)
+        queries, known = (embedding.centred(rows, centre=centre) for rows in (asked, self.vectors))
+        near = (queries @ known.T).round(DECIMALS)
         first = np.argsort(-near, axis=1, kind="stable")[:, :neighbours]
         weights = np.exp(SHARPNESS * np.take_along_axis(near, first, 1))
         prior = np.exp(SHARPNESS * PRIOR_AT)
         votes = np.einsum("ak,akl->al", weights, self.truth[first]) + prior * self.truth.mean(axis=0)
         return np.asarray(votes / (weights.sum(axis=1, keepdims=True) + prior))
-
-    def _unit(self, vectors: Floats) -> Floats:
-        moved = vectors - self.vectors.mean(axis=0)
-        return np.asarray(moved / np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12))
 
 
 def write_index(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
@@ -96,10 +93,6 @@ def write_index(examples: Sequence[Example], *, task: Task, model: embedding.Min
         for example, truth in zip(examples, targets(examples, task=task).tolist(), strict=True)
     )
     write_rows(rows, out / FILE, name=TABLE, vault=vault)
-
-
-def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
-    return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)
 
 
 # Ours: probability of a label that a labeller names, before its weight is chosen on validation.
@@ -179,7 +172,7 @@ def fit(job: Job[Knn]) -> dict[str, Any]:
     model = embedding.MiniLM()
     write_index(only(job.train, splits={TRAIN}), task=task, model=model, out=out, vault=vault)
     index = Index.open(out, task=task, vault=vault)
-    asked = embedded([e.text for e in validation], model=model)
+    asked = model.rows([e.text for e in validation])
     best, tried = _chosen(job, index=index, asked=asked, answers=answers)
     shares = index.shares(asked, neighbours=best.neighbours)
     scores = best(shares, answers=answers, task=task)
@@ -211,14 +204,10 @@ class KnnPredictor(CalibratedPredictor):
 
     def tokens(self, examples: Sequence[Example]) -> list[int]:
         """Return how many tokens of each example the embedding model reads."""
-        from tokenizers import Tokenizer
-
-        tokens = Tokenizer.from_file(str(embedding.folder() / "tokenizer.json"))
-        tokens.no_truncation()
-        return [min(len(tokens.encode(e.text).ids), embedding.MOST_TOKENS) for e in examples]
+        return embedding.tokens([e.text for e in examples])
 
     def _scores(self, examples: Sequence[Example]) -> Floats:
-        asked = embedded([example.text for example in examples], model=self._model)
+        asked = self._model.rows([example.text for example in examples])
         shares = self._index.shares(asked, neighbours=self._mixed.neighbours)
         return self._mixed(shares, answers=_answers(examples, said=self._said), task=self._task)
 
