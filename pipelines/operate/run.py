@@ -49,7 +49,7 @@ def alone(settings: Settings, corpus: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sys.stderr.write(f"Waiting: another `corpus run {corpus}` works in {settings.home}\n")
+            sys.stderr.write(f"Waiting for another `corpus run {corpus}` of this home.\n")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -39,9 +39,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     pictures = {**FORUM, "content": "images", "scheme": "figsim"}
     profile: dict[str, Any] = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
+    (copy / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
     profile |= {"votes": {"labellers": {"forum": ["characters", "words", "embedding"]}}}
     profile |= {"silver": {"ensembles": {"forum": ["offline"]}}}
-    (copy / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
+    (copy / "profiles" / "labelled.yaml").write_text(yaml.safe_dump(profile))
     profile["corpora"] |= {"memes": None, "posts": None}
     (copy / "profiles" / "bare.yaml").write_text(yaml.safe_dump(profile))
     return copy
@@ -92,7 +93,7 @@ def test_a_content_of_a_wrong_form_is_named(content: object) -> None:
 
 
 def test_its_dags_are_those_of_its_content(root: Path, tmp_path: Path) -> None:
-    parsed: dict[str, Any] = parse(tmp_path, CORPUS_PROFILE="team", CORPUS_ROOT=str(root))
+    parsed: dict[str, Any] = parse(tmp_path, CORPUS_PROFILE="labelled", CORPUS_ROOT=str(root))
     assert parsed["errors"] == {}
     dags = parsed["dags"]
     ours = {name for name in dags if name.startswith(("forum", "pictures"))}
@@ -100,7 +101,7 @@ def test_its_dags_are_those_of_its_content(root: Path, tmp_path: Path) -> None:
         "forum_collect", "forum_refresh", "forum_dataset", "forum_label", "forum_benchmark",
         "pictures_collect", "pictures_refresh", "pictures_dataset", "pictures_benchmark",
     }  # fmt: skip
-    params = load(root, profile="team")
+    params = load(root, profile="labelled")
     made = rows.resolve(params, root=root)
     sections: dict[str, dict[str, Any]] = {
         "votes": made.votes,

@@ -10,8 +10,8 @@ SEED = 20251001
 # By content: the splits, and what those are balanced on whose items have no gold (ours).
 SPLITS: Mapping[str, list[str]] = {"images": ["train", "validation", "test"], "texts": ["train", "dev", "test"]}
 STRATA: Mapping[str, list[str]] = {"images": ["month", "kind", "has_text"], "texts": ["month", "subreddit"]}
-# What is fitted where nothing is stated: what needs no large accelerator; ours.
-MODELS: Mapping[str, list[str]] = {"images": ["bert", "vit", "clip"], "texts": ["modernbert", "knn"]}
+# What is fitted where nothing is stated: what needs neither a download nor a GPU; ours.
+MODELS: Mapping[str, list[str]] = {"images": ["small-image"], "texts": ["small-text", "knn"]}
 # Sections with an entry for each corpus.
 KEYED = (
     "sample", "split", "gold", "round.protocol", "moderation.systems", "votes.labellers", "silver.ensembles",

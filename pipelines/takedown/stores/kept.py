@@ -115,5 +115,9 @@ KEPT = (
             "dvc-airflow*",
         ),
     ),
-    Kept("house", "nothing", home=("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env")),
+    Kept(
+        "house",
+        "nothing",
+        home=("secret", "corpus.env", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
+    ),
 )
