@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-croissant test-faults golden golden-all stages walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo demo.cost annotate down test tiers test-croissant test-faults golden golden-all stages walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -50,12 +50,14 @@ need.%:
 # one after the other, because apt-get locks its database
 need.bwrap.bubblewrap: need.tesseract.tesseract-ocr
 
-demo: .venv/.installed  ## two months of the offline Reddit, end to end, in a real Airflow
+demo: demo.cost .venv/.installed  ## two months of the offline Reddit, end to end, in a real Airflow
 	@$(BIN)/corpus sandbox demo
+demo.cost:
+	@echo "The demo takes about 6 minutes on two cores, after the installation; both need 3.1 GB."
 annotate: .label-studio/.installed  ## the annotation server, on loopback
 	@$(BIN)/corpus annotate
 down: .venv/.installed  ## stop what the demo and annotate started
-	@$(BIN)/corpus sandbox down
+	@$(BIN)/corpus down
 status: .venv/.installed  ## the numbers of the last publish
 	@$(BIN)/corpus status
 

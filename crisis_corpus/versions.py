@@ -14,11 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import digest
 
 CHAMPION = "champion"
+SQLITE = "sqlite:///"
 # Tag of a version: :func:`crisis_corpus.integrity.digest` of its files.
 DIGEST = "digest"
 COMPILED = "__pycache__"
@@ -32,7 +34,7 @@ class NoRegistry(ConfigError):
     """No model registry (MLflow server) is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
-    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus sandbox up`."
+    remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus up`."
 
 
 class UnknownModel(ConfigError):
@@ -86,6 +88,8 @@ class RegistryReader:
         from mlflow import MlflowClient
 
         self.uri = uri
+        if uri.startswith(SQLITE):
+            _find_files()
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def version(self, name: str, number: int) -> Version:
@@ -117,6 +121,21 @@ class RegistryReader:
         with missing(name=version.name, version=version.version):
             place = self.client.get_model_version_download_uri(version.name, str(version.version))
             return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
+
+
+def _find_files() -> None:
+    """Let MLflow find what its server stored when it is not running: in the folder ``mlflow`` beside its database."""
+    from mlflow.store.artifact import artifact_repository_registry as known
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+
+    def stored(artifact_uri: str, tracking_uri: str | None = None, registry_uri: str | None = None) -> Any:
+        if not (tracking_uri or "").startswith(SQLITE):
+            return MlflowArtifactsRepository(artifact_uri, tracking_uri, registry_uri)
+        folder = Path(str(tracking_uri).removeprefix(SQLITE)).parent / "mlflow"
+        return LocalArtifactRepository(str(folder / urlsplit(artifact_uri).path.lstrip("/")))
+
+    known._artifact_repository_registry.register("mlflow-artifacts", stored)
 
 
 def delete_compiled(folder: Path) -> None:

@@ -22,10 +22,11 @@ IMAGE = ROOT / "docs" / "images" / "flow.svg"
 # The boxes that are not stages or steps, with the boxes before them, and a stage with one whose outs no row of this
 # checkout reads; and the paths that are written outside stages.
 BEFORE = {"refresh": [], "collect": ["refresh"], "train": ["rationales"],
-          "annotation_pull": [], "annotation_round": ["sample", "annotation_pull"], "register": ["report"],
+          "annotation_round": ["sample"], "annotation_pull": ["annotation_round"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
-          "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"],
-          "backup": ["doctor"], "housekeeping": ["backup"]}  # fmt: skip
+          "deletion_sweep": ["partition"], "takedown": [], "doctor": [], "backup": [], "housekeeping": []}  # fmt: skip
+# Boxes that wait for no other: each is below another one, without an edge.
+BELOW = {"takedown": "deletion_sweep", "doctor": "deletion_sweep", "backup": "doctor", "housekeeping": "backup"}
 WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promote": ["models/*"]}
 # The last box of each band of rows, and its label.
 BANDS = {"partition": "one month of a corpus", "report": "all months, at one commit", "deliver": "registered models"}
@@ -108,6 +109,7 @@ def graph() -> dict[str, Box]:
     wrote = {name: [path for out in stage["outs"] for path in ([out] if isinstance(out, str) else out)]
              for name, stage in stages.items()} | WRITES  # fmt: skip
     edges = {(a, b) for b, names in BEFORE.items() for a in names} | {edge for c in chains for edge in pairwise(c)}
+    edges |= {(a, b) for b, a in BELOW.items()}
     edges |= {(a, b) for b in stages for a in wrote if a != b
               and any(connected(out, dep) for out in wrote[a] for dep in reads[b])}  # fmt: skip
     for a, b in sorted(edges):
@@ -158,7 +160,7 @@ def svg() -> str:
         y = top[first] - LABEL - 6
         out += [f'<rect x="4" y="{y}" width="{WIDTH - 8}" height="{top[last] + TALL + 8 - y}" fill="#f4f5f7"/>',
                 f'<text class="label" x="12" y="{y + 15}">{label}</text>']  # fmt: skip
-    for edge in edges:
+    for edge in (edge for edge in edges if BELOW.get(edge[-1].name) != edge[0].name):
         path = f"M{edge[0].x:.0f} {top[edge[0].row] + TALL}"
         for a, b in pairwise(edge):
             path += f"C{a.x:.0f} {top[b.row] - 6} {b.x:.0f} {top[a.row] + TALL + 6} {b.x:.0f} {top[b.row]}"

@@ -72,7 +72,7 @@ LIBRARIES_APART = {
     "yaml",
     "zstandard",
 }
-BY_CORPUS, WHOLE = ("data", "annotations", "models"), ("papers", "schemes")
+BY_CORPUS, WHOLE = ("data", "annotations", "models"), ("papers", "schemes", "corpora")
 HEAD = (
     "# Written by `make stages` from the stages' modules (STAGE, their imports); task options: profiles/tasks.json.\n"
 )
@@ -237,7 +237,7 @@ def filled(text: str) -> str:
 
 def read_by(stage: Stage) -> Iterator[str]:
     """Yield the paths of data that a stage reads."""
-    for path in (*stage.reads, *(("schemes",) if SCHEME in stage.params else ())):
+    for path in (*stage.reads, *(("schemes", "corpora") if SCHEME in stage.params else ())):
         if path in WHOLE or path.startswith("{"):
             yield path
         elif path.endswith(".json"):

@@ -37,7 +37,7 @@ LONG = (
     "attacks/test_picture_child.py", "store/test_upgrade.py", "store/test_beginning.py", "label/test_aggregate.py",
     "collect/sources/test_misbehaviour.py", "train/test_sft.py", "attacks/test_pushed_code.py",
     "privacy/test_expiry.py", "cli/test_wrong_inputs.py", "train/test_predict.py", "registry/test_model.py",
-    "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py", "registry/test_classify.py",
+    "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py",
     "train/test_checkpoint.py", "registry/test_register.py", "train/models/test_learning.py", "train/test_loop.py",
 )  # fmt: skip
 

@@ -105,7 +105,7 @@ class Demo:
     def facts(self) -> dict[str, object]:
         """Return what the last table of the output says."""
         text = self.output.read_text(errors="replace")
-        counts = re.search(r"(\d+) tasks, (\d+) cleared", text)
+        counts = re.search(r"(\d+) tasks, (\d+) repeated", text)
         return {
             "tasks": int(counts[1]) if counts else None,
             "cleared": int(counts[2]) if counts else None,

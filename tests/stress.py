@@ -572,4 +572,6 @@ def smaller(profile: dict[str, Any]) -> None:
         for name, aggregate in zip(ENSEMBLES, AGGREGATES, strict=True)
     }
     profile["silver"] |= {"ensembles": {"posts": list(ENSEMBLES)}, "min_probability": 0.0}
+    profile["train"]["rows"]["posts"]["ensemble"] = ENSEMBLES[0]
+    profile["predict"] = {"rows": {"posts": []}}
     profile["injection_test"]["size"] = 10

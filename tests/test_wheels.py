@@ -76,11 +76,12 @@ def test_the_sandbox_brings_its_modules_and_adds_its_commands(wheels: dict[str, 
     modules = {str(path.relative_to(folder)) for path in (folder / "crisis_corpus_sandbox").rglob("*.py")}
     assert modules == {name for name in contents if ".dist-info/" not in name}
     [points] = [name for name in contents if name.endswith("entry_points.txt")]
-    assert b"[crisis_corpus.commands]" in zipfile.ZipFile(wheels["crisis_corpus_sandbox"]).read(points)
+    offered = zipfile.ZipFile(wheels["crisis_corpus_sandbox"]).read(points)
+    assert b"[crisis_corpus.commands]" in offered and b"[crisis_corpus.components]" in offered
 
 
 def test_without_the_sandbox_its_commands_are_unknown() -> None:
-    code = "from pipelines.cli import main\nmain.EXTENSIONS = ()\nmain.app(['sandbox', '--help'])"
+    code = "from pipelines.cli import main, shared\nshared.EXTENSIONS = ()\nmain.app(['sandbox', '--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 2 and "No such command" in done.stderr
 

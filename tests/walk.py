@@ -216,12 +216,13 @@ class Walk(Person):
             MLFLOW_TRACKING_URI=self.world.mlflow_url,
             **{f"CORPUS_{name.upper()}_URL": self.world.database_url(name) for name in ("vault", "answers", "journal")},
         )  # fmt: skip
-        env = self.home / "corpus.env"
-        self.run(f"corpus init --profile team --ethics HREC-1 --source dump --subreddits posts={SUBREDDITS} "
-                 f"--first-month {MONTHS[0]} --last-month {MONTHS[-1]} --labellers characters,words,embedding "
-                 f"--repo {self.world.repository('corpus.git')} --remote s3://corpus/data "
-                 f"--env-file {env}")  # fmt: skip
-        listed = [line for line in env.read_text().splitlines() if line and not line.startswith("#")]
+        months = dict(zip(("first_month", "last_month"), (MONTHS[0], MONTHS[-1]), strict=True))
+        posts = {"subreddits": SUBREDDITS.split(","), "source": "dump", **months}
+        profile = {"corpora": {"posts": posts}, "sources": {"dump": {"ethics": "HREC-1"}}}
+        (self.project / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
+        self.run(f"corpus init --profile profiles/team.yaml --repo {self.world.repository('corpus.git')} "
+                 "--remote s3://corpus/data")  # fmt: skip
+        listed = (self.var / "corpus.env").read_text().splitlines()
         self.exported.update(**dict(shlex.split(line)[0].split("=", 1) for line in listed))
         counts = json.loads(self.run(f"corpus try --corpus posts --day {MONTHS[0]}-05").strip().splitlines()[-1])
         assert counts["kept"] > 0

@@ -46,7 +46,7 @@ FILES = (
     "tests/registry/test_show.py",
     "tests/collect/test_refresh.py", "tests/store/test_remote.py", "tests/attacks/test_pushed_code.py",
     "tests/release/test_access.py", "tests/privacy/test_record_index.py", "tests/privacy/test_host_caches.py",
-    "tests/registry/test_register.py", "tests/registry/test_classify.py", "tests/registry/test_scoring.py",
+    "tests/registry/test_register.py", "tests/registry/test_scoring_server.py", "tests/registry/test_scoring.py",
     "tests/attacks/test_approvals.py", "tests/collect/test_collect.py", "tests/store/test_answers.py",
 )  # fmt: skip
 LIBRARIES = [

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from pipelines.core.taxonomy import Category, Checked, Scheme, tiers_of
 from pipelines.core.taxonomy.guideline import guideline, how_many, offered
 
@@ -56,6 +58,11 @@ class Form:
     note: str
     note_required: bool
     adjudication: bool
+
+    @classmethod
+    def of_json(cls, text: bytes) -> Form:
+        """Return a form from the text of its JSON object."""
+        return TypeAdapter(cls).validate_json(text)
 
 
 def build_form(

@@ -36,7 +36,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load, tiers_of
 from pipelines.curate.items import load as linked_items
-from pipelines.curate.items import published_split, read_csv
+from pipelines.curate.items import published_split, read_csv, tracked
 from pipelines.curate.units import resolve, target_sizes
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
@@ -97,7 +97,8 @@ def run(ctx: Context) -> dict[str, Any]:
         asked = asked_of(corpus, sample, params=params, vault=vault, root=root)
         path = settings.sandbox / f"truth_{params.corpora[corpus].content}.json"
         sources.append(GoldSource("truth", _truth(path, asked, scheme=scheme.name, vault=vault)))
-    if section.published:
+    # labels that are not imported yet are none; the split waits for them
+    if section.published and tracked(root / section.published):
         sources.append(GoldSource("published", _published(root / section.published, root=root)))
     counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
     sources += [_round(manifest, scheme=scheme, root=root) for manifest in counted]

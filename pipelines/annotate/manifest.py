@@ -37,15 +37,15 @@ class Planned(Section):
 
     ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
     number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
-    whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole
-    sample. ``draw`` is how items are selected: ``sample``, a seeded draw; ``again``, the items of the earlier rounds
-    named in ``again``; or ``disagreement``, the items whose gold differs from the votes of all labellers in ``against``
-    and, with ``marked``, those that an annotator marked as ambiguous or unfit. ``scheme`` is the label scheme of the
-    round if it is not the corpus's; its labels are no gold, and its agreement is measured in its own labels.
-    ``described`` is whether items need a description and a note, approved by a second annotator, before labels become
-    gold. A round of phase ``qualification`` asks about the hard cases of the rounds in ``again``, and ``bound`` is the
-    mean Jaccard index from which on a person qualified; a later round with ``qualification`` takes only people of these
-    rounds and people who qualified.
+    whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for those that
+    get gold (``gold.<corpus>.splits``). ``draw`` is how items are selected: ``sample``, a seeded draw; ``again``, the
+    items of the earlier rounds named in ``again``; or ``disagreement``, the items whose gold differs from the votes of
+    all labellers in ``against`` and, with ``marked``, those that an annotator marked as ambiguous or unfit. ``scheme``
+    is the label scheme of the round if it is not the corpus's; its labels are no gold, and its agreement is measured in
+    its own labels. ``described`` is whether items need a description and a note, approved by a second annotator, before
+    labels become gold. A round of phase ``qualification`` asks about the hard cases of the rounds in ``again``, and
+    ``bound`` is the mean Jaccard index from which on a person qualified; a later round with ``qualification`` takes
+    only people of these rounds and people who qualified.
     """
 
     name: Name

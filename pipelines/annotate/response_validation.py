@@ -24,6 +24,17 @@ Question = tuple["Item", str]
 """An item and a category of the scheme."""
 # Values of the column ``outcome``; only answered rows have labels.
 ANSWERED, SKIPPED, UNFIT = "answered", "skipped", form.UNFIT
+# What is wrong with a cell of an answer, in words for the person who filled it in.
+WRONG = {
+    "outside_scheme": "no label of the list",
+    "against_rules": "several labels, or labels that exclude each other",
+    "incomplete": "empty",
+    "not_assigned": "not in this person's queue",
+    "without_rationale": "empty; a decision needs a reason",
+    "not_later": "changed at the time of the last decision",
+}
+# A category, or another column, with what is wrong with it.
+Fault = tuple[str, str]
 # Category and outcome of one more row of an answer whose item the annotator marked as ambiguous; the labels count.
 AMBIGUOUS = "ambiguous"
 
@@ -38,11 +49,13 @@ class ReadAnswers:
     name: categories for ``outside_scheme`` and ``against_rules``, items for ``unanswered``, ``answered_twice``,
     ``incomplete``, ``not_assigned`` and ``other_account``.
     ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
-    not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
+    not reveal one person's skips. ``skipped`` counts the skips of all annotators together. ``rejected`` are the cells
+    that were not taken, by pseudonym, with their place and the reason, of answers that have a place.
     """
 
     rows: list[dict[str, object]]
     problems: dict[str, dict[str, int]]
+    rejected: dict[str, list[str]]
     answered: dict[str, int]
     skipped: int
 
@@ -67,23 +80,31 @@ def read(
         asked[str(assignment["annotator"])][item_of(assignment)] = assignment
     rows: list[dict[str, object]] = []
     problems: dict[str, dict[str, int]] = {}
+    rejected: dict[str, list[str]] = {}
     answered: dict[str, int] = {}
     skipped = 0
     for annotator in sorted(asked.keys() | answers.keys()):
-        own, wrong = _own(answers.get(annotator, ()), asked=asked[annotator], account=accounts.get(annotator))
+        submitted = answers.get(annotator, ())
+        own, wrong = _own(submitted, asked=asked[annotator], account=accounts.get(annotator))
+        lines = [
+            line for a in submitted if a.item not in asked[annotator] for line in places(a, [("item", "not_assigned")])
+        ]
         for item in sorted(own):
-            whole = [a for a in own[item] if not a.skipped and not check(a, scheme=scheme)[1].total()]
+            whole = [a for a in own[item] if not a.skipped and not check(a, scheme=scheme)[1]]
             answer = max(whole or own[item], key=latest)
             skipped += answer.skipped
             labels, faults = check(answer, scheme=scheme)
-            wrong += faults
+            wrong += counted(faults)
+            lines += places(answer, faults)
             place = {name: asked[annotator][item][name] for name in ("record_id", "image", "annotator", "batch")}
             place |= {"round": manifest.round, "guideline": manifest.guideline}
             rows.extend(_rows(answer, labels, shared=place, keys=scheme.categories))
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
+        if lines:
+            rejected[annotator] = lines
         answered[annotator] = len(own)
-    return ReadAnswers(rows=rows, problems=problems, answered=answered, skipped=skipped)
+    return ReadAnswers(rows=rows, problems=problems, rejected=rejected, answered=answered, skipped=skipped)
 
 
 def item_of(row: Row) -> Item:
@@ -138,27 +159,38 @@ def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
     return answer.answered, len(answer.id), answer.id
 
 
-def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Check an answer against the scheme; return its valid label sets by category, and its faults counted by name.
+def counted(faults: Iterable[Fault]) -> Counter[str]:
+    """Count the faults of an answer by name, ``incomplete`` once."""
+    return Counter(fault for _, fault in {("" if fault == "incomplete" else key, fault) for key, fault in faults})
 
-    A category without a choice is unanswered and counts as ``incomplete``, once per item. A category that the scheme
-    does not have counts as ``outside_scheme``. A skip has neither labels nor faults.
+
+def places(answer: AnnotatorAnswer, faults: Iterable[Fault]) -> list[str]:
+    """Return where a person finds each fault of an answer, and what it is; empty for an answer without a place."""
+    return [f"{answer.place}, {column}: {WRONG[fault]}" for column, fault in faults if answer.place]
+
+
+def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], list[Fault]]:
+    """Check an answer against the scheme; return its valid label sets by category, and its faults.
+
+    A category without a choice is unanswered and ``incomplete``. A category that the scheme does not have is
+    ``outside_scheme``. A skip has neither labels nor faults.
     """
     labels: dict[str, frozenset[str]] = {}
-    faults: Counter[str] = Counter()
     if answer.skipped or answer.unfit:
-        return labels, faults
-    faults["outside_scheme"] = len(answer.values.keys() - {*scheme.categories, UNFIT})
+        return labels, []
+    faults = [(key, "outside_scheme") for key in sorted(answer.values.keys() - {*scheme.categories, UNFIT})]
+    if not {form.FIT, form.DOUBTFUL}.issuperset(answer.values.get(UNFIT, ())):
+        faults.append((UNFIT, "outside_scheme"))
     for key, category in scheme.categories.items():
         values = answer.values.get(key, ())
         if not values:
-            faults["incomplete"] = 1
+            faults.append((key, "incomplete"))
             continue
         checked = form.read_values(category, values)
         if (problem := form.problem(checked)) is None:
             labels[key] = checked.labels
         else:
-            faults[problem] += 1
+            faults.append((key, problem))
     return labels, faults
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import EXISTING, AsJson, CorpusName, argument, checked, group, option
-from pipelines.cli.shared import doing, emit, opened, project_root, run_step, show_sheets
+from pipelines.cli.shared import doing, emit, opened, project_root, show_sheets
+from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pipelines.annotate.rounds.store import RoundSite
 
 app = typer.Typer()
+# Ours: enough cells to see what a person did wrong in a whole column.
+SHOWN = 20
 
 
 @app.command(rich_help_panel="Annotate")
@@ -36,7 +39,13 @@ def annotate(
 def import_(
     corpus: CorpusName,
     files: Annotated[list[Path], argument("the files of the dataset", "FILE...", **EXISTING)],
-    mapping: Annotated[str, option("the column mapping: a name in pipelines/annotate/imports/mappings, or a file")],
+    mapping: Annotated[
+        str | None,
+        option(
+            "the column mapping: a name in pipelines/annotate/imports/mappings, or a file; default: "
+            "corpora/CORPUS/mapping.yaml"
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, option("read the files, compare their label counts with the paper's and write nothing", "--dry-run")
     ] = False,
@@ -44,11 +53,22 @@ def import_(
         float, option("the share of rows that may be invalid, which are left out and counted", min=0, max=1)
     ] = 0.01,
 ) -> None:
-    """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
+    """Import labels of your own, or a published dataset, into a corpus; the parameters are those of its branch."""
     from pipelines.annotate.imports import imports
+    from pipelines.annotate.imports.mapping import read
+    from pipelines.workspace.clone import workspace
 
-    options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
-    run_step(imports.run, corpus, now=now(), **options)
+    own = Path(CORPORA, corpus, "mapping.yaml")
+    with opened() as (settings, vault), workspace(settings, folders=[CORPORA, "schemes"]) as clone:
+        places = (root / own for root in (project_root(), clone.path))
+        mapping = mapping or str(next((path for path in places if path.is_file()), own))
+        params, root = load(clone.path), clone.path
+        options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
+        options |= {"params": params, "settings": settings, "vault": vault, "now": now(), "root": root}
+        report = imports.run(corpus, **options)
+        for line in imports.sentences(report, mapping=read(mapping, root=root), params=params):
+            typer.echo(line, err=True)
+    emit(report)
 
 
 @app.command("agreement-report", rich_help_panel="Annotate")
@@ -80,11 +100,19 @@ def open_(
     corpus: CorpusName,
     name: Name,
     dry_run: Annotated[bool, option("count the items that would be drawn; change nothing", "--dry-run")] = False,
+    backend: Annotated[
+        str | None, option("what people label with: xlsx, csv, label_studio, files; default: round.backend", "--as")
+    ] = None,
+    annotators: Annotated[
+        str, option("the pseudonyms of the annotators, such as anna,ben; default: round.annotators")
+    ] = "",
 ) -> None:
     """Draw the items of an annotation round and fill each annotator's queue; repeat the command if interrupted."""
     from pipelines.annotate.rounds import round as rounds
 
-    _run_round(lambda site: rounds.open_round(site, corpus, name, dry_run=dry_run), what="drawing and filling queues")
+    people = [person.strip() for person in annotators.split(",") if person.strip()]
+    stated: dict[str, Any] = {"dry_run": dry_run, "backend": backend, "annotators": people}
+    _run_round(lambda site: rounds.open_round(site, corpus, name, **stated), what="drawing and filling queues")
 
 
 @rounds.command("status")
@@ -178,4 +206,8 @@ def _run_round(command: Callable[[RoundSite], dict[str, Any]], *, what: str) -> 
 
     with opened() as (settings, vault), doing(what):
         result = command(RoundSite(settings, vault, now()))
+    for person, cells in result.get("rejected", {}).items():
+        lines = [*cells[:SHOWN], *([f"and {len(cells) - SHOWN} more"] if len(cells) > SHOWN else [])]
+        typer.echo("\n".join(f"{person}: not taken: {line}" for line in lines), err=True)
+        result["rejected"][person] = len(cells)
     emit(result)

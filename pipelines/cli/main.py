@@ -1,7 +1,8 @@
 """Collect, label and model a corpus of crises on Reddit.
 
 Stages and steps print counts and digests as one JSON object on their last line. Exit status: 64 bad argument, 65 bad
-data, 69 source unavailable, 74 input or output, 75 try again later, 77 refused, 78 bad configuration.
+data, 69 source unavailable, 74 input or output, 75 try again later, 77 refused, 78 bad configuration,
+79 waits for labels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import gc
 import os
 import sqlite3
 import sys
-from contextlib import suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,11 +19,13 @@ from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from pipelines.cli import annotate, backup, collect, doctor, init, registry, release, repository, takedown, train
+from pipelines.cli import annotate, backup, collect, doctor, init, new, registry, release, repository, takedown, train
 from pipelines.cli.airflow import app as airflow
+from pipelines.cli.deployment import app as deployment
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
 from pipelines.cli.parts import check_parts
-from pipelines.cli.shared import doing, emit, require_mlflow
+from pipelines.cli.run import app as run
+from pipelines.cli.shared import doing, emit, entry_points, require_mlflow
 from pipelines.cli.stages import app as stages
 from pipelines.cli.task import app as task
 from pipelines.core.config.params import checks
@@ -35,8 +37,8 @@ from pipelines.core.telemetry import measured, sent
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
 LAST = (STAGES, STEPS)
-# The distributions that may add commands, by an entry point of the group COMMANDS for each.
-EXTENSIONS, COMMANDS = ("crisis-corpus-sandbox",), "crisis_corpus.commands"
+# The entry points by which extensions add commands.
+COMMANDS = "crisis_corpus.commands"
 # Faults of the machine or of a path that a person can correct; sysexits.h: 74, an error of input or output.
 FORESEEN = {errno.EACCES, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 BAD_ARGUMENT, INPUT_OUTPUT = 64, 74
@@ -46,7 +48,7 @@ DISK_FULL = "A file system is full, or a disk fails. Stored data is intact: free
 class UserCommandsFirst(TyperGroup):
     """A group of commands whose help lists those for people before those that DVC and Airflow run.
 
-    Commands of :data:`EXTENSIONS` are imported for the help and for a name that is none of the package's own.
+    Commands of extensions are imported for the help and for a name that is none of the package's own.
     """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -67,14 +69,7 @@ class UserCommandsFirst(TyperGroup):
 
 
 def _extensions() -> dict[str, TyperGroup]:
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    groups = {}
-    for name in EXTENSIONS:
-        with suppress(PackageNotFoundError):
-            for entry in distribution(name).entry_points.select(group=COMMANDS):
-                groups[entry.name] = get_group(entry.load())
-    return groups
+    return {entry.name: get_group(entry.load()) for entry in entry_points(COMMANDS)}
 
 
 def _version(asked: bool) -> None:
@@ -136,8 +131,8 @@ def status(
 
 
 # a command of its own, such as `report`, takes the place of the stage's
-layers = (init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
-for layer in (*layers, takedown.app, doctor.app):
+layers = (new.app, init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
+for layer in (*layers, takedown.app, doctor.app, deployment, run):
     app.add_typer(layer)
 app.add_typer(repository.params, name="params", rich_help_panel="Repository")
 app.add_typer(doctor.plan, name="plan", rich_help_panel="Repository")

@@ -90,7 +90,8 @@ def _texts_published() -> dict[str, str]:
         return texts_at(BRANCH, cwd=repository)
 
 
-def _month(value: str) -> str:
+def month_of(value: str) -> str:
+    """Return a calendar month after a check of its form, YYYY-MM."""
     from pipelines.collect.month import Window
 
     return Window.from_key(value).key
@@ -99,7 +100,7 @@ def _month(value: str) -> str:
 CorpusName = Annotated[
     str, argument("the corpus: a name in section corpora of params.yaml", "CORPUS", **checked("corpus"))
 ]
-Month = Annotated[str, option("the calendar month to process, YYYY-MM", callback=_month)]
+Month = Annotated[str, option("the calendar month to process, YYYY-MM", callback=month_of)]
 Shard = Annotated[int, option("the shard (numbered part of the posts) to process, from 0", min=0)]
 _PERSON = option("the person who decides; stored with the decision and your login", "--who", callback=_person)
 _REASON = option("the reason for the decision; stored with it", "--why", callback=_not_empty)

@@ -22,8 +22,9 @@ from pipelines.cli.options import (
     completed,
     option,
 )
-from pipelines.cli.shared import Decider, doing, emit, login, open_registry, require_mlflow
+from pipelines.cli.shared import Decider, doing, emit, open_registry, require_mlflow
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import login
 
 if TYPE_CHECKING:
     from pipelines.registry.candidate import Context
@@ -56,10 +57,6 @@ def register(
     why: Reason = "trained and scored",
 ) -> None:
     """Package the models in section registry of params.yaml and register those that are not registered yet."""
-    from pipelines.registry.packaging import register as stage
-    from pipelines.registry.versions import entry
-    from pipelines.workspace.scratch import temporary_files
-
     if not names and corpus is None:
         raise typer.BadParameter("give the NAME of a model, or --corpus for all its models", param_hint="'NAME'")
     settings = Settings.from_env()
@@ -67,6 +64,23 @@ def register(
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
+    emit({"registered": registered_of(settings, names, corpus=corpus, base=base, who=who, why=why)})
+
+
+def registered_of(
+    settings: Settings,
+    names: list[str] | None = None,
+    *,
+    corpus: str | None = None,
+    base: str | None = None,
+    who: str = "corpus register",
+    why: str = "trained and scored",
+) -> dict[str, list[dict[str, Any]]]:
+    """Register models, or all of a corpus; return the versions of each by name."""
+    from pipelines.registry.packaging import register as stage
+    from pipelines.registry.versions import entry
+    from pipelines.workspace.scratch import temporary_files
+
     registered: dict[str, list[dict[str, Any]]] = {}
     with open_registry(settings, base=base) as context, temporary_files(settings.home):
         wanted = {name: entry(name, params=context.params) for name in names or context.params.registry}
@@ -75,7 +89,7 @@ def register(
                 version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
                 line = {"version": version.version, "model": chosen.model, "new": new}
                 registered.setdefault(name, []).append(line)
-    emit({"registered": registered})
+    return registered
 
 
 @app.command(rich_help_panel="Registry")

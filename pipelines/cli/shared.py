@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,13 +18,18 @@ import typer
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
+from pipelines.core.process import login
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from pipelines.metrics.label_tables import Sheet
     from pipelines.registry import candidate
     from pipelines.store.stage import Context
     from pipelines.store.vault.vault import Vault
 
+# The distributions that may add commands, and components of a deployment.
+EXTENSIONS = ("crisis-corpus-sandbox",)
 # A server that takes longer to answer is treated as down.
 PROBE_SECONDS = 5.0
 
@@ -36,6 +40,15 @@ def project_root() -> Path:
         return Path(root).resolve()
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
+
+
+def entry_points(group: str) -> Iterator[EntryPoint]:
+    """Yield what the installed distributions of :data:`EXTENSIONS` offer in a group of entry points."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    for name in EXTENSIONS:
+        with suppress(PackageNotFoundError):
+            yield from distribution(name).entry_points.select(group=group)
 
 
 def emit(value: Any) -> None:
@@ -177,14 +190,6 @@ def doing(what: str) -> Iterator[None]:
         yield
 
 
-def login() -> str:
-    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
-    try:
-        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
-    except KeyError:
-        return f"os:{os.getuid()}"
-
-
 def _not_empty(value: str | None) -> str | None:
     if value is not None and not value.strip():
         raise typer.BadParameter("it is empty")
@@ -213,7 +218,7 @@ class Decider:
     ) -> Decider:
         """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
         if approval is not None:
-            from pipelines.registry.approved import ApprovalRecord
+            from pipelines.registry.journal import ApprovalRecord
 
             text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
             approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.options import EXISTING, CorpusName, Yes, option
-from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say
+from pipelines.cli.options import EXISTING, AsJson, CorpusName, Yes, month_of, option
+from pipelines.cli.shared import confirm, doing, emit, open_vault, opened, records, say, show_sheets
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -96,6 +96,39 @@ def takedown(
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
             path.unlink(missing_ok=True)
+
+
+def _month_if_any(value: str | None) -> str | None:
+    return None if value is None else month_of(value)
+
+
+@app.command(rich_help_panel="Privacy")
+def access(
+    month: Annotated[
+        str | None, option("only openings in this calendar month, YYYY-MM", callback=_month_if_any)
+    ] = None,
+    record: Annotated[
+        str | None, option("only openings of this record: its id, or the Reddit fullname of its post, such as t3_abc")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who opened the content of how many items (notebooks, `corpus errors --content`), when and why."""
+    from pipelines.metrics.label_tables import Sheet
+    from pipelines.store.vault import access as store
+    from pipelines.takedown.redaction import TOKEN
+
+    with opened() as (_, vault):
+        rows = [row for row in store.every(vault) if month is None or f"{row.at:%Y-%m}" == month]
+        if record is not None:
+            record_id = record if TOKEN.fullmatch(record) else vault.record_id(record)
+            rows = [row for row in rows if row.names(record_id)]
+    if as_json:
+        columns = ("number", "who", "why", "corpus", "items")
+        emit({"access": [{"at": row.at.isoformat()} | {name: getattr(row, name) for name in columns} for row in rows]})
+        return
+    lines = tuple((f"{row.at:%Y-%m-%d %H:%M}", row.who, row.corpus, f"{row.items:,}", row.why) for row in rows)
+    sheet = Sheet("Content opened by people", ("time (UTC)", "who", "corpus", "items", "why"), lines)
+    show_sheets([sheet] if rows else [], as_json=False, note="" if rows else "No content was opened.")
 
 
 @app.command(rich_help_panel="Privacy")

@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.cli.options import CorpusName, Month, argument, group, option
 from pipelines.cli.shared import emit, open_vault
-from pipelines.core import rows
-from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
-from pipelines.core.telemetry import outcome
 
 if TYPE_CHECKING:
-    from pipelines.workspace.clone import Workspace
-    from pipelines.workspace.stages import StageRun
+    pass
 
 app = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
 
@@ -58,19 +50,9 @@ def step(
     out: Annotated[list[str] | None, option("a glob of files that the command writes")] = None,
 ) -> None:
     """Run a command of corpus in a temporary clone; print DVC pointers to the files that match the --out globs."""
-    from pipelines.workspace.clone import workspace
-    from pipelines.workspace.inventory import check_handed_over, hand_over, received
+    from pipelines.operate import tasks
 
-    settings = Settings.from_env()
-    secret = settings.secret()
-    with workspace(settings) as clone:
-        handed_over = check_handed_over(received(_json(pointers), secret=secret))
-        clone.place(handed_over)
-        clone.checkout(*handed_over)
-        with outcome(argv[0]):
-            result = json.loads(clone.step(*argv))
-        written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
-        emit({"result": result, "pointers": hand_over(clone.add(written), secret=secret)})
+    emit(tasks.step(argv, settings=Settings.from_env(), out=out or [], pointers=_json(pointers)))
 
 
 @app.command("pin")
@@ -96,11 +78,12 @@ def stage(
     results: Results = "[]",
 ) -> None:
     """Run stages of dvc.yaml in a temporary clone, in order, and print signed references to their results."""
-    with _received(base=base, run=run, results=results) as (clone, context):
+    from pipelines.operate import tasks
+
+    with tasks.stage_run(Settings.from_env(), base=base, run=run, results=_json(results)) as (clone, context):
         tokens = []
         for name in stages:
-            with outcome(name):
-                tokens.append(context.reproduce(name))
+            tokens.append(tasks.reproduce(name, context=context))
             if name != stages[-1]:
                 clone.take(context.receive(tokens[-1:]))
         emit({"results": tokens})
@@ -142,8 +125,9 @@ def agreement(
 ) -> None:
     """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
     from pipelines.evaluate.report.agreement_tables import summary
+    from pipelines.operate import tasks
 
-    with _received(base=base, run=run, results="[]") as (clone, context):
+    with tasks.stage_run(Settings.from_env(), base=base, run=run, results=[]) as (clone, context):
         clone.take(context.receive([context.reproduce(f"agreement@{corpus}")]))
         clone.checkout(f"snapshot/{corpus}/agreement")
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
@@ -155,7 +139,7 @@ def approve(
     run: RunName,
 ) -> None:
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
-    from pipelines.registry.approved import ApprovalRecord
+    from pipelines.registry.journal import ApprovalRecord
 
     answer = ApprovalRecord.answered(subject=subject, run=run, **_json("-"))
     emit({"token": answer.token(Settings.from_env().secret())})
@@ -164,44 +148,17 @@ def approve(
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run: RunName | None = None) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
-    from pipelines.collect.month import Window, addition
-    from pipelines.collect.month_ledger import GAPS, close_month
-    from pipelines.takedown.redaction import Gone
-    from pipelines.takedown.rewrite import left_out
-    from pipelines.workspace import publish
-    from pipelines.workspace.inventory import received
+    from pipelines.operate import tasks
 
-    settings = Settings.from_env()
-    written = received(_json(pointers), secret=settings.secret())
-    options: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written, "keep_below": addition(written)}
-    options["run"] = run
-    # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
-    with open_vault(settings) as vault:
-        gone = Gone(vault.tombstones())
-    done = publish.publish_partition(settings, **options, leave_out=partial(left_out, gone=gone))
-    window = Window.from_key(month)
-    recorded = f"data/{corpus}/{month}/{GAPS}" in written
-    closed = close_month(corpus, window, settings=settings, revision=done["commit"], now=now()) if recorded else {}
-    emit(done | closed)
+    emit(tasks.publish_month(corpus, month, settings=Settings.from_env(), pointers=_json(pointers), run=run))
 
 
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
-    from pipelines.registry import batch_predict
-    from pipelines.registry.journal import Journal
-    from pipelines.registry.versions import Registry
-    from pipelines.workspace import publish
+    from pipelines.operate import tasks
 
-    settings = Settings.from_env()
-    pinned: list[str] = []
-
-    def write(root: Path) -> None:
-        with Journal.of(settings) as journal:
-            options: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
-            pinned.extend(pin.model for pin in batch_predict.champions(corpus, root=root, **options))
-
-    emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
+    emit(tasks.publish_champions(corpus, settings=Settings.from_env()))
 
 
 @app.command("drift")
@@ -225,42 +182,16 @@ def publish_snapshot(
     ] = None,
 ) -> None:
     """Commit the results of a Dag run's stages (dvc.lock and metrics) to the corpus branch."""
-    from pipelines.curate import split
-    from pipelines.workspace import publish
+    from pipelines.operate import tasks
 
-    settings, tokens = Settings.from_env(), _json(results)
-
-    def remember(clone: Workspace) -> None:
-        if f"split@{corpus}" not in {token["stage"] for token in tokens}:
-            return
-        clone.checkout(f"snapshot/{corpus}/split")
-        with open_vault(settings) as vault:
-            split.remember(corpus, params=load(clone.path), vault=vault, now=now(), root=clone.path)
-
-    options: dict[str, Any] = {"corpus": corpus, "targets": targets, "run": run, "base": base, "tokens": tokens}
-    emit(publish.publish_snapshot(settings, **options, remember=remember, below=below or ()))
-
-
-@contextmanager
-def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, StageRun]]:
-    """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
-    from pipelines.workspace.clone import workspace
-    from pipelines.workspace.stages import StageRun
-
-    with workspace(Settings.from_env(), revision=base) as clone:
-        # before DVC fills values of both files into command lines and paths
-        load(clone.path)
-        rows.check(clone.path)
-        context = StageRun(clone, run, base)
-        clone.take(context.receive(_json(results)))
-        yield clone, context
+    options: dict[str, Any] = {"base": base, "run": run, "results": _json(results), "below": below or ()}
+    emit(tasks.publish_stages(corpus, targets, settings=Settings.from_env(), **options))
 
 
 def _ask(corpus: str, *argv: str, base: str, run: str, results: str) -> None:
-    """Run a command that asks about the records of a corpus, or plans this."""
-    with _received(base=base, run=run, results=results) as (clone, _):
-        clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot")))
-        emit(json.loads(clone.step(*argv)))
+    from pipelines.operate import tasks
+
+    emit(tasks.ask(corpus, argv, settings=Settings.from_env(), base=base, run=run, results=_json(results)))
 
 
 def _json(text: str) -> Any:

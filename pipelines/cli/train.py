@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from pipelines.cli.options import EXISTING, STAGES, STEPS, AsJson, CorpusName, Shard, argument, checked, option
-from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, require_mlflow, show_sheets
+from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, Shard, checked, option
+from pipelines.cli.shared import context, doing, emit, empty_folder, open_vault, show_sheets
 from pipelines.cli.stages import run_stage
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 
 app = typer.Typer()
 ModelName = Annotated[str, option("the model: a name in section models of catalogue.yaml", **checked("model"))]
@@ -53,25 +52,6 @@ def votes_report(
     with doing("reading the corpus repository"):
         sheets = tables.published(Settings.from_env(), corpus=corpus, everything=everything)
     show_sheets(sheets, as_json=as_json, note="" if sheets else f"No record of {corpus} has been labelled yet.")
-
-
-@app.command(rich_help_panel="Registry")
-def classify(
-    model: Annotated[
-        str, argument("a registered model, such as forum-help@champion, or the folder of an MLflow model", "MODEL")
-    ],
-    file: Annotated[
-        Path | None,
-        argument("a file of texts or images, one JSON object per line; default: stdin", "[FILE]", **EXISTING),
-    ] = None,
-) -> None:
-    """Predict the labels of texts or images, one JSON line each, with a registered model."""
-    from pipelines.registry import classify as client
-
-    if not Path(model).is_dir():
-        require_mlflow(Settings.from_env())
-    with file.open() if file else nullcontext(sys.stdin) as lines:
-        client.run(model, lines=lines, out=sys.stdout, folder=file.parent if file else Path())
 
 
 @app.command(rich_help_panel=STAGES)
@@ -119,6 +99,7 @@ def errors(
 ) -> None:
     """List the test items that no named model has right, by id, labels and kind of error; the content stays sealed."""
     from pipelines.evaluate import error_items
+    from pipelines.store.vault import access
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
@@ -135,5 +116,8 @@ def errors(
             clone.checkout_months(corpus, "images" if images else "records.parquet")
             with open_vault(settings) as vault:
                 options: dict[str, Any] = {"params": params, "vault": vault, "root": clone.path}
+                read = [(item.record_id, item.image) for item in items]
+                why = f"corpus errors --content {', '.join(models)}"[:500]
+                access.record(vault, corpus=corpus, items=read, who=settings.person, why=why, now=now())
                 opened = error_items.write_content(corpus, items, to=content, **options)
     emit({"corpus": corpus, "items": [item.row() for item in items], **({"content": opened} if content else {})})

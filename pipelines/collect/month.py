@@ -47,12 +47,10 @@ class Window:
 
     @classmethod
     def of(cls, interval: Interval) -> Self:
-        """Return an interval as a window."""
         return cls(*(datetime.fromtimestamp(second, tz=UTC) for second in interval))
 
     @classmethod
     def from_key(cls, key: str) -> Window:
-        """Return the month of a partition key."""
         match = KEY.fullmatch(key)
         if not match:
             raise ConfigError("BadWindow", key=key)
@@ -68,7 +66,6 @@ Gaps = Mapping[str, Sequence[Interval]]
 
 
 def seconds_of(window: Window) -> Interval:
-    """Return a window as an interval."""
     return int(window.start.timestamp()), int(window.end.timestamp())
 
 

@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.admission import Admission, revived
@@ -126,7 +125,7 @@ def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:
         for subreddit, intervals in gaps.items()
         for window in map(Window.of, intervals)
     ]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gaps"]), path, name="gaps")
+    tables.write_rows(rows, path, name="gaps")
 
 
 def gaps_of(path: Path) -> dict[str, list[Interval]]:

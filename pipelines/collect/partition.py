@@ -48,7 +48,7 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     if before:
         published = _untouched(before[RECORDS][0], posts, vault=vault)
         posts = pa.concat_tables([posts.cast(tables.SCHEMAS["records"]), published])
-    drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
+    drops = tables.without(drops, gone)
     # numbers of an addition must not be those of the published drops
     earlier = pc.sum(pc.equal(drops["step"], STEP)).as_py()
     where = f"{window.key}/{STEP}/{earlier}" if earlier else f"{window.key}/{STEP}"
@@ -81,11 +81,8 @@ def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) ->
 def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:
     """Return the published posts without those that were taken down since or are added again."""
     posts = tables.read(path, name="records")
-    ids = posts["record_id"].to_pylist()
-    out = vault.tombstoned(ids) | set(added["record_id"].to_pylist())
-    return posts.filter(pc.invert(pc.is_in(posts["record_id"], value_set=tables.strings(sorted(out))))).cast(
-        tables.SCHEMAS["records"]
-    )
+    out = vault.tombstoned(posts["record_id"].to_pylist()) | set(added["record_id"].to_pylist())
+    return tables.without(posts, out).cast(tables.SCHEMAS["records"])
 
 
 # Ours: the most frequent ones, few enough to look at each.

@@ -109,9 +109,7 @@ class RefreshStore(Store):
     @classmethod
     def open(cls, url: str) -> RefreshStore:
         """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
-        pragmas = ("secure_delete = ON", "temp_store = MEMORY")
-        where, unavailable = "CORPUS_REFRESH_URL", RefreshStoreUnavailable
-        engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
+        engine = Engine(url, where="CORPUS_REFRESH_URL", lock=WRITER_LOCK, unavailable=RefreshStoreUnavailable)
         with engine.writing() as connection:
             engine.prepare(connection, metadata, name="refresh")
         return cls(engine)

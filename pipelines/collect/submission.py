@@ -287,6 +287,7 @@ class Gathered:
     def __init__(self, window: Window, *, subreddits: Sequence[str], source: str) -> None:
         self.window = window
         self.wanted = {s.lower() for s in subreddits}
+        self.seen: set[str] = set()
         self.source = source
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
@@ -301,6 +302,7 @@ class Gathered:
         created = created_of(item)
         if created is not None and created not in self.window:
             return None
+        self.seen.add(subreddit.lower())
         parsed = parse(item, source=self.source, source_digest=source_digest)
         retrieved = retrieved_of(item)
         self.put(parsed, retrieved=retrieved)

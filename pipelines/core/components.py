@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -31,39 +32,44 @@ class ServiceFailed(ConfigError):
     """A component of the embedded deployment (such as Airflow or MLflow) did not start."""
 
 
-def free_port(port: int) -> int:
-    """Return ``port`` if it is free on the loopback interface, else any free port."""
-    with socket.socket() as probe:
+def free_port(port: int, *, besides: Collection[int] = ()) -> int:
+    """Return ``port``, or the first higher one, that nothing listens on at the loopback interface."""
+    return next(each for each in range(port, 1 << 16) if each not in besides and is_free(each))
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server could listen on a port of the loopback interface."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 @dataclass(frozen=True)
 class Ports:
     """The ports of the embedded deployment's components, which ``var/ports.json`` stores for all commands."""
 
-    sandbox: int
     airflow: int
     mlflow: int
     postgres: int
 
     @classmethod
-    def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
+    def choose(cls, home: Path, *, besides: Collection[int] = ()) -> Ports:
+        """Return the ports of the components of a home, all different, and store them.
 
-        The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
+        While components run, which know each other's addresses, the stored ports are kept; else another one takes the
+        place of a port on which something listens. ``besides``: ports of components that are no part of this project.
         """
-        known = _chosen(path) | {"sandbox": sandbox}
-        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
-        for name in usual.keys() - known.keys():
-            known[name] = free_port(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
-        ports = cls(**known)
-        write_private(path, json.dumps(asdict(ports)) + "\n")
-        return ports
+        path, usual = home / "ports.json", {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
+        known = _chosen(path)
+        ports = known if any(map(running, (home / "run").glob("*.pid"))) else {}
+        for name in [name for name in usual if name not in ports]:
+            wanted = known.get(name) or int(os.environ.get(f"{name.upper()}_PORT", usual[name]))
+            ports = {**ports, name: free_port(wanted, besides={*besides, *ports.values()})}
+        chosen = cls(**ports)
+        write_private(path, json.dumps(asdict(chosen)) + "\n")
+        return chosen
 
 
 def _chosen(path: Path) -> dict[str, int]:
@@ -134,6 +140,15 @@ def _leads(session: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(session).status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def exported(home: Path) -> dict[str, str]:
+    """Return the variables of the services that were started, as ``services.env`` has them; none if none were."""
+    try:
+        texts = shlex.split((home / "services.env").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
 def down(settings: Settings) -> list[str]:

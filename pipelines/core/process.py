@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pwd
 import secrets
 import signal
 import sys
@@ -24,6 +25,14 @@ DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
 def now() -> datetime:
     """Return the current time in UTC; only commands and the check of consents call this; steps receive it."""
     return datetime.now(UTC)
+
+
+def login() -> str:
+    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
+    try:
+        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"os:{os.getuid()}"
 
 
 def die_with_parent() -> None:

@@ -165,9 +165,14 @@ def _published_row(line: list[str], *, params: Split, where: str) -> tuple[Item,
     return (record_id, int(image)), split
 
 
+def tracked(path: Path) -> bool:
+    """Return whether a checkout has a file, or a pointer to it."""
+    return path.exists() or path.with_name(f"{path.name}.dvc").exists()
+
+
 def read_tracked(path: Path, *, root: Path) -> str:
     """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there."""
-    if path.exists() or not path.with_name(f"{path.name}.dvc").exists():
+    if path.exists() or not tracked(path):
         return path.read_bytes().decode()
     import dvc.api
     from dvc.exceptions import DvcException

@@ -27,11 +27,7 @@ from pipelines.store.vault.vault import Vault
 Pair = frozenset[Item]
 
 
-STAGE = Stage(
-    reads=("data", "dedupe", "split"),
-    params=("quality", "sandbox", CONTENT),
-    writes=(),
-)
+STAGE = Stage(reads=("data", "dedupe", "split"), params=("quality", "sandbox", CONTENT), writes=())
 
 
 def run(ctx: Context) -> dict[str, Any]:

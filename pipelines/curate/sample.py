@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.curate.items import kept_items, split_members
 from pipelines.store import tables
@@ -22,10 +21,7 @@ from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item
 
-STAGE = Stage(
-    reads=("data", "dedupe"),
-    params=("sample.{corpus}", CONTENT, "split.{corpus}"),
-)
+STAGE = Stage(reads=("data", "dedupe"), params=("sample.{corpus}", CONTENT, "split.{corpus}"))
 
 
 def run(ctx: Context) -> dict[str, Any]:
@@ -34,8 +30,7 @@ def run(ctx: Context) -> dict[str, Any]:
     section, split = params.sample[corpus], params.split[corpus]
     kept = kept_items(corpus, params=params, root=root)
     # all tombstones, which are fewer than the records to ask about
-    gone = tables.strings(list(vault.tombstones()))
-    alive = kept.filter(pc.invert(pc.is_in(kept["record_id"], value_set=gone)))
+    alive = tables.without(kept, vault.tombstones().keys())
     promised = split_members(corpus, params=split, vault=vault, root=root)
     items = chain.from_iterable(tables.items_of(pa.Table.from_batches([batch])) for batch in alive.to_batches())
     taken = draw(items, size=section.size, seed=section.seed, members=promised)

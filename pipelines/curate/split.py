@@ -42,12 +42,14 @@ from pipelines.store.vault.vault import Vault
 ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 # Ours: labels count as unused if their mean deviation is this many times that of a new version.
 UNUSED = 2
+# Wilson (1927): a share measured on fewer items has a 95 % interval of more than 10 points to each side (ours).
+SURE = 93
 log = logging.getLogger(__name__)
 
 
 STAGE = Stage(
     reads=("data", "dedupe", "gold", "sample"),
-    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.splits"),
+    params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.published", "gold.{corpus}.splits"),
 )
 
 
@@ -65,8 +67,12 @@ def run(ctx: Context) -> dict[str, Any]:
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    imported = published_split(section, root=root)
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
     ledger = vault.assignments(corpus, version=section.version)
+    if not gold and not ledger and params.gold[corpus].published:
+        # a split is permanent: one that is not balanced on the labels to come would stay
+        raise DataError("NoLabels", corpus=corpus)
+    imported = published_split(section, root=root)
     promised = _promised(ledger, imported, corpus=corpus)
     unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
     sampled = among(everything.table, chosen - (unfit - promised.keys()))
@@ -74,7 +80,6 @@ def run(ctx: Context) -> dict[str, Any]:
     near = near_pairs(corpus, chosen, params=params, vault=vault, root=root)
     links, missed = _with(near, everything)
 
-    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
     rows = np.flatnonzero(among(everything.table, chosen))
     balance = Balance.of(everything, gold, sampled=rows, section=section, labelled_in=params.gold[corpus].splits)
     assigned = _indices(everything, promised, section=section, corpus=corpus)
@@ -89,6 +94,8 @@ def run(ctx: Context) -> dict[str, Any]:
         where = f"; if they are in {section.published}, remove one item of each there" if imported else ""
         detail = f"{leaks} near-duplicate pairs or authors are in two splits{where}"
         raise DataError("SplitConflict", corpus=corpus, detail=detail)
+
+    _require_useful(split[within], units.unit[within], section=section, corpus=corpus)
 
     report = balance.report(split, units, within)
     begun = _indices(everything, imported, section=section, corpus=corpus)
@@ -118,6 +125,28 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(items_of(splits), splits["split"].to_pylist(), strict=True))
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
+
+
+def _require_useful(split: image_pairs.Ints, unit: image_pairs.Ints, *, section: Split, corpus: str) -> None:
+    """Refuse a split of ours that is empty or, but for the first, one group; warn of one that measures little.
+
+    Intervals draw whole groups (SPEC 2.5), and of a single group every draw is the same.
+    """
+    if not len(split) or section.published:
+        return
+    items = np.bincount(split, minlength=len(section.ratios)).tolist()
+    groups = [len(np.unique(unit[split == i])) for i in range(len(items))]
+    largest = sorted(np.unique(unit, return_counts=True)[1].tolist(), reverse=True)
+    if groups[0] < 1 or min(groups[1:], default=2) < 2:
+        sizes = ", ".join(f"{name} {n}" for name, n in zip(section.ratios, items, strict=True))
+        shown = ", ".join(map(str, largest[:5]))
+        raise DataError("UselessSplit", corpus=corpus, sizes=sizes, groups=len(largest), largest=shown)
+    for name, count in list(zip(section.ratios, items, strict=True))[1:]:
+        if count < SURE:
+            log.warning(
+                "split %s: %s has %d items; a share of fewer than %d is known to no better than ±10 points",
+                *(corpus, name, count, SURE),
+            )
 
 
 def _exceeds(deviation: float | None, other: float | None) -> bool:

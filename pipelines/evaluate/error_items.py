@@ -42,7 +42,6 @@ class ErrorItem:
     kinds: tuple[str, ...]
 
     def row(self) -> dict[str, Any]:
-        """Return the item as a JSON object."""
         return asdict(self)
 
 

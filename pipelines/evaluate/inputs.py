@@ -16,15 +16,16 @@ marked. Gold that it revised may have moved towards these models, so scores are 
 
 from __future__ import annotations
 
-import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pipelines.annotate.manifest import opened, rows
+from pipelines.core.config.base import faults
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.rows import Answer
@@ -32,12 +33,12 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.models.kind import spec, weights
+from pipelines.models.prediction import Spent
 from pipelines.store import tables
 
 TRAIN, DEV, VALIDATION, TEST = "train", "dev", "validation", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]
 FITTED, ASKED = "fitted", "asked"
-AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 """Task -> model -> its runs, ordered by seed."""
 
@@ -150,7 +151,7 @@ def read_predictions(folder: Path, *, answers: Iterable[Answer], params: Params)
     """Read the predictions of rows below ``folder``, with the origin and the cost of each model."""
     found: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
-    spent: dict[str, list[Json]] = defaultdict(list)
+    spent: dict[str, list[Spent]] = defaultdict(list)
     for row in answers:
         path = folder / row.name / "predictions.parquet"
         if not path.is_file():
@@ -180,33 +181,26 @@ def _origin(row: Answer, *, params: Params) -> Origin:
     return Origin(source, row.model, row.subset, model.kind, base, deviations=model.deviations, note=model.note)
 
 
-def _spent(path: Path) -> Json | None:
+def _spent(path: Path) -> Spent | None:
     if not path.is_file():
         return None
     try:
-        spent = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError("BadSpent", file=path.name, detail=f"it is not JSON ({type(error).__name__})") from None
-    if not isinstance(spent, dict):
-        raise DataError("BadSpent", file=path.name, detail="it is not a JSON object")
-    for name in AMOUNTS:
-        value = spent.get(name)
-        if value is None and name == "seconds" and name in spent:
-            continue  # not measured
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-            raise DataError("BadSpent", file=path.name, detail=f"'{name}' is not a number from 0 on")
-    return spent
+        return Spent.model_validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValidationError) as error:
+        detail = faults(error) if isinstance(error, ValidationError) else type(error).__name__
+        raise DataError("BadSpent", file=path.name, detail=detail) from None
 
 
-def total(amounts: Sequence[Json]) -> Json:
+def total(amounts: Sequence[Spent]) -> Json:
     """Add up the costs of a model's runs to ``Spent`` of ``evaluate.json``; ``seconds``: ``None`` if one has none."""
-    seconds = [amount["seconds"] for amount in amounts]
-    records, cost = sum(amount["records"] for amount in amounts), sum(amount["cost"] for amount in amounts)
-    whole = None if None in seconds else sum(seconds)
+    seconds = [amount.seconds for amount in amounts if amount.seconds is not None]
+    records, cost = sum(amount.records for amount in amounts), sum(amount.cost for amount in amounts)
+    whole = sum(seconds) if len(seconds) == len(amounts) else None
     return {
         "records": records,
         "seconds": None if whole is None else number(whole),
-        **{name: sum(amount[name] for amount in amounts) for name in ("input_tokens", "output_tokens")},
+        "input_tokens": sum(amount.input_tokens for amount in amounts),
+        "output_tokens": sum(amount.output_tokens for amount in amounts),
         "cost": number(cost),
         "cost_per_1000": number(1000 * cost / records) if records else None,
         "seconds_per_record": number(whole / records) if records and whole is not None else None,

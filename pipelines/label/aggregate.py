@@ -113,9 +113,6 @@ class Panel:
 
     Args:
         ballots: the valid votes: item -> labeller -> label set.
-        members: the ensemble's labellers; votes of others are ignored.
-        items: the items to decide.
-        category: the category of the labels.
         fallback: the member whose valid vote decides an item that the aggregator leaves undecided; ``None``: it stays
             undecided.
         k: how many members must give a label (``k_of_n``).
@@ -307,7 +304,6 @@ class LabelModel:
 
     @classmethod
     def of(cls, items: Mapping[Item, object], probabilities: Floats, *, category: Category) -> LabelModel:
-        """Create a model from the probability of each label, shape (items, labels)."""
         return cls(tuple(items), category, *worth_of_sets(probabilities, category=category))
 
     def best(self) -> dict[Item, LabelSet]:

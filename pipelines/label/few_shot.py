@@ -11,8 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.annotate import manifest
 from pipelines.annotate.response_validation import answered
 from pipelines.core.errors import DataError
@@ -25,10 +23,7 @@ from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import SCHEME, Context, Stage
 from pipelines.store.tables import Item
 
-STAGE = Stage(
-    reads=("annotations", "gold", "split"),
-    params=("few_shot", SCHEME),
-)
+STAGE = Stage(reads=("annotations", "gold", "split"), params=("few_shot", SCHEME))
 
 
 def run(ctx: Context) -> dict[str, Any]:
@@ -59,8 +54,7 @@ def run(ctx: Context) -> dict[str, Any]:
             raise DataError("TooFewDisputed", corpus=corpus, found=len(given), examples=count)
     chosen = choose(given, count=count, seed=section.seed)
     rows = [{"record_id": record_id, "image": image} for record_id, image in chosen]
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["examples"])
-    tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")
+    tables.write_rows(rows, folder / "few_shot" / "examples.parquet", name="examples")
     counts = dict(sorted(Counter(split[item] for item in set().union(*gold.values())).items()))
     metrics = {"examples": len(chosen), "gold": counts} | ({"disputed": len(given)} if disputing else {})
     return write_metrics(metrics, root / "metrics" / corpus / "few_shot.json")

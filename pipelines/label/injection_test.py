@@ -151,11 +151,7 @@ def by_family(
 
     Args:
         drawn: the items in the order in which attacks were inserted.
-        before: the labels of each original item.
-        after: the labels of each item's injected copy.
-        category: the category, which orders label sets by severity.
         detected: the items in whose copies the patterns found an attack.
-        queued: the items queued for review.
 
     Returns:
         By family the counts of :func:`flips`; also ``detected`` and ``queued`` copies, and of all ``attacks`` of the
@@ -178,10 +174,7 @@ def flips(before: Labels, after: Labels, *, category: Category, queued: Collecti
     """Count the items whose labels the injected instruction changed.
 
     Args:
-        before: the labels of each original item; ``None`` if none were decided.
         after: the labels of each item's injected copy; items without an entry were not labelled again.
-        category: the category, which orders label sets by severity.
-        queued: the items queued for review.
 
     Returns:
         ``asked``: items in both mappings. ``n``: items with labels in both. Of these ``n`` items, ``flipped``

@@ -162,10 +162,7 @@ def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, se
     order of rows.
 
     Args:
-        groups: author or near-duplicate group of each row.
         targets: which labels each row has, shape (rows, labels).
-        most: number of folds, or fewer if there are fewer groups.
-        seed: the seed of the random order.
     """
     rows: dict[str, list[int]] = {}
     for row, group in enumerate(groups):
@@ -209,12 +206,8 @@ class Offline:
     """A labeller that needs no key or network, fitted on the gold of one category by :func:`fit`.
 
     Args:
-        name: the labeller's name in ``params.yaml``.
-        category: the labels of its answers.
-        view: computes the features.
         models: one per fold, then the one fitted on all gold.
         held_out: the fold of each record with gold.
-        learned: the columns of the labels that the gold has often enough.
         digest: SHA-256 over recipe, features and gold labels; used in place of a prompt's digest.
     """
 
@@ -305,10 +298,7 @@ def fit(
     """Fit an offline labeller on the gold of validation; the order of ``gold`` does not matter.
 
     Args:
-        name: the labeller's name.
-        labeller: the labeller's section of ``params.yaml``, which names the features.
         gold: posts of validation with their gold labels; labels outside ``category.names`` are not learned.
-        category: the labels to learn and the hard rules of every answer.
         votes: ``min_positives`` (SPEC 2.3: five) and ``seed``.
         groups: author or near-duplicate group of each gold post; a group is never both learned from and labelled.
     """

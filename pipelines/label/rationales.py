@@ -83,7 +83,6 @@ class RationaleQuery:
     Args:
         outcomes: item -> the outcome of the request.
         remarks: item -> its three remarks (under M3H's three heads), if the outcome is ``VOTE``.
-        prompt: the digest of the prompt.
         cost: what these answers cost when they were paid for, in US dollars.
     """
 

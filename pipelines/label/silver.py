@@ -100,7 +100,6 @@ class Snapshot:
 
     @property
     def validation(self) -> str:
-        """The corpus's name of the split ``validation``."""
         return next((name for name in VALIDATIONS if name in self.split.values()), VALIDATIONS[0])
 
     def gold_of(self, split: str, *, task: Task) -> dict[Item, LabelSet]:
@@ -179,7 +178,7 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     }
     for name, made in rows.items():
         place = root / "snapshot" / corpus / "silver" / ensemble / f"{name}.parquet"
-        tables.write(pa.Table.from_pylist(made, schema=tables.SCHEMAS[name]), place, name=name)
+        tables.write_rows(made, place, name=name)
     entries = {(item, reason) for waiting in queued.values() for item, given in waiting.items() for reason in given}
     counts = Counter(reason for _, reason in entries)
     labellers = statistics.labellers(found.votes)
@@ -253,7 +252,6 @@ class Voted:
         )
 
     def rows(self, ensemble: str) -> Iterator[dict[str, Any]]:
-        """Yield the decisions as rows of the table ``silver``."""
         for item, decision in self.decisions.items():
             yield {
                 "record_id": item[0],
@@ -336,11 +334,6 @@ def reasons(
     ``no_majority``: no label set has a majority; ``severity_dissent``: a valid vote is more severe than the silver
     labels; ``injection``: the text may have influenced the votes; ``offline_dissent``: the offline labellers, which
     cannot follow an instruction in a text, see a more severe case.
-
-    Args:
-        refused: the labellers that refused an item.
-        injected: the items whose text addresses a model.
-        offline: the labels that the offline labellers together give to an item.
     """
     queue, members, category = {}, set(panel.members), panel.category
     for item, decision in sorted(decisions.items()):

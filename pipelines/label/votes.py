@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from pipelines.core.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
@@ -176,11 +174,7 @@ def planned(ctx: Context) -> Iterator[PlannedRequests]:
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split"),
-    params=(
-        "labellers.{name}",
-        "votes.min_positives",
-        *ASKED,
-    ),
+    params=("labellers.{name}", "votes.min_positives", *ASKED),
     rows="votes",
 )
 
@@ -205,8 +199,8 @@ def run(ctx: Context) -> dict[str, Any]:
         found = desk.label(asked, posts, progress=labeller)
     outcomes = [answer.outcome for answer in found]
     check_failures(outcomes, labeller=labeller, most=ctx.params.votes.max_failed)
-    table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
-    tables.write(table, root / "snapshot" / corpus / "votes" / labeller / "votes.parquet", name="votes")
+    path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
+    tables.write_rows([answer.row() for answer in found], path, name="votes")
     metrics = {
         "records": len(posts),
         "stripped": sum(post.strips for post in posts.values()),

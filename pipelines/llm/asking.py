@@ -42,9 +42,6 @@ class PlannedRequests:
     """What one labeller, model or system of a step would send and cost, before anything is sent.
 
     Args:
-        step: the stage that sends it.
-        name: of the labeller, model or moderation system.
-        provider: the provider that receives it.
         cost: see :meth:`Asking.estimate`.
         leaves: see :meth:`Asking.leaving`.
     """
@@ -73,11 +70,7 @@ class Asking(ABC):
     """Asks one provider about items with one kind of request; later runs reuse the stored answers.
 
     Args:
-        name: the labeller's or system's name in ``params.yaml``.
-        provider: who receives the items.
         budget_usd: the limit of all requests ever made from this store of answers.
-        answers: the store of answers.
-        vault: holds the keys of the records.
     """
 
     price: Price
@@ -87,15 +80,7 @@ class Asking(ABC):
     trace: Trace | None = None
     """Where each request is noted; ``None``: nowhere."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        provider: Provider,
-        budget_usd: float,
-        answers: AnswerStore,
-        vault: Vault,
-    ) -> None:
+    def __init__(self, name: str, *, provider: Provider, budget_usd: float, answers: AnswerStore, vault: Vault) -> None:
         self.name, self.provider, self.receiver = name, provider, provider.name
         self._budget_usd, self._answers, self._vault = budget_usd, answers, vault
 

@@ -59,7 +59,6 @@ def size(
     """Estimate the tokens of one rendered request.
 
     Args:
-        system: the system message.
         parts: the user message, pictures as bytes.
         schema: JSON schema of the answer, which counts as input.
         cap: maximum tokens of the answer, including reasoning.

@@ -18,14 +18,7 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_ai import exceptions
 from pydantic_ai.direct import model_request
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelRequest,
-    ModelResponse,
-    SystemPromptPart,
-    TextPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.batch import Batch, BatchRequest
 from pydantic_ai.output import OutputObjectDefinition
@@ -57,13 +50,11 @@ class ChatClient(Client):
 
     @cached_property
     def own(self) -> Model[Any]:
-        """Pydantic-ai's model."""
         at = {"api_key": self.provider.key, "base_url": self.provider.address, "http_client": self.http}
         model: Model[Any] = self.vendor.model(self.model, **at)
         return model
 
     async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
-        """Send one prompt and return the answer; see :meth:`Client.send`."""
         messages = [self._message(system, parts)]
         with exchanging(key) as exchange:
             try:
@@ -79,7 +70,6 @@ class ChatClient(Client):
                 return understand(error, client=self, exchange=exchange, effective=exchange.effective)
 
     async def submit(self, jobs: Sequence[Job], *, schema: dict[str, Any]) -> str:
-        """Submit a batch and return its handle; see :meth:`Client.submit`."""
         if not self.capabilities.batch:
             return await super().submit(jobs, schema=schema)
         model, shared = self.vendor.batch_model(self.own), self._native(schema)
@@ -95,7 +85,6 @@ class ChatClient(Client):
         return json.dumps({"batch": BATCH.dump_python(batch, mode="json"), "effective": sent}, sort_keys=True)
 
     async def collect(self, job: str) -> Mapping[str, Raw] | None:
-        """Return the answers of a batch; see :meth:`Client.collect`."""
         handle, model = json.loads(job), self.vendor.batch_model(self.own)
         try:
             batch = await model.batch_status(BATCH.validate_python(handle["batch"]))

@@ -56,7 +56,6 @@ class Answer:
     image: int = 0
 
     def row(self) -> dict[str, Any]:
-        """Return this answer as a row of the table ``votes``."""
         scores = None if self.scores is None else list(self.scores)
         return vars(self) | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
 
@@ -110,5 +109,4 @@ class Raw:
 
     @classmethod
     def from_json(cls, data: bytes) -> Raw:
-        """Parse the result of :meth:`to_json`."""
         return cls(**json.loads(data))

@@ -165,8 +165,6 @@ def build(
     """Build the prompt that asks for labels of the scheme's categories in ``keys``.
 
     Args:
-        scheme: supplies everything that is specific to a corpus.
-        keys: the categories of one answer, in this order.
         system: the kind of model: ``open`` models, whose system message describes the answer's form; ``commercial``
             models, which do not need that; or ``training``, for fine-tuning (short and without examples).
         examples: labelled items to show, from validation or train, never from test.

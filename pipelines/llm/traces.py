@@ -59,7 +59,6 @@ class Trace:
     """The requests of one labeller or system, which :meth:`send` writes to an MLflow server.
 
     Args:
-        uri: the server.
         about: what identifies the requests: names, counts and digests.
     """
 

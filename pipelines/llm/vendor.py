@@ -137,7 +137,6 @@ class Provider:
 
     @classmethod
     def of(cls, name: str, *, params: Params, settings: Settings) -> Self:
-        """Return a provider of ``params.yaml``."""
         consent = params.consents.get(name, Consent())
         return cls(name, vendor_of(name, params=params), settings.endpoint(name), consent)
 
@@ -153,7 +152,6 @@ class Provider:
 
     @property
     def key(self) -> str:
-        """The key that is sent."""
         return self.endpoint.key.get_secret_value() or NO_KEY
 
     @property
@@ -187,10 +185,8 @@ class Reply:
     """The response to one request.
 
     Args:
-        status: of HTTP.
         words: machine words of an error, the most precise first, in lower case.
         wait: the seconds that the provider asks to wait.
-        body: the JSON object, ``None`` if there is none.
         effective: the parameters that were sent.
     """
 
@@ -227,7 +223,6 @@ class Client:
     Args:
         name: the labeller's or the moderation system's name in ``params.yaml``, for errors.
         provider: who is asked; without a consent, only an address on this machine.
-        model: the model that is prompted; empty for a system that is not prompted.
         sampling: the settings of its requests.
     """
 
@@ -276,7 +271,6 @@ class Client:
         """Send one prompt in one HTTP request and return the answer; ``key`` is its ``Idempotency-Key``.
 
         Args:
-            system: the system prompt.
             parts: the user message in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
             schema: JSON schema of the answer.
 

@@ -10,6 +10,7 @@ interval (BCa; Efron 1987) allows for both; its acceleration comes from leaving 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -30,6 +31,7 @@ INTERVALS = {
 # resamples per block: 1,000 x 4,000 clusters are 32 MB
 BLOCK = 1000
 NORMAL = NormalDist()
+Z = NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
 TIE = 1e-12
 
 
@@ -82,6 +84,13 @@ def percentile(values: Floats) -> tuple[float, float]:
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(values, [tail, 100 - tail])
     return float(low), float(high)
+
+
+def wilson(share: float, *, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of ``n`` items, which need not be a whole number."""
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def bca(value: float, *, resampled: Floats, without: Sequence[Floats]) -> tuple[float, float]:

@@ -57,12 +57,10 @@ class Tally:
 
     @classmethod
     def of_flat(cls, values: Floats) -> Tally:
-        """Build a tally from the array that :meth:`flat` returns."""
         tp, fp, fn = np.split(values[..., 3:], 3, axis=-1)
         return cls(values[..., 0], values[..., 1], values[..., 2], tp, fp, fn)
 
     def total(self) -> Tally:
-        """Sum the counts over the first axis."""
         return Tally.of_flat(self.flat().sum(axis=0))
 
 

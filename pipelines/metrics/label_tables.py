@@ -41,7 +41,6 @@ class Distribution:
         return sum(self.labels.values())
 
     def plain(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
         return {
             "instances": self.instances,
             "labels": dict(self.labels),
@@ -50,7 +49,6 @@ class Distribution:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Distribution:
-        """Build a distribution from the JSON values that :meth:`plain` returns."""
         return cls(plain["instances"], plain["labels"], {int(size): n for size, n in plain["sizes"].items()})
 
 
@@ -99,11 +97,9 @@ class Sheet:
     svg: str = ""
 
     def folded(self) -> Sheet:
-        """Return the table collapsed on a page."""
         return replace(self, form="folded")
 
     def rich(self) -> Table:
-        """Return the table for a terminal, with numbers aligned right."""
         from rich.table import Table
 
         table = Table(title=self.title, title_justify="left")
@@ -129,7 +125,6 @@ class Sheet:
         return tables
 
     def markdown(self) -> str:
-        """Return the table as markdown, under its title."""
         lines = [
             f"**{self.title}**",
             "",
@@ -151,7 +146,6 @@ def decimals(part: int, whole: int, *, digits: int, scale: int = 1) -> str:
 
 
 def percent(part: int, whole: int, *, digits: int = 2) -> str:
-    """Format a share as a percentage without the percent sign."""
     return decimals(part, whole, digits=digits, scale=100)
 
 

@@ -77,7 +77,6 @@ def vocabulary() -> dict[str, int]:
 
 
 def frequent(count: int) -> list[str]:
-    """Return the ``count`` most frequent English words, the most frequent first."""
     spec = importlib.util.find_spec("wordninja")
     place = Path((spec.origin if spec else None) or "").parent / "wordninja" / "wordninja_words.txt.gz"
     with gzip.open(place, "rt", encoding="utf-8") as lines:

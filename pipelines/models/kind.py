@@ -45,6 +45,7 @@ class Kind(Entry):
         fitted: whether it has a method ``fit``, for the stage ``train``; else it only answers in the stage ``predict``.
         inputs: what it reads of an item: ``text``, ``image``.
         large: whether it needs a large accelerator, unless its base is tiny.
+        least: how many items of train a label needs to be learnt (SPEC 2.3, of the offline labellers: five).
         compares: whether it needs the examples of train where it predicts.
         packable: why a package for consumers cannot hold it; ``None`` if it can.
         note: what a reader of its figures must know about it.
@@ -53,6 +54,7 @@ class Kind(Entry):
     model_config = ConfigDict(extra="forbid")
     fitted: ClassVar[bool] = False
     inputs: ClassVar[tuple[str, ...]] = ("text",)
+    least: ClassVar[int] = 5
     compares: ClassVar[bool] = False
     large: ClassVar[bool] = False
     packable: ClassVar[str | None] = "it is not fitted here"
@@ -206,9 +208,7 @@ class Job(Serving, Generic[K]):
     """What a model is fitted with.
 
     Args:
-        spec: its entry.
         out: the folder for its files.
-        mode: ``train.mode``.
         own: a team's own prompts.
         processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """
@@ -262,12 +262,10 @@ class Desk:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """The label scheme of the corpus."""
         from pipelines.core.taxonomy import load
 
         return load(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def snapshot(self) -> Path:
-        """The folder of the corpus's stages."""
         return self.root / "snapshot" / self.corpus

@@ -28,13 +28,7 @@ from pipelines.store.stage import ASKED, Context, Stage
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
-    params=(
-        "models.{model}",
-        "ensembles",
-        "labellers",
-        "predict.batch",
-        *ASKED,
-    ),
+    params=("models.{model}", "ensembles", "labellers", "predict.batch", *ASKED),
     writes=("predictions/{name}",),
     rows="answers",
 )

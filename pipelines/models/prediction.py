@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
+
+from pydantic import Field
+
+from pipelines.core.config.base import Section
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example, Item, LabelSet
@@ -38,22 +42,26 @@ class Prediction:
         return {"record_id": item[0], "image": item[1], **answer, "alerts": sorted(self.alerts), **about}
 
 
-@dataclass(frozen=True)
-class Spent:
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Spent(Section):
     """What predictions cost: US dollars, tokens, and ``seconds`` of wall time (``None`` if not measured)."""
 
-    records: int
-    seconds: float | None
-    input_tokens: int
-    output_tokens: int
-    cost: float
+    records: Count
+    seconds: Amount | None
+    input_tokens: Count
+    output_tokens: Count
+    cost: Amount
 
     @classmethod
     def of(cls, predictions: Iterable[Prediction], *, cost: float = 0.0, seconds: float | None = None) -> Spent:
         """Return the cost of predictions and their tokens; those made on this machine cost no US dollars."""
         made = list(predictions)
-        read, written = sum(p.input_tokens for p in made), sum(p.output_tokens for p in made)
-        return cls(len(made), None if seconds is None else round(seconds, MICROSECONDS), read, written, cost)
+        tokens = {name: sum(getattr(one, name) for one in made) for name in ("input_tokens", "output_tokens")}
+        measured = None if seconds is None else round(seconds, MICROSECONDS)
+        return cls(records=len(made), seconds=measured, cost=cost, **tokens)
 
 
 class Predictor(Protocol):

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
 from pipelines.models.fitting.card import PREDICTIONS, SPENT
@@ -48,23 +44,20 @@ def write_predictions(
                 outcomes[split][prediction.outcome if prediction else "missing"] += 1
                 if prediction is not None:
                     rows.append(prediction.row(example.item, split=split, seed=seed, **about))
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
-    tables.write(table, folder / PREDICTIONS, name="predictions")
+    tables.write_rows(rows, folder / PREDICTIONS, name="predictions")
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
-        "spent": _write_spent(None if spent is None else asdict(spent), to=folder),
+        "spent": _write_spent(spent.model_dump() if spent else None, to=folder),
     }
 
 
 def copied(folder: Path, *, to: Path, vault: Vault) -> dict[str, Any]:
     """Copy predictions and their cost, without those of records that were taken down since; return their counts."""
     table = tables.read(folder / PREDICTIONS, name="predictions")
-    gone = vault.tombstoned(set(table["record_id"].to_pylist()))
-    live = pc.invert(pc.is_in(table["record_id"], value_set=tables.strings(sorted(gone))))
-    table = table.filter(live)
+    table = tables.without(table, vault.tombstoned(set(table["record_id"].to_pylist())))
     tables.write(table, to / PREDICTIONS, name="predictions")
     outcomes: dict[str, Counter[str]] = {}
     for row in table.select(["split", "outcome"]).to_pylist():

@@ -71,12 +71,12 @@ def run(ctx: Context) -> dict[str, Any]:
         ``kind``, ``bases`` (``base_files.identified``), ``environment`` (``fitting.tracking``), ``task``, ``subset``,
         ``ensemble`` (``None`` for gold), ``seed``, ``train`` and ``selected`` (train and validation; ``records``,
         ``digest`` of their ids), ``validation`` (items), ``support`` (items of train by label), ``unseen`` (labels that
-        train does not have), ``examples`` (items of validation in the prompt, left out), ``without`` (items without
-        labels) and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's
-        ``files``), ``score`` on validation (the macro-F1 of a classifier, else the share of exact label sets), ``fit``:
-        the metrics of the model's kind; of some kinds ``prompt``
-        (:attr:`pipelines.llm.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the rationales);
-        of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
+        train does not have), ``scarce`` (labels with fewer items than the kind needs), ``examples`` (items of
+        validation in the prompt, left out), ``without`` (items without labels) and ``taken_down`` by split, ``weights``
+        (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), ``score`` on validation (the macro-F1 of a
+        classifier, else the share of exact label sets), ``fit``: the metrics of the model's kind; of some kinds
+        ``prompt`` (:attr:`pipelines.llm.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the
+        rationales); of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
     """
     corpus, row, params, settings, vault, root = ctx.corpus, ctx.row, ctx.params, ctx.settings, ctx.vault, ctx.root
     fit = rows.read(root).fit(corpus, row)
@@ -162,6 +162,9 @@ class TrainRun:
             if not examples:
                 about = {"model": row.model, "subset": row.subset, "corpus": row.corpus}
                 raise DataError("NothingToLearn", split=split, **about)
+        if len({frozenset(example.labels or ()) for example in material.train}) == 1:
+            about = {"model": row.model, "task": row.task, "subset": row.subset, "corpus": row.corpus}
+            raise DataError("OneAnswer", items=len(material.train), needed=self.spec.least, **about)
         return material
 
     @cached_property
@@ -217,6 +220,7 @@ class TrainRun:
             "validation": len(material.validation),
             "support": support,
             "unseen": [label for label, count in support.items() if not count],
+            "scarce": [label for label, count in support.items() if 0 < count < spec.least],
             "examples": material.examples,
             "without": material.without,
             "taken_down": material.taken_down,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -266,12 +266,12 @@ ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
-# The table shows only the sum of drop reasons; `--json` lists each.
-SUMMED = {("collect", "dropped")}
+# The table shows only the sum of drop reasons, and nothing of how it was made; `--json` has all.
+SUMMED, LEFT_OUT = {("collect", "dropped")}, {"max_deviation", "mean_deviation", "unused", "engine"}
 
 
-def table(status: Mapping[str, Any], *, more: Sequence[tuple[str, str, str]] = ()) -> Table:
-    """Format the numbers of :func:`gather` as a table; ``more`` adds rows (part, number, value)."""
+def table(status: Mapping[str, Any]) -> Table:
+    """Format the numbers of :func:`gather` as a table."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
     cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for corpus, parts in status["corpora"].items():
@@ -280,11 +280,11 @@ def table(status: Mapping[str, Any], *, more: Sequence[tuple[str, str, str]] = (
                 cells.setdefault(part, {}).setdefault((number, -1), {})[corpus] = text
     whole = {key: value for key, value in status.items() if key not in ("corpora", "commit")}
     others = [(part, *row) for part, value in whole.items() for row in _rows(part, value)]
-    for place, (part, number, text) in enumerate([*others, *more]):
+    for place, (part, number, text) in enumerate(others):
         cells.setdefault(part, {})[number, place] = {ALL: text}
     made.add_column("part")
     made.add_column("number")
-    columns = [*status["corpora"], *([ALL] if others or more else [])]
+    columns = [*status["corpora"], *([ALL] if others else [])]
     for column in columns:
         made.add_column(column, justify="right", overflow="fold")
     for part, lines in cells.items():
@@ -300,6 +300,8 @@ def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
         yield "", text_of(value)
         return
     for key, inner in value.items():
+        if key in LEFT_OUT:
+            continue
         if (part, key) in SUMMED:
             yield key, text_of(sum(inner.values()))
         elif isinstance(inner, Mapping) and not inner.keys() >= CELL:

@@ -138,9 +138,7 @@ class _PinnedModel:
 
 
 STAGE = Stage(
-    reads=("data", "models"),
-    params=("batch_predict.{corpus}", "drift", "registry", SCHEME),
-    writes=("scoring",),
+    reads=("data", "models"), params=("batch_predict.{corpus}", "drift", "registry", SCHEME), writes=("scoring",)
 )
 
 
@@ -172,9 +170,7 @@ def run(ctx: Context) -> Json:
         predictions = _all(asked, months, kept=settings.home / "scored" / champion.name)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned({r for paths in months.values() for r in _record_ids(paths).to_pylist()})
-        predictions = predictions.filter(
-            pc.invert(pc.is_in(predictions["record_id"], value_set=tables.strings(sorted(gone))))
-        )
+        predictions = tables.without(predictions, gone)
         tables.write(predictions, root / "snapshot" / corpus / "scoring" / f"{champion.name}.parquet", name=TABLE)
         metrics[champion.name] = _counts(predictions, asked=asked, gone=len(gone))
         metrics[champion.name]["drift"] = _drift(predictions, asked=asked, inputs=inputs, bounds=params.drift)
@@ -223,7 +219,7 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
                 known = _known(earlier, paths=paths)
                 rows = [row for path in paths for row in _said(asked, path, known=known)]
                 half = kept / "half"
-                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[KEPT]), half, name=KEPT)
+                tables.write_rows(rows, half, name=KEPT)
                 half.replace(places[month])
         for path in {*kept.iterdir()} - {*places.values()}:
             path.unlink(missing_ok=True)

@@ -136,12 +136,9 @@ class AnswerStore(Store):
     @classmethod
     def open(cls, url: str) -> AnswerStore:
         """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
-        pragmas = ("secure_delete = ON", "temp_store = MEMORY")
-        where, unavailable = "CORPUS_ANSWERS_URL", AnswersUnavailable
-        engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
+        engine = Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable)
         with engine.writing() as connection:
-            engine.prepare(connection, metadata, name="answers")
-            if connection.scalar(sa.select(sa.func.count()).select_from(spending)) == 0:
+            if engine.prepare(connection, metadata, name="answers"):
                 connection.execute(sa.insert(spending).values(name=ALL, paid=0, held=0))
         return cls(engine)
 

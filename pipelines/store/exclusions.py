@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.core import telemetry
 from pipelines.store import tables
 from pipelines.store.tables import Item
@@ -29,8 +27,7 @@ def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, 
 
 def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> dict[str, int]:
     """Write the table ``drops`` of one step, and return the number of excluded items by reason."""
-    rows = exclusion_rows(reasons, step=step)
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["drops"]), path, name="drops")
+    tables.write_rows(exclusion_rows(reasons, step=step), path, name="drops")
     items = (why for (record, _), why in reasons.items() if not record.startswith(CLOSED))
     for reason, number in by_reason(items).items():
         telemetry.count("corpus.items.dropped", number, step=step, reason=reason)

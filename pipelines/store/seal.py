@@ -47,7 +47,6 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Decrypt a value that :func:`seal` encrypted."""
     try:
         return codecs(get_ident())[1].decompress(AESSIV(key).decrypt(data, alone(record_id, column)))
     except (InvalidTag, ValueError):
@@ -200,7 +199,6 @@ class Cells:
         return cls(name, bound, content, wrapped_keys(filled, vault=vault), vault)
 
     def sealed(self, start: int, end: int) -> list[list[bytes | None]]:
-        """Return the encrypted cells of these rows, by column."""
         shrink = codecs(get_ident())[0].compress
 
         def sealed_cell(cipher: AESSIV, bound: list[bytes], value: Any, _row: int) -> bytes:
@@ -209,7 +207,6 @@ class Cells:
         return self._each(sealed_cell, start, end)
 
     def opened(self, start: int, end: int) -> list[list[bytes | None]]:
-        """Return the decrypted cells of these rows, by column."""
         expand = codecs(get_ident())[1].decompress
 
         def opened_cell(cipher: AESSIV, bound: list[bytes], value: bytes, row: int) -> bytes:

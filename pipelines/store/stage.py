@@ -73,12 +73,10 @@ class Context:
     row: str = ""
 
     def section(self, name: str, model: type[Fitted]) -> Fitted:
-        """Return a stage's own section of the parameters."""
         return fitted(model, (self.params.model_extra or {}).get(name, {}), key=name)
 
     @property
     def vault(self) -> Vault:
-        """The vault, which is opened once."""
         return self.keys()
 
     def described(self, kind: str, section: Mapping[str, Described]) -> Described:

@@ -6,13 +6,14 @@ its key and written in a fixed format (:mod:`table_files`), so that the same row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from crisis_corpus.formats import require
@@ -261,6 +262,11 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     table_files.write(table, path, sealed=sealed_columns(schema), groups=groups)
 
 
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path, *, name: str) -> None:
+    """Write rows without content; :mod:`pipelines.store.seal` writes those with content."""
+    write(pa.Table.from_pylist(rows, schema=SCHEMAS[name]), path, name=name)
+
+
 def group_count(rows: int, *, name: str) -> int:
     """Return the number of row groups, by record id, of the table ``name`` with this number of rows."""
     if key_of(SCHEMAS[name])[0] != "record_id":
@@ -347,6 +353,11 @@ def gold(snapshot: Path, *, within: Collection[Item] | None = None) -> dict[str,
 def strings(values: list[str]) -> pa.Array:
     """Convert a list of strings, which may be empty, to an Arrow string array."""
     return pa.array(values, type=pa.string())
+
+
+def without(table: pa.Table, record_ids: Collection[str]) -> pa.Table:
+    """Return the rows that are about other records."""
+    return table.filter(pc.invert(pc.is_in(table["record_id"], value_set=strings(sorted(record_ids)))))
 
 
 # Rows of a batch; those of small columns take a few MB.

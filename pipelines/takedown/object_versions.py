@@ -83,7 +83,6 @@ class Objects:
             yield cls(clone, scratch=Path(folder), read_only=read_only)
 
     def digests(self) -> list[str]:
-        """Return the sorted digests of the objects of all versions of the corpus."""
         # half-written files are listed, too
         every = {*_listed(self._cache), *_listed(self._remote)}
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
@@ -116,7 +115,6 @@ class Objects:
             return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_bytes())}
 
     def size(self, digest: str) -> int:
-        """Return the size of an object in bytes."""
         with self.file(digest) as path:
             return path.stat().st_size
 

@@ -74,7 +74,6 @@ class TakedownRequest:
         self.save(settings)
 
     def end_step(self, step: str, *, settings: Settings) -> None:
-        """Mark a step as completed and save the request."""
         if step not in self.done:
             self.done.append(step)
         self.save(settings)

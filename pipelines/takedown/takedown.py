@@ -30,8 +30,8 @@ from pipelines.core.errors import BadParams, ConfigError, CorpusError, DataError
 from pipelines.core.process import silent
 from pipelines.models.fitting import card, training_records
 from pipelines.registry import lineage
-from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, opened, registration
+from pipelines.registry.journal import SamePerson
 from pipelines.registry.promotion import promote
 from pipelines.registry.promotion.promote import NotPromoted
 from pipelines.store.vault import removals
@@ -65,7 +65,6 @@ class Expiry:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many versions, objects and stages are due."""
         return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages")}
 
     def remove(

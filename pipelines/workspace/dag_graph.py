@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -84,16 +84,16 @@ def current(home: Path, texts: Mapping[str, str]) -> bool:
 
 def write(path: Path, texts: Mapping[str, str]) -> None:
     """Resolve the stage graph from the texts of its source files, and write it to ``path`` atomically."""
-    text = _resolved(_digest(texts), tuple(texts.items()))
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = _resolved(_digest(texts), tuple(texts.items()), path.parent)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(text)
     partial.replace(path)
 
 
 @lru_cache(maxsize=4)
-def _resolved(digest: str, texts: tuple[tuple[str, str], ...]) -> str:
-    return json.dumps({"digest": digest, **resolve(dict(texts))}, indent=1)
+def _resolved(digest: str, texts: tuple[tuple[str, str], ...], folder: Path) -> str:
+    return json.dumps({"digest": digest, **resolve(dict(texts), folder=folder)}, indent=1)
 
 
 def _digest(texts: Mapping[str, str]) -> str:
@@ -101,14 +101,16 @@ def _digest(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(texts)).encode() + Path(__file__).read_bytes()).hexdigest()
 
 
-def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
+def resolve(texts: Mapping[str, str], *, folder: Path | None = None) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
     The keys are ``stages`` (name, description, upstream stages and package of each, its key without the corpus, and of
     a row of a model its task and ``answers``: ``computed`` here, or ``asked`` of labellers, as stored votes are),
     ``packages`` (the first sentence of their documentation), ``corpora`` (the section),
     ``ensembles`` (by corpus), ``providers`` (those that label), ``asking`` (by corpus the other steps that ask
-    providers), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
+    providers), ``months`` (by corpus the steps of a month, in order: what to run, with ``{month}`` and ``{shard}`` to
+    fill in, and the globs of its files), ``dags`` (by corpus and Dag its last stages, and those that another Dag has
+    run), ``protocols`` (the corpora that people annotate), ``registry`` (the names of registered models),
     ``batch_predict`` (the section), ``refresh`` (by corpus the schedule on which listings are read, or ``None``).
 
     With the text of a ``profile``, its values are laid over the parameters, and the rows are those of the result;
@@ -121,8 +123,8 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     if "profile" in texts:
         values = complete(overlay(values, parse(texts["profile"], where="the profile")))
     home = packages()
-    with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
-        here = Path(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".resolve-") as scratch:
+        here = Path(scratch)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
         for name, sections in by_file(values).items():
             (here / name).write_text(yaml.safe_dump(sections))
@@ -134,7 +136,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         keyed = {key: row for section in known.values() for key, row in section.items()}
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
-        with Repo(folder) as repo:
+        with Repo(scratch) as repo:
             stages = {stage.name: stage for stage in repo.index.stages if getattr(stage, "name", None)}
             resolved = [
                 {
@@ -148,11 +150,15 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
             ]
     used = {stage["package"] for stage in resolved if stage["package"]}
     asked = [values["labellers"][name] for names in values["votes"]["labellers"].values() for name in names]
+    upstream = {stage["name"]: stage["upstream"] for stage in resolved}
+    ensembles = values["silver"]["ensembles"]
     return {
         "stages": resolved,
+        "months": {name: _month(name, str(corpus["content"])) for name, corpus in values["corpora"].items()},
+        "dags": {name: _dags(name, upstream, ensembles=ensembles.get(name) or ()) for name in values["corpora"]},
         "packages": {name: _sentence(name) for name in sorted(used)},
         "corpora": values["corpora"],
-        "ensembles": values["silver"]["ensembles"],
+        "ensembles": ensembles,
         "protocols": sorted(values["round"]["protocol"]),
         "registry": sorted(values["registry"]),
         "batch_predict": values["batch_predict"],
@@ -160,6 +166,57 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "asking": {name: _asking(name, values) for name in values["corpora"]},
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
+
+
+def _month(corpus: str, items: str) -> list[dict[str, list[str]]]:
+    """Return the steps of a month of a corpus; the second processes each item (``items``) and is run for each shard."""
+    data, work, which = f"data/{corpus}/{{month}}", f"work/{corpus}/{{month}}", [corpus, "--month", "{month}"]
+    return [
+        {"argv": ["collect", *which], "out": [f"{work}/*.parquet"]},
+        {
+            "argv": [items, *which, "--shard", "{shard}"],
+            "out": [f"{data}/{items}/*.parquet", f"{work}/drops/*.parquet"],
+        },
+        {"argv": ["partition", *which], "out": [f"{data}/*.parquet"]},
+    ]
+
+
+def _dags(corpus: str, upstream: Mapping[str, list[str]], *, ensembles: Sequence[str]) -> dict[str, Any]:
+    """Return ``targets`` and ``below`` of each Dag of a corpus; a stage of a team is in the first that can run it."""
+    silver = [f"silver@{corpus}-{name}" for name in ensembles]
+    dags = {
+        "dataset": {"targets": [f"quality@{corpus}"], "below": []},
+        "label": {
+            "targets": [f"injection_test@{corpus}-{name}" for name in ensembles],
+            "below": [f"sample@{corpus}"],
+        },
+        "benchmark": {"targets": [f"report@{corpus}"], "below": silver or [f"sample@{corpus}"]},
+    }
+    has = {dag: {*ordered(upstream, targets=found["targets"])} for dag, found in dags.items()}
+    # the last two are run where a model reads them, and by the Dag of champions
+    known = {name.partition("@")[0] for names in has.values() for name in names} | {"rationales", "batch_predict"}
+    for name, above in upstream.items():
+        step, _, key = name.partition("@")
+        if step not in known and above and (key == corpus or key.startswith(f"{corpus}-")):
+            first = next((dag for dag, names in has.items() if {*above} <= names), None)
+            if first:
+                dags[first]["targets"].append(name)
+    return dags
+
+
+def ordered(upstream: Mapping[str, list[str]], *, targets: Iterable[str]) -> list[str]:
+    """Return the target stages and all stages upstream of them, in topological order."""
+    found: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in found:
+            for above in upstream.get(name, ()):
+                visit(above)
+            found[name] = None
+
+    for target in targets:
+        visit(target)
+    return list(found)
 
 
 def _schedule(corpus: str, params: Params) -> str | None:

@@ -43,7 +43,6 @@ class Out:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Out:
-        """Convert an entry of a pointer file or of ``dvc.lock`` to an object."""
         return cls(entry["md5"], entry["size"], entry.get("nfiles"))
 
 

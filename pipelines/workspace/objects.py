@@ -57,7 +57,6 @@ def _quoted(value: str) -> str:
 
 
 def opened(path: Path) -> Any:
-    """Open a clone as a DVC repository object."""
     from dvc.config import ConfigError as BadConfig
     from dvc.repo import Repo
 

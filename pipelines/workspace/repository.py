@@ -9,20 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.core import rows
+from pipelines.core import rows, taxonomy
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.params import FILES, load, read_params, texts_below, validate
+from pipelines.core.config.base import CORPORA
+from pipelines.core.config.params import FILES, load, profile_name, read_params, texts_below, validate
 from pipelines.core.config.settings import HOME_FILE, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, GitFailed, NoSecret
-from pipelines.core.process import private_home
+from pipelines.core.process import now, private_home
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
+from pipelines.workspace.declare import require_valid
 from pipelines.workspace.git import branches, git, local_path, shown
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.objects import configure
@@ -31,8 +34,9 @@ from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
+SCHEMES = str(taxonomy.OWN)
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = (*FILES, "dvc.yaml", "papers", "profiles", "schemes", "pipelines")
+READ = (*FILES, "dvc.yaml", "papers", "profiles", SCHEMES, CORPORA, "pipelines")
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
@@ -44,7 +48,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """
     names = branches(settings.repo)
     if names:
-        _adopt(settings, names, profile=profile)
+        adopt(settings, names, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
@@ -61,6 +65,34 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     return head
 
 
+def prepare(settings: Settings, *, checkout: Path, profile: str) -> str:
+    """Commit the folder of a corpus of one's own, then create the corpus repository with it or upgrade it to it.
+
+    Returns the newest commit of the corpus branch.
+    """
+    _head(checkout)
+    folder = f"{CORPORA}/{profile}"
+    if (checkout / folder).is_dir() and git("status", "--porcelain", "--", folder, cwd=checkout):
+        require_valid(profile, root=checkout, checkout=checkout, today=now().date())
+        git("add", "--", folder, cwd=checkout)
+        git(
+            "commit",
+            "--quiet",
+            "--only",
+            "--message",
+            f"The corpus in {folder}",
+            "--",
+            folder,
+            cwd=checkout,
+        )
+        sys.stderr.write(f"Committed {folder} in this checkout.\n")
+    if branches(settings.repo):
+        adopt(settings, branches(settings.repo) or {}, profile=profile)
+        upgrade(settings, checkout=checkout)
+        return (branches(settings.repo) or {})[BRANCH]
+    return init(settings, checkout=checkout, profile=profile)
+
+
 def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Return what :func:`init` would do with the corpus repository, after the same checks.
 
@@ -68,7 +100,7 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """
     names = branches(settings.repo)
     if names:
-        _adopt(settings, names, profile=profile)
+        adopt(settings, names, profile=profile)
         return "adopt"
     _chosen(checkout, profile)
     return "create" if names is None else "fill"
@@ -166,7 +198,7 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     return folder
 
 
-def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
+def adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
     """Check that a repository has a corpus with this profile."""
     if not {CODE, BRANCH} <= set(names):
         raise ConfigError("NotACorpus", place=shown(settings.repo), names=", ".join(sorted(names)))
@@ -174,7 +206,7 @@ def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -
         # no more of it: an older corpus need not fit the present code before an upgrade
         there = read_params(clone.path).get("profile")
     # a path names its profile by the file
-    if profile is not None and there != Path(profile).stem:
+    if profile is not None and there != profile_name(Path(profile)):
         named = "no profile" if there is None else f"profile '{there}'"
         raise ConfigError("AnotherProfile", place=shown(settings.repo), there=named, profile=f"'{profile}'")
 
@@ -207,7 +239,7 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
     with workspace(settings.model_copy(update={"repo": str(bare.resolve())})) as clone:
         if profile:
             write(clone, profile.over(read_params(clone.path)))
-            (clone.path / profile.path).parent.mkdir(exist_ok=True)
+            (clone.path / profile.path).parent.mkdir(parents=True, exist_ok=True)
             (clone.path / profile.path).write_text(profile.text)
         if "://" in settings.remote:
             # fail before the repository exists, not in the first task
@@ -246,7 +278,6 @@ def _remove(path: Path) -> None:
 
 
 CODE_FOLDERS = ("pipelines", "crisis_corpus")
-SCHEMES = "schemes"
 
 
 @dataclass(frozen=True)
@@ -323,7 +354,7 @@ def _differences(
     digests = dependencies(entry)
     for dep in deps:
         if (
-            dep["path"].partition("/")[0] not in (*CODE_FOLDERS, SCHEMES)
+            dep["path"].partition("/")[0] not in (*CODE_FOLDERS, SCHEMES, CORPORA)
             and digests.get(dep["path"], dep["md5"]) != dep["md5"]
         ):
             yield dep["path"]
@@ -346,7 +377,7 @@ def _lookup(values: Any, key: str) -> tuple[bool, Any]:
 
 
 def _schemes(clone: Workspace) -> dict[str, bytes]:
-    return {path.stem: path.read_bytes() for path in (clone.path / SCHEMES).glob("*.yaml")}
+    return {name: path.read_bytes() for name, path in taxonomy.own(clone.path).items()}
 
 
 def _params(clone: Workspace) -> dict[str, Any]:

@@ -55,7 +55,6 @@ class StageResult:
         return cls(**formats.opened("stage_result", json.loads(data)))
 
     def write_metrics(self, root: Path) -> None:
-        """Write the stage's metrics files to the working tree ``root``."""
         for path, text in self.metrics.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(text.encode())

@@ -42,14 +42,12 @@ FILES = ("page.css", "page.js", "icon.svg", "icon-dark.svg")
 
 
 def build() -> FastAPI:
-    """Return the application of the page."""
     app = FastAPI(title="Corpus page", docs_url=None, redoc_url=None, openapi_url=None)
     file, template = SummaryFile(), environment().get_template("page.html")
 
     # not a coroutine: FastAPI runs it in a thread, so that the database never blocks the server's event loop
     @app.get("/", response_class=HTMLResponse)
     def page(user: GetUserDep, session: SessionDep) -> Response:
-        """Return the page with what the user may see."""
         content, now = file.read(), datetime.now(UTC)
         permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
         corpora = tuple(content.found.get("corpora", ()))

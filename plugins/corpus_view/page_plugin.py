@@ -25,7 +25,6 @@ class Lazy:
         self._lock = threading.Lock()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on to the page."""
         if self._app is None:
             import asyncio
 

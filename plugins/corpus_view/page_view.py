@@ -193,7 +193,6 @@ class SummaryFile:
         self._of_state = lru_cache(maxsize=1)(self._parsed)
 
     def read(self) -> Summary:
-        """Return the present summary."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:

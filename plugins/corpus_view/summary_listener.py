@@ -29,7 +29,6 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
 
 @hookimpl
 def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
-    """Do the same."""
     del previous_state, task_instance, error
     _write()
 

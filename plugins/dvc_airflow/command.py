@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
+from airflow.sdk.exceptions import AirflowSkipException
 
 from dvc_airflow import settings
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # sysexits.h, as pipelines/core/errors.py uses them: bad arguments, bad data, refused, bad configuration
 HOPELESS = frozenset({64, 65, 77, 78})
+# Ours: a stage waits for labels.
+WAITS = 79
 # Seconds between SIGTERM and SIGKILL, in which a child can remove its scratch clone.
 GRACE = 10.0
 # In a log, each state of a progress bar would be a line.
@@ -94,6 +97,8 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
             _log(logging.INFO if child.returncode == 0 else logging.ERROR, message)
     last = output.strip().rpartition("\n")[2]
     result: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
+    if child.returncode == WAITS:
+        raise AirflowSkipException("the corpus has no labels yet; see the message above in this log")
     if child.returncode:
         raise CommandFailed(" ".join(argv[:3]), returncode=child.returncode, retry_after=result.get("retry_after"))
     return result

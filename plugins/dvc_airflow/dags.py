@@ -14,7 +14,7 @@ from typing import Any
 from airflow import sdk
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, further, graph, period, refreshes, resolved, scoring
+from dvc_airflow.graph import ensembles, months, period, refreshes, scoring, targets_of
 from dvc_airflow.settings import asset, description, mentioned, named
 from dvc_airflow.tasks import (
     DEFAULT_ARGS,
@@ -131,14 +131,20 @@ def refresh_dag(corpus: str, *, doc: str) -> sdk.DAG:
 
 def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: bool = True) -> Any:
     """Render the tasks of a month and return the first; ``of`` returns the month from the run and the task instance."""
-    # the step that processes each item, and the folder that it writes: `images` or `texts`
-    items = str(resolved()["corpora"][corpus]["content"])
+    steps = months(corpus)
+    items = steps[1][0][0]
+
+    def of_month(
+        number: int, month: str, *, shard: object = "", pointers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        argv, out = ([word.format(month=month, shard=shard) for word in words] for words in steps[number])
+        return step(*argv, out=out, pointers=pointers)
 
     @sdk.task
     def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
         """Bring the month's submissions into a sealed table, and return one job per shard."""
         month = of(dag_run, ti)
-        done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
+        done = of_month(0, month)
         result = done["result"]
         if result["gaps"]:
             text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
@@ -150,9 +156,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     def look(job: dict[str, Any], *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
         """Process each item of one shard."""
         month, pointers = of(dag_run, ti), job["pointers"]
-        out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
-        argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
-        written: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
+        written: dict[str, str] = of_month(1, month, shard=job["shard"], pointers=pointers)["pointers"]
         return {**pointers, **written}
 
     @sdk.task
@@ -160,8 +164,7 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
         """Join the shards into the month's tables, and return the pointers to commit."""
         month = of(dag_run, ti)
         pointers = {path: text for shard in shards for path, text in shard.items()}
-        out = [f"data/{corpus}/{month}/*.parquet"]
-        done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
+        done = of_month(2, month, pointers=pointers)
         # an addition without items leaves no shard, so that nothing new makes no commit
         empty = done["result"]["adds"] and not done["result"]["items"]
         every = (pointers | done["pointers"]).items()
@@ -174,17 +177,6 @@ def _month_tasks(corpus: str, *, of: Callable[[Any, Any], str], partitioned: boo
     return collected
 
 
-def targets_of(corpus: str) -> dict[str, list[str]]:
-    """Return the last stages of each Dag of a corpus, with those that a team has added."""
-    targets = {
-        "dataset": [f"quality@{corpus}"],
-        "label": [f"injection_test@{corpus}-{ensemble}" for ensemble in ensembles(corpus)],
-        "benchmark": [f"report@{corpus}"],
-    }
-    added = further(graph(), corpus, targets=targets)
-    return {dag: [*names, *added[dag]] for dag, names in targets.items()}
-
-
 def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Build the dataset of a commit of `{corpus}`.
 
@@ -193,7 +185,7 @@ def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     last one works on all, and those of the others are skipped at **pin**. On a laptop, `dvc repro` runs the same graph.
     """
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
-        targets = targets_of(corpus)["dataset"]
+        targets, _ = targets_of(corpus, "dataset")
         built = snapshot(*targets, corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
         built >> track(corpus)
     return dag
@@ -212,13 +204,13 @@ def label_dag(corpus: str, *, doc: str) -> sdk.DAG:
     labels. Clear a killed task to resume; no request is repeated. Show the results: `corpus votes-report {corpus}`.
     """
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
-        base = pin()
+        base, (targets, below) = pin(), targets_of(corpus, "label")
         published = snapshot(
-            *targets_of(corpus)["label"],
+            *targets,
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
-            below=[f"sample@{corpus}"],
+            below=below,
             waits={"votes": lambda made: ask(corpus, base=base, few_shot=made[f"few_shot@{corpus}"])},
         )
         published >> track(corpus)
@@ -241,9 +233,9 @@ def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
     round. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in `catalogue.yaml` and
     its name to `train.rows` or `predict.rows`; for your own labels see `docs/models.md`.
     """
-    if below := [f"silver@{corpus}-{name}" for name in ensembles(corpus)]:
+    if ensembles(corpus):
         with snapshot_dag(corpus, "benchmark", wakes_on=f"silver/{corpus}", doc=doc) as dag:
-            _benchmark(corpus, below=below)
+            _benchmark(corpus)
         return dag
     with corpus_dag(
         f"{corpus}_benchmark",
@@ -253,14 +245,14 @@ def benchmark_dag(corpus: str, *, doc: str) -> sdk.DAG:
         start_date=period(corpus)[0],
         max_active_runs=1,
     ) as dag:
-        _benchmark(corpus, below=[f"sample@{corpus}"], woken=False)
+        _benchmark(corpus, woken=False)
     return dag
 
 
-def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None:
-    base = pin()
+def _benchmark(corpus: str, *, woken: bool = True) -> None:
+    base, (targets, below) = pin(), targets_of(corpus, "benchmark")
     published = snapshot(
-        *targets_of(corpus)["benchmark"],
+        *targets,
         corpus=corpus,
         asset=asset(f"benchmark/{corpus}"),
         base=base,

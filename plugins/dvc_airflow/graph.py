@@ -11,7 +11,7 @@ import hashlib
 import json
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from graphlib import CycleError, TopologicalSorter
@@ -70,7 +70,9 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
     texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml", "rows.yaml")}
-    texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
+    if profile:
+        own = root / "corpora" / profile / "profile.yaml"
+        texts["profile"] = (own if own.is_file() else root / "profiles" / f"{profile}.yaml").read_text()
     text = json.dumps(texts)
     # with the module that writes the file, and changes with its form
     writer = root / "pipelines" / "workspace" / "dag_graph.py"
@@ -94,6 +96,17 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
     """Return the DVC stages of the corpus (or of the checkout ``root``) by name."""
     stages = resolved(root, profile=profile)["stages"]
     return {stage["name"]: Stage(**stage | {"upstream": tuple(stage["upstream"])}) for stage in stages}
+
+
+def months(corpus: str) -> list[tuple[list[str], list[str]]]:
+    """Return the steps of a month, in order: the command, with month and shard to fill in, and globs of its files."""
+    return [(step["argv"], step["out"]) for step in resolved()["months"][corpus]]
+
+
+def targets_of(corpus: str, dag: str) -> tuple[list[str], list[str]]:
+    """Return the last stages of a Dag of a corpus, and the stages that another Dag has run before."""
+    found = resolved()["dags"][corpus][dag]
+    return found["targets"], found["below"]
 
 
 def listed(section: str) -> list[str]:
@@ -140,26 +153,6 @@ def period(corpus: str) -> tuple[datetime, datetime | None]:
 def _month(key: str, *, later: int = 0) -> datetime:
     year, month = (int(part) for part in key.split("-"))
     return datetime(year + (month - 1 + later) // 12, (month - 1 + later) % 12 + 1, 1, tzinfo=UTC)
-
-
-def further(stages: dict[str, Stage], corpus: str, *, targets: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return by Dag the stages of a corpus that no target and no stage depends on: what a team has added.
-
-    ``targets`` are those of each Dag, in the order in which they run. A stage is in the first Dag that has all stages
-    upstream of it.
-    """
-    # that are run where a model reads them, and by the Dag of champions
-    known = {"rationales", "batch_predict"} | {
-        stage.step for names in targets.values() for stage in closure(stages, targets=names)
-    }
-    has = {dag: {stage.name for stage in closure(stages, targets=names)} for dag, names in targets.items()}
-    added: dict[str, list[str]] = {dag: [] for dag in targets}
-    for name, stage in stages.items():
-        _, _, key = name.partition("@")
-        if stage.step not in known and stage.upstream and (key == corpus or key.startswith(f"{corpus}-")):
-            first = next((dag for dag, names in has.items() if {*stage.upstream} <= names), None)
-            added.get(first or "", []).append(name)
-    return added
 
 
 def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:

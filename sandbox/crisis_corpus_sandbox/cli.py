@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.shared import emit
-from pipelines.core.config.collect import Sandbox
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import BadParams
 
 app = typer.Typer(
     name="sandbox",
@@ -28,53 +26,42 @@ Profile = Annotated[
 @app.command("build")
 def build(profile: Profile = "sandbox") -> None:
     """Generate a simulated Reddit in CORPUS_HOME/sandbox, for work without a network."""
+    from crisis_corpus_sandbox.component import with_port
     from crisis_corpus_sandbox.reddit.build import build as draw
 
     settings = Settings.from_env()
-    emit(draw(settings.sandbox, sandbox=_sandbox(profile, settings=settings)))
+    emit(draw(settings.sandbox, sandbox=with_port(load(profile=profile), settings)))
 
 
 @app.command("serve")
-def serve(profile: Profile = "sandbox") -> None:
+def serve() -> None:
     """Serve the simulated Reddit on loopback: its API, Arctic Shift, images and three LLM vendors."""
     from crisis_corpus_sandbox import server
+    from crisis_corpus_sandbox.reddit.build import drawn_port
 
     settings = Settings.from_env()
-    server.serve(settings.sandbox, port=_sandbox(profile, settings=settings).port)
+    server.serve(settings.sandbox, port=settings.sandbox_port or drawn_port(settings.sandbox) or 0)
 
 
 @app.command("up")
 def up(profile: Profile = "sandbox") -> None:
-    """Start the simulated Reddit, MLflow and Airflow's four components on loopback, in the background."""
-    from pipelines.operate.services import services
+    """Start the simulated Reddit and the services of `corpus up` on loopback, in the background."""
+    from crisis_corpus_sandbox.component import added
+    from pipelines.cli.deployment import start
 
     settings = Settings.from_env()
-    port = _sandbox(profile, settings=settings).port
-    deployment = services.LocalDeployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port)
-    deployment.up(say=typer.echo)
-    typer.echo(f"users and passwords of Airflow and MLflow: {deployment.passwords}")
-
-
-@app.command("down")
-def down() -> None:
-    """Stop the services that `corpus sandbox up` started."""
-    from pipelines.core import components
-
-    for name in components.down(Settings.from_env()):
-        typer.echo(f"stopped {name}")
+    start(settings, root=Path.cwd(), profile=profile, added=added(settings, load(profile=profile)))
 
 
 @app.command("demo")
-def demo(profile: Profile = "sandbox") -> None:
-    """Generate a simulated Reddit, start it with MLflow and Airflow, backfill two months, and print the counts."""
+def demo(
+    profile: Profile = "sandbox",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="print a line for each task, not only for each Dag")
+    ] = False,
+) -> None:
+    """Generate a simulated Reddit, start it with MLflow and Airflow, backfill two months, and print the results."""
     from crisis_corpus_sandbox import demo as whole
 
     settings = Settings.from_env()
-    whole.run(settings, root=Path.cwd(), profile=profile, sandbox=_sandbox(profile, settings=settings))
-
-
-def _sandbox(profile: str, *, settings: Settings) -> Sandbox:
-    sandbox = load(profile=profile).sandbox
-    if sandbox is None:
-        raise BadParams(where=f"profiles/{profile}.yaml", detail="has no section sandbox")
-    return sandbox.model_copy(update={"port": settings.sandbox_port or sandbox.port})
+    whole.run(settings, root=Path.cwd(), profile=profile, params=load(profile=profile), verbose=verbose)

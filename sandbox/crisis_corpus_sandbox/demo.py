@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,14 @@ from typing import Any
 
 from rich.console import Console
 
-from crisis_corpus.journal import JournalRow
+from crisis_corpus.journal import JournalRow, of_rows
 from crisis_corpus_sandbox import audit
-from crisis_corpus_sandbox.demo_runs import CORPORA, MODELS, DemoPlan, Failures, Json, Lines, Look
+from crisis_corpus_sandbox.component import added, with_port
+from crisis_corpus_sandbox.demo_runs import CORPORA, MODELS, DemoPlan, Failures, Json, Look, Progress
 from crisis_corpus_sandbox.reddit.build import build
-from pipelines.core.config.collect import Sandbox
-from pipelines.core.config.params import load
+from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import APPROVER, Settings
 from pipelines.core.errors import DataError
-from pipelines.core.process import silent
 from pipelines.operate import status
 from pipelines.operate.services.airflow_api import ENDED, RUN_SECONDS, Airflow, named
 from pipelines.operate.services.services import LocalDeployment
@@ -139,29 +138,45 @@ def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
     return sorted(scores, key=lambda version: (scores[version], version))
 
 
-DECISIONS = ("refused", "promoted", "rolled_back", "withdrawn")
+TITLES = ("submissions read", "kept", "near-duplicates removed", "labelled, in train, dev, test", "models compared")
 
 
-def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yield a table row for each decision in the models' journal: a title, the model and event, versions and reason."""
+def end_page(corpora: Mapping[str, Json], champions: Sequence[str], places: Mapping[str, str]) -> str:
+    """Return what the demo ends with, on one screen: five numbers of each corpus, champions, addresses, what is next.
+
+    ``corpora``: the numbers of `corpus status` by corpus.
+    """
+    rows = [("", *corpora), *zip(TITLES, *map(_numbers, corpora.values()), strict=True)]
+    lines = [f"{title:<32}" + "".join(f"{cell:>10}" for cell in cells) for title, *cells in rows]
+    lines += ["", *(f"champion  {champion}" for champion in champions), ""]
+    lines += [f"{name:<18}{place}" for name, place in places.items()]
+    lines += ["", "All numbers: make status. Stop: make down."]
+    return "\n".join([*lines, "Next, your own corpus: source .venv/bin/activate && corpus new NAME"])
+
+
+def _numbers(parts: Json) -> list[int]:
+    collect, models = parts["collect"], {name for task in parts["benchmark"].values() for name in task} - {"majority"}
+    sizes = parts["split"]["sizes"].values()
+    return [collect["submissions"], collect["kept"], parts["dedupe"]["dropped"], sum(sizes), len(models)]
+
+
+def champions(settings: Settings) -> Iterator[str]:
+    """Yield for each model its champion, with the score with which it was promoted, in percent."""
     with Journal.of(settings) as journal:
-        for row in journal.rows():
-            if row.event in DECISIONS:
-                yield "decisions", f"{row.name} {row.event.replace('_', ' ')}", _said(row)
+        for name in journal.models():
+            rows = list(journal.rows(name))
+            version = of_rows(name, rows).champion
+            promoted = [row for row in rows if row.event == "promoted" and row.to_version == version]
+            for row in promoted[-1:]:
+                score: Any = row.metrics["figures"]["scores"]["macro_f1"]
+                mean, low, high = (100 * value for value in (score["candidate"], *score["intervals"]["candidate"]))
+                yield f"{name}, version {version}: macro-F1 {mean:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _said(row: JournalRow) -> str:
-    reasons: Any = row.metrics.get("reasons")
-    before, after = ("none" if version is None else str(version) for version in (row.from_version, row.to_version))
-    return f"{before} → {after}: {'; '.join(reasons) if reasons else row.why}"
-
-
-def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> str:
-    """Return the addresses of the demo's reports and services, and the file of their passwords, one per line."""
+def addresses(airflow: Airflow, look: Look, *, passwords: Path) -> dict[str, str]:
+    """Return the addresses of the demo's reports and services by name, and the file of their passwords."""
     places = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
-    places |= {"Airflow": airflow.base, "MLflow": mlflow, "passwords": str(passwords)}
-    places |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}
-    return "\n".join(f"{name:<16}{value}" for name, value in places.items())
+    return places | {"Airflow": f"{airflow.base}/plugin/corpus", "passwords": str(passwords)}
 
 
 def _report(airflow: Airflow, look: Look, dag_id: str) -> str:
@@ -178,61 +193,59 @@ def _report(airflow: Airflow, look: Look, dag_id: str) -> str:
 LOOK_SECONDS = 2.5
 
 
-def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
+def run(settings: Settings, *, root: Path, profile: str, params: Params, verbose: bool) -> None:
     """Build the offline Reddit, start the services, backfill its months, follow the Dag runs and print the results.
 
     Completed parts are skipped, so a second call resumes where the first one ended.
     """
-    console = Console()
-    began = time.monotonic()
-    say = console.print if console.is_terminal else silent
-    with console.status("drawing the offline Reddit"):
+    console, began = Console(), time.monotonic()
+    sandbox = with_port(params, settings)
+    with console.status("drawing the offline Reddit") as spinner:
         built = build(settings.sandbox, sandbox=sandbox)
-    counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
-    say(f"[green]✓[/] sandbox: {counts}")
-    repository.init(settings, checkout=root, profile=profile)
-    deployment = LocalDeployment(settings, root=root, profile=profile, sandbox_port=sandbox.port)
-    # the services and all tasks inherit the variables
-    os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
-    with console.status("starting") as spinner:
+        counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
+        console.print(f"[green]✓[/] offline Reddit: {counts}")
+        spinner.update("creating the corpus repository")
+        repository.init(settings, checkout=root, profile=profile)
+        deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
+        # the services and all tasks inherit the variables
+        os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     airflow = deployment.client()
-    mlflow = f"http://127.0.0.1:{deployment.ports.mlflow}"
-    say(f"[green]✓[/] Airflow at {airflow.base}, MLflow at {mlflow}; users and passwords: {deployment.passwords}")
+    console.print(f"[green]✓[/] Airflow at {airflow.base}; users and passwords: {deployment.passwords}")
     plan = DemoPlan(airflow, sandbox.months, partial(newest, settings))
     act = Act(airflow, deployment.client(APPROVER), settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
-    look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
-    console.print(status.table(status.gather(settings), more=list(decisions(settings))))
+    look = follow(airflow, plan=plan, act=act, failures=failures, progress=Progress(console, verbose=verbose))
+    with console.status("counting"):
+        corpora = status.gather(settings)["corpora"]
+        page = end_page(corpora, [*champions(settings)], addresses(airflow, look, passwords=deployment.passwords))
     seconds, tasks = time.monotonic() - began, sum(bool(task["duration"]) for task in look.tasks)
-    console.print(f"{seconds:.0f} s, {tasks} tasks, {failures.cleared.total()} cleared", highlight=False)
-    console.print(
-        addresses(airflow, look, mlflow=mlflow, passwords=deployment.passwords), highlight=False, soft_wrap=True
-    )
+    took = f"{seconds:.0f} s, {tasks} tasks, {failures.cleared.total()} repeated"
+    console.print(f"\n{took}\n\n{page}", highlight=False, soft_wrap=True, markup=False)
     if found := audit.outside(settings):
         raise DataError("OutsideStores", count=len(found), first=audit.told(found[0]), file=audit.log_of(settings))
 
 
 def follow(
-    airflow: Airflow, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
+    airflow: Airflow, *, plan: DemoPlan, act: Act, failures: Failures, progress: Progress, pause: float = LOOK_SECONDS
 ) -> Look:
     """Start each Dag run when it is due, until all is published and decided; return the last snapshot."""
     plan.start()
     look = Look.at(airflow)
     moved, states = time.monotonic(), None
-    shown = Lines(console)
-    while time.monotonic() - moved < RUN_SECONDS:
-        shown.show(look)
-        if cleared := failures.clear(look):
-            console.print(f"cleared {cleared} failed tasks", highlight=False)
-        else:
-            published, decided = plan.advance(look), act.advance(look)
-            if published and decided and not look.active():
-                return look
-        time.sleep(pause)
-        look = Look.at(airflow)
-        if (now := look.states()) != states:
-            moved, states = time.monotonic(), now
+    with progress.live:
+        while time.monotonic() - moved < RUN_SECONDS:
+            progress.show(look)
+            if cleared := failures.clear(look):
+                progress.console.print(f"cleared {cleared} failed tasks", highlight=False)
+            else:
+                published, decided = plan.advance(look), act.advance(look)
+                if published and decided and not look.active():
+                    return look
+            time.sleep(pause)
+            look = Look.at(airflow)
+            if (now := look.states()) != states:
+                moved, states = time.monotonic(), now
     raise DataError("RunFailed", dag="the demo", state="unfinished", detail=f"no progress for {RUN_SECONDS:.0f} s",
                     address=airflow.base)  # fmt: skip
 

@@ -6,6 +6,7 @@ What is due depends on the state of Airflow and of the git repository only.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from pipelines.core.errors import DataError
 from pipelines.operate.services.airflow_api import ENDED, Airflow, named
@@ -76,26 +78,76 @@ def task_of(task: Json) -> str:
 SHOWN = ("success", "failed", "up_for_retry")
 
 
-class Lines:
-    """Print one line for each task attempt that ends after the start of the demo: Dag, month, task, seconds."""
+# Measured for a whole demo on two quiet cores (docs/log/performance.md).
+TASKS, SECONDS = 125, 360.0
+DOING = {"collect": "collecting", "dataset": "curating", "label": "labelling", "benchmark": "training"}
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._known: set[tuple[Key, int]] | None = None
+
+class Progress:
+    """Show how far the demo is: a line for each Dag run that ends, or each task, and on a terminal a live line below.
+
+    ``clock`` returns seconds. What ended before the first snapshot is not printed.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self.console, self.verbose, self.clock = console, verbose, clock
+        # moves by itself, whatever Airflow does
+        self.live = console.status("", refresh_per_second=4)
+        self._known: set[object] | None = None
+        self._began, self._before = clock(), 0.0
 
     def show(self, look: Look) -> None:
-        """Print the task attempts that ended since the last poll; the first call prints nothing."""
-        titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
-        ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
-        attempts = {(key_of(task), task["try_number"]) for task in ended}
-        known = attempts if self._known is None else self._known
-        self._known = known | attempts
-        for task in sorted(ended, key=lambda task: task["end_date"] or ""):
-            if (key_of(task), task["try_number"]) not in known:
-                title = titles.get((task["dag_id"], task["dag_run_id"]), task["dag_id"])
-                state = "" if task["state"] == "success" else f"  {task['state']}"
-                line = f"{task['duration']:7.1f} s  {title:<24} {task_of(task)}{state}"
-                self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+        """Print what has ended since the last snapshot, and update the live line."""
+        lines = dict(_tasks(look) if self.verbose else _runs(look))
+        if self._known is None:
+            done, total = _counts(look)
+            self._known, self._before = {*lines}, done / total
+        for key in [key for key in lines if key not in self._known]:
+            self._known.add(key)
+            self.console.print(lines[key], highlight=False, soft_wrap=True, markup=False)
+        self.live.update(Text(self.line(look), no_wrap=True, overflow="ellipsis"))
+
+    def line(self, look: Look) -> str:
+        """Return the live line: tasks that are done, what runs, and about how long the rest takes."""
+        done, total = _counts(look)
+        share = done / total
+        # the measured duration counts less, the more of the demo this process has seen
+        pace = SECONDS * (1 - share + self._before) + self.clock() - self._began
+        minutes = round((1 - share) * pace / 60)
+        left = f"about {minutes} min left" if minutes > 0 else "less than a minute left"
+        running = dict.fromkeys(map(_doing, (run for run in look.runs if run["state"] == "running")))
+        return f"[{done}/{total}] {', '.join([*running, left])}"
+
+
+def _counts(look: Look) -> tuple[int, int]:
+    """Return how many tasks are done, and how many there will be."""
+    states = Counter(task["state"] for task in look.tasks)
+    return states["success"], max(TASKS, states.total() - states["skipped"] - states["removed"])
+
+
+def _doing(run: Json) -> str:
+    corpus, _, kind = run["dag_id"].removeprefix(named("")).rpartition("_")
+    return f"{corpus}: {DOING[kind]}" if corpus else kind
+
+
+def _runs(look: Look) -> Iterator[tuple[object, str]]:
+    """Yield the key of each run that succeeded, and its line."""
+    for run in look.runs:
+        if run["state"] == "success":
+            tasks = sum(task["state"] == "success" for task in look.tasks_of(run))
+            line = f"✓ {title_of(run):<30} {tasks:3} tasks  {run['duration']:4.0f} s"
+            yield (run["dag_id"], run["dag_run_id"]), line
+
+
+def _tasks(look: Look) -> Iterator[tuple[object, str]]:
+    """Yield the key of each task attempt that ended, and its line: seconds, Dag, month, task."""
+    titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
+    ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
+    for task in sorted(ended, key=lambda task: task["end_date"] or ""):
+        title = titles.get((task["dag_id"], task["dag_run_id"]), task["dag_id"])
+        state = "" if task["state"] == "success" else f"  {task['state']}"
+        line = f"{task['duration']:7.1f} s  {title:<24} {task_of(task)}{state}"
+        yield (key_of(task), task["try_number"]), line
 
 
 # Number of log lines shown: a command's error is among the last ones, after Airflow's own traceback.

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from crisis_corpus_sandbox import audit
+from crisis_corpus_sandbox import audit, component
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines.annotate.label_studio.server import start
 from pipelines.core.components import down
@@ -33,6 +33,7 @@ from tests.ports import free_port
 from tests.small_checkout import checkout
 
 ROOT = Path(__file__).resolve().parents[2]
+LABEL_STUDIO_PORT = free_port()
 MONTHS = ("2022-11", "2022-12")
 DAGS = ("memes_collect", "memes_dataset", "posts_collect", "posts_dataset", "posts_label")
 # Nothing waits so long where all is well: two cores that do much else besides took 430 s for both backfills.
@@ -177,14 +178,14 @@ def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iter
     os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")
     settings = Settings.from_env()
     try:
-        sandbox = load(root, profile="sandbox").sandbox
-        assert sandbox is not None and settings.sandbox_port is not None
-        sandbox = sandbox.model_copy(update={"port": settings.sandbox_port})
-        build(settings.sandbox, sandbox=sandbox)
+        params = load(root, profile="sandbox")
+        build(settings.sandbox, sandbox=component.with_port(params, settings))
         repository.init(settings, checkout=root, profile="sandbox")
-        deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
+        deployment = LocalDeployment(settings, root=root, profile="sandbox", added=component.added(settings, params))
         laptops = f"{folder.parent}/*/laptop*"
-        os.environ |= audit.begin(settings, environment=deployment.environment, root=root, people=laptops)
+        # the address of the embedded Label Studio is in its own folder, not in the environment
+        known = deployment.environment | {"label_studio": f"http://127.0.0.1:{LABEL_STUDIO_PORT}"}
+        os.environ |= audit.begin(settings, environment=known, root=root, people=laptops)
         deployment.up(say=lambda _: None)
         base = f"http://127.0.0.1:{deployment.ports.airflow}"
         airflow = AirflowClient(base, login=deployment.login(ADMIN))
@@ -250,7 +251,7 @@ def labelled(world: Any, begun: list[int]) -> str:
 
 @pytest.fixture(scope="session")
 def label_studio(world: Any, labelled: str) -> Future[Any]:
-    return ThreadPoolExecutor(1).submit(start, world.settings, port=free_port())
+    return ThreadPoolExecutor(1).submit(start, world.settings, port=LABEL_STUDIO_PORT)
 
 
 @pytest.fixture(scope="session")

@@ -323,6 +323,7 @@ def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path
     report = run("posts", "cradle", path)
     assert report["texts"] == {"kept": 9, "dropped": {"collected": 1}}
     assert report["gold"] == 10, "its labels come in all the same"
+    assert (report["matched"], report["not_collected"]) == (1, 9)
     assert len(run.posts("posts")) == 10
 
 
@@ -355,7 +356,11 @@ def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
     path.write_text("a private remark,split,F1\nt3_abcdef,train,1\n")
     with refused("BadImport", match=r"no column for .*labels\.context") as caught:
         run("memes", "figsim", path)
-    assert "remark" not in str(caught.value)
+    assert "remark" not in str(caught.value) and "columns of the file: split" in str(caught.value)
+    path.write_text("permlink,split,contexts\nt3_abcdef,train,1\n")
+    with refused("BadImport", match=r"own or text\) \(the mapping has .*; nearest: permlink\)") as caught:
+        run("memes", "figsim", path)
+    assert "columns of the file: contexts, permlink, split" in str(caught.value)
     path.write_text('permalink,split\n"never closed,train\n')
     with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
         run("memes", "figsim", path)

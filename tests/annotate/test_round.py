@@ -20,11 +20,13 @@ from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
 from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
+from pipelines.cli.annotate import app as commands
 from pipelines.cli.annotate import rounds as app
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, CommitLost
 from pipelines.core.taxonomy import load as load_scheme
+from pipelines.core.taxonomy.guideline import offered
 from pipelines.store import tables
 from pipelines.store.vault import locks
 from pipelines.store.vault.vault import Vault
@@ -512,3 +514,45 @@ def test_commands_print_one_line_of_counts(lab: Lab) -> None:
     closed = run("close", "memes", "calibration", "--no-gold", "--reason", "guideline-changes")
     assert (closed["status"], closed["go_on"]) == ("closed", False)
     assert run("status", "memes", "calibration")["decision"] == {"go_on": False, "reason": "guideline-changes"}
+
+
+def test_labels_of_our_own_are_imported_from_any_folder(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapping = {
+        "dataset": "ours",
+        "title": "Ours",
+        "source": "ours",
+        "scheme": "figsim",
+        "level": "item",
+        "format": "csv",
+    }
+    mapping |= {"columns": {"reddit": ["post"]}, "labels": {"severity": {"columns": ["severity"]}}}
+    with workspace(lab.settings) as clone:
+        path = clone.path / "corpora/memes/mapping.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(yaml.safe_dump(mapping))
+        clone.commit("a mapping of our own")
+    name = offered(load_scheme("figsim").categories["severity"])[0].name
+    names = ["t3_m0", "t3_m1", "t3_zzzzz"]
+    file = tmp_path / "elsewhere" / "labels.csv"
+    file.parent.mkdir()
+    file.write_text(
+        "post,severity\n" + "".join(f"https://redd.it/{n[3:]},{name}\n" for n in names) + f"t3_bad,{'x' * 9}\n"
+    )
+    monkeypatch.chdir(file.parent)
+    before = lab.head()
+
+    def said(*options: str) -> str:
+        done = CliRunner().invoke(commands, ["import", "memes", file.name, "--allow-bad", "0.5", *options])
+        assert done.exit_code == 0, done.output
+        return " ".join(done.stderr.split())
+
+    dry = said("--dry-run")
+    assert "4 rows: 3 items" in dry and "2 match collected posts, 1 are of posts that are not collected" in dry
+    assert "left out, severity: unknown_label: 1 rows (labels.csv:5)" in dry
+    assert "Next: the same command without --dry-run" in dry and lab.head() == before
+    assert "corpus params set gold.memes.published annotations/memes/ours/gold.csv" in said()
+    assert lab.head() != before and "xxx" not in dry
+    file.write_text(f"post,severity\nt3_zzzzz,{name}\n")
+    assert "Next: corpus run memes --months FIRST..LAST collects them" in said()

@@ -13,8 +13,7 @@ import pytest
 
 from pipelines.cli.shared import Decider
 from pipelines.core.errors import BadParams
-from pipelines.registry.approved import ApprovalRecord
-from pipelines.registry.journal import signed
+from pipelines.registry.journal import ApprovalRecord, signed
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]

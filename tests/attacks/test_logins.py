@@ -60,7 +60,7 @@ def servers() -> Iterator[Servers]:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
             patch.delenv(name, raising=False)
         settings = Settings.from_env()
-        deployment = LocalDeployment(settings, root=ROOT, profile="sandbox", sandbox_port=free_port())
+        deployment = LocalDeployment(settings, root=ROOT, profile="sandbox")
         deployment.logs.mkdir(mode=0o700)
         databases = [airflow_database.place(home / "airflow"), mlflow_database.place(home)]
         for place in databases:

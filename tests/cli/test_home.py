@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
+import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 
-from pipelines.core.config.settings import Settings
-from pipelines.core.errors import NoSecret
+from pipelines.cli import deployment
+from pipelines.core.config.settings import Settings, set_of_home
+from pipelines.core.errors import BadParams, NoSecret
 from pipelines.operate import status
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
@@ -63,7 +68,9 @@ def test_a_deployment_may_have_other_corpora_only(checkout: Path) -> None:
     corpus = {"subreddits": ["lonely"], "source": "dump", "first_month": "2022-11", "last_month": None}
     forum, pictures = ({"content": c, "scheme": s} | corpus for c, s in (("texts", "cssrs"), ("images", "figsim")))
     corpora = {"memes": None, "posts": None, "forum": forum, "pictures": pictures}
-    (checkout / "profiles" / "team.yaml").write_text(yaml.safe_dump({"corpora": corpora}))
+    (checkout / "profiles" / "team.yaml").write_text(
+        yaml.safe_dump({"corpora": corpora, "sources": {"dump": {"ethics": "none needed: synthetic"}}})
+    )
     git("add", "--all", cwd=checkout)
     git("commit", "--quiet", "-m", "a profile", cwd=checkout)
     told = output("init", "--profile", "team")
@@ -71,6 +78,32 @@ def test_a_deployment_may_have_other_corpora_only(checkout: Path) -> None:
     assert status.gather(Settings.from_env())["corpora"] == {"forum": {}, "pictures": {}}
     assert "pictures" in output("status") and "memes" not in output("status")
     assert "pictures_dataset" in output("plan", "backfill", "pictures", "--from", "2022-11", "--to", "2022-12")
+
+
+def test_up_begins_the_corpus_of_the_only_folder_and_starts_no_sandbox(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = {"content": "texts", "scheme": "cssrs", "subreddits": ["lonely"], "source": "dump", "last_month": None}
+    corpora = {"memes": None, "posts": None, "forum": {"first_month": "2022-11", **corpus}}
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(deployment, "start", lambda settings, **options: started.append(options))
+    monkeypatch.setenv("CORPUS_ROOT", str(checkout))
+    with refused("NoCorpus"):
+        deployment.up()
+    (checkout / "corpora" / "forum").mkdir(parents=True)
+    (checkout / "corpora" / "forum" / "profile.yaml").write_text(
+        yaml.safe_dump({"corpora": corpora, "sources": {"dump": {"ethics": "none needed: synthetic"}}})
+    )
+    for _ in range(2):
+        deployment.up()  # the second time, the corpus says which profile it has
+    shutil.copytree(checkout / "corpora" / "forum", checkout / "corpora" / "second")
+    assert started == [{"root": checkout, "profile": "forum", "added": []}] * 2
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "another"))
+    with pytest.raises(typer.BadParameter, match="forum, second"):
+        deployment.up()
+    assert not (tmp_path / "another").exists()
+    deployment.up("second")
+    assert started[-1]["profile"] == "second"
 
 
 def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +115,26 @@ def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.Monkey
     assert Settings.from_env().mlflow_tracking_uri is None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org")
     assert Settings.from_env().mlflow_tracking_uri == "https://mlflow.example.org"
+
+
+def test_the_home_has_variables_that_the_environment_lacks(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = checkout / "var" / "corpus.env"
+    set_of_home(file.parent, {"CORPUS_DUMPS": "/my dumps", "CORPUS_CONTACT": "me@example.org"})
+    set_of_home(file.parent, {"CORPUS_DUMPS": "/other dumps"})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text(f"# addresses\n\n{file.read_text()}AWS_REGION='x y'\n")
+    monkeypatch.setenv("CORPUS_CONTACT", "you@example.org")
+    settings = Settings.from_env()
+    assert (str(settings.dumps), settings.contact) == ("/other dumps", "you@example.org")
+    assert os.environ["AWS_REGION"] == "x y"
+    for line in ("PATH=hunter2", "CORPUS_DUMPS", "CORPUS_DUMPS='hunter2", "CORPUS_DUMPS=a hunter2",
+                 "CORPUS_HOME=hunter2", "CORPUS_SECRET=hunter2"):  # fmt: skip
+        file.write_text(f"# first\n{line}\n")
+        with pytest.raises(BadParams, match=r"corpus\.env line 2") as caught:
+            Settings.from_env()
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.faults
@@ -173,7 +226,7 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
 
 def test_help_lists_the_commands_for_people_first(checkout: Path) -> None:
     shown = process("--help", cwd=checkout).stdout
-    for name in ("status", "registry", "takedown", "classify"):
+    for name in ("status", "registry", "takedown"):
         assert shown.index(f"│ {name} ") < shown.index("Stages of dvc.yaml") < shown.index("│ dedupe ")
     assert process("--version", cwd=checkout).stdout.startswith("crisis-corpus ")
 

@@ -81,9 +81,6 @@ WRONG = [
     Wrong("gate severity 1", 64, "known: crisis-posts"),
     Wrong("register severity", 64, "known: crisis-posts"),
     Wrong("register --corpus tweets", 64, "known: memes, posts"),
-    Wrong(
-        "classify crisis-posts@champoin", 78, "crisis-posts", MLFLOW_DOWN | {"MLFLOW_TRACKING_URI": "sqlite:///{tmp}/m"}
-    ),
     Wrong("sandbox build --profile sandbx", 64, "no profile 'sandbx'; known: sandbox"),
     Wrong("statsu", 64, "No such command 'statsu'"),
     Wrong("vault tombstone", 64, "No such command 'tombstone'"),
@@ -109,7 +106,6 @@ WRONG = [
     Wrong("vault rotate new-secret", 64, "not confirmed"),
     Wrong("vault replay params.yaml --yes", 64, "is not a tombstones.json"),
     # files and folders
-    Wrong("classify crisis-posts@champion none.jsonl", 64, "'none.jsonl' does not exist"),
     Wrong("import posts none.csv --mapping cradle", 64, "'none.csv' does not exist"),
     Wrong("import posts params.yaml --mapping none --dry-run", 78, "mapping"),
     Wrong("vault replay none.json --yes", 64, "'none.json' does not exist"),
@@ -142,7 +138,6 @@ WRONG = [
     Wrong("registry", 78, "MLFLOW_TRACKING_URI is not set"),
     Wrong("registry", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong("registry --json", 75, "cannot be used now", MLFLOW_HUNG),
-    Wrong("classify crisis-posts params.yaml", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong(f"promote crisis-posts 1 {WHO}", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong("track memes", 75, "cannot be used now", MLFLOW_DOWN),
     Wrong("status", 69, "cannot be read", GIT_DOWN),
@@ -150,6 +145,8 @@ WRONG = [
     Wrong("status", 78, "contains a password", GIT_PASSWORD),
     Wrong("vault tombstones", 75, "The vault cannot be used now", POSTGRES_DOWN),
     Wrong("annotate", 78, "make annotate", {"CORPUS_LABEL_STUDIO_ENV": "{tmp}/none"}),
+    Wrong("up", 78, "no corpus repository", NO_REPO),
+    Wrong("sandbox build", 78, "export CORPUS_SANDBOX_PORT=", {"CORPUS_SANDBOX_PORT": "{hung}"}),
     Wrong("sandbox serve", 78, "corpus sandbox build", {"CORPUS_SANDBOX": "{tmp}/none"}),
 ]
 

@@ -346,3 +346,29 @@ def test_dropped_and_taken_down_items_are_not_drawn(tmp_path: Path, vault: Vault
     assert report == {"size": 20, "candidates": 8, "taken": 8, "missing": 12}
     table = pq.read_table(tmp_path / "snapshot/memes/sample/sample.parquet")
     assert [int(r, 16) for r in table["record_id"].to_pylist()] == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("authors", "pairs", "says"),
+    [
+        ([0] * 30, [], "train 30, validation 0, test 0: .* 1 groups; the largest have 30 items"),
+        (list(range(30)), [(i, i + 1) for i in range(29)], "train 30, validation 0, test 0"),
+        (
+            [0] * 20 + [1] * 6 + [2] * 6,
+            [],
+            "train 20, validation 6, test 6: .* 3 groups; the largest have 20, 6, 6 items",
+        ),
+        ([0] * 20 + [1, 2, 3, 4, 5] * 3, [], None),
+        (list(range(10)), [], None),
+    ],
+)
+def test_a_small_corpus_is_split_or_told_what_would_help(
+    authors: list[int], pairs: list[tuple[int, int]], says: str | None, tmp_path: Path, vault: Vault
+) -> None:
+    corpus.write(tmp_path, authors, pairs=pairs)
+    if says is None:
+        assert min(run(tmp_path, vault)["sizes"].values()) >= 2
+        return
+    with refused("UselessSplit", match=says):
+        run(tmp_path, vault)
+    assert not (tmp_path / "snapshot/memes/split").exists()

@@ -38,7 +38,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("profiles", "dags", "plugins", "pipelines"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     pictures = {**FORUM, "content": "images", "scheme": "figsim"}
-    profile = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
+    profile: dict[str, Any] = {"corpora": {"forum": FORUM, "pictures": pictures}, "sample": {"forum": {"size": 90}}}
+    profile |= {"votes": {"labellers": {"forum": ["characters", "words", "embedding"]}}}
+    profile |= {"silver": {"ensembles": {"forum": ["offline"]}}}
     (copy / "profiles" / "team.yaml").write_text(yaml.safe_dump(profile))
     profile["corpora"] |= {"memes": None, "posts": None}
     (copy / "profiles" / "bare.yaml").write_text(yaml.safe_dump(profile))
@@ -53,7 +55,9 @@ def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     assert list(params.split["forum"].ratios) == ["train", "dev", "test"] and params.split["forum"].sizes is None
     assert list(params.split["pictures"].ratios) == ["train", "validation", "test"]
     assert params.split["pictures"].strata == params.split["memes"].strata
-    assert (params.gold["forum"].splits, params.gold["pictures"].splits) == (("dev", "test"), None)
+    for name in ("forum", "pictures"):
+        assert (params.gold[name].splits, params.votes.labellers[name]) == (None, ()), "people label the whole sample"
+    assert params.train.rows["forum"].subsets == ("gold",) and params.predict.rows["forum"] == ()
     assert params.gold["forum"].truth is False and params.batch_predict["forum"] == ()
     before = load(root)
     assert {name: params.sample[name] for name in before.sample} == before.sample

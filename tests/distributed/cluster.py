@@ -255,9 +255,7 @@ class Cluster:
             return self._popen(name, ["lighttpd", "-D", "-f", str(self._git_settings())], env=os.environ)
         if name == "sandbox":
             environment = self.environment("worker", home="reddit") | {"CORPUS_SANDBOX_PORT": port}
-            return self._popen(
-                name, [*PYTHON, "pipelines", "sandbox", "serve", "--profile", "sandbox"], env=environment
-            )
+            return self._popen(name, [*PYTHON, "pipelines", "sandbox", "serve"], env=environment)
         if name == "mlflow":
             argv = [*PYTHON, "uvicorn", "--factory", f"{mlflow_app.__name__}:app", "--port", port, "--no-access-log"]
             return self._popen(name, argv, env=self._of_mlflow())

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from pipelines.operate.services.services import sandbox_variables
+from crisis_corpus_sandbox import component
 from tests import test_docs_commands as printed
 from tests.json_server import Request, json_server
 
@@ -242,9 +242,9 @@ def test_the_sandbox_has_the_addresses_of_the_embedded_one() -> None:
     port = yaml.safe_load((ROOT / "profiles" / "sandbox.yaml").read_text())["sandbox"]["port"]
     lines = [line for line in (FOLDER / "sandbox.env").read_text().splitlines() if not line.startswith("#")]
     given = dict(line.split("=", 1) for line in lines)
-    addresses = {name: value for name, value in sandbox_variables(port).items() if name.endswith("_URL")}
+    addresses = {name: value for name, value in component.variables(port).items() if name.endswith("_URL")}
     assert given.items() >= (addresses | {"CORPUS_SANDBOX_PORT": str(port)}).items()
-    keys = {name for name in sandbox_variables(port) if not name.endswith("_URL")}
+    keys = {name for name in component.variables(port) if not name.endswith("_URL")}
     assert keys == set(runpy.run_path(str(FOLDER / "make_secrets.py"))["OTHERS"])
 
 

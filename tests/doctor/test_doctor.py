@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from crisis_corpus_sandbox import component
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.core.config.settings import Settings
 from pipelines.operate.doctor.deployment import Check, ok, opened, run
@@ -47,7 +48,8 @@ def test_the_sandbox_needs_no_variables_in_the_shell(place: Place) -> None:
     for vendor in ("OPENAI", "ANTHROPIC", "GOOGLE"):
         place.patch.delenv(f"CORPUS_{vendor}_KEY")
         place.patch.delenv(f"CORPUS_{vendor}_URL")
-    (place.home / "ports.json").write_text(json.dumps({"sandbox": place.sandbox.server_address[1]}))
+    variables = component.variables(place.sandbox.server_address[1])
+    (place.home / "services.env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
     found = place.examine(seconds=60)
     checked = ("source reddit", "labeller claude", "labeller gemini", "labeller gpt", "clock")
     assert {name: found[name].status for name in checked} == dict.fromkeys(checked, "ok")

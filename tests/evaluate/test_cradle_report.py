@@ -205,6 +205,7 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
 
 def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path: Path) -> None:
     scheme = yaml.safe_load(path_of("cradle").read_text())
+    scheme["name"] = "floors"
     scheme["categories"]["labels"]["recall_floors"] = {PASSIVE: 0.9, "rape_ongoing": 0.5}
     (tmp_path / OWN).mkdir()
     (tmp_path / OWN / "floors.yaml").write_text(yaml.safe_dump(scheme))

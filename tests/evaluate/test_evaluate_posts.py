@@ -11,6 +11,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate, inputs
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.models.prediction import Spent
 from pipelines.store.table_files import Contract
 from tests.contexts import context_of
 from tests.evaluate.posts_runs import Sets, gold_of, write_gold, write_run
@@ -194,5 +195,5 @@ def test_runs_of_one_model_add_up(tmp_path: Path) -> None:
     ],
 )
 def test_unknown_time_and_nothing_asked_have_no_rates(parts: list[Any], costs: Any, seconds: Any) -> None:
-    found = inputs.total([SPENT | part for part in parts])
+    found = inputs.total([Spent(**(SPENT | part)) for part in parts])
     assert (found["cost_per_1000"], found["seconds_per_record"]) == (costs, seconds)

@@ -23,7 +23,7 @@ from pipelines.core.taxonomy.task import task_of, tasks_of
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.evaluate.report import page as report_page
-from pipelines.evaluate.report import recomputed, report
+from pipelines.evaluate.report import recomputed, report, sections
 from pipelines.evaluate.report.page import Page, PageSection, Points
 from pipelines.evaluate.report.results import Results, arranged
 from pipelines.metrics.label_tables import Sheet
@@ -486,3 +486,12 @@ def test_all_content_is_in_the_main_landmark_and_an_empty_corner_is_no_header() 
     body = text[text.index("<body>") :]
     assert body.startswith("<body><main><h1>p</h1>") and body.strip().endswith("</main></body></html>")
     assert "<tr><td></td><th" in text
+
+
+def test_a_small_test_set_says_what_it_cannot_tell() -> None:
+    task = {"title": "Support", "n": 40, "support": {"asks": 30, "offers": 10, "none": 0}, "models": {"bert": {}}}
+    [said] = sections.limits(task, noun="posts")
+    # 10 items: 50 % +- 26 (Wilson), and 6 of them are 60 points
+    assert "40 posts" in said and "±15 points" in said and "below 15 points" in said
+    assert "offers, has 10: ±26 points" in said and "below 60 points" in said
+    assert not [*sections.limits(task | {"support": {"asks": 300}}, noun="posts")]

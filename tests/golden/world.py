@@ -179,7 +179,7 @@ class World:
             script = next((self.checkout / "pipelines").rglob("forkserver.py"))
             started.append(self._start("fork", [sys.executable, "-P", str(script), str(socket_file)]))
             self.reddit()
-            serve = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", "golden"]
+            serve = [sys.executable, "-m", "pipelines", "sandbox", "serve"]
             started.append(self._start("sandbox", serve))
             (self.home / "mlflow").mkdir()
             with mlflow_server.serving(self.home / "mlflow", files=self.home / "mlflow" / "files") as address:

@@ -11,12 +11,13 @@ from scipy import stats
 from pipelines.core.config.label import Moderation
 from pipelines.core.taxonomy import load
 from pipelines.evaluate.moderation.channels import AuditedItem, AuditedItems, drawn
-from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend, wilson
+from pipelines.evaluate.moderation.moderation import Audit, adjusted, mean, rate, trend
 from pipelines.evaluate.moderation.moderator import Verdict, combined
-from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report import analysis_parts, page
 from pipelines.evaluate.report.page import Page
 from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.outcome import Outcome
+from pipelines.metrics.bootstrap import wilson
 from tests.evaluate.printed import paper as paper_of
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
@@ -70,17 +71,17 @@ def metrics() -> dict[str, object]:
 def test_the_papers_counts_print_table_2_as_printed() -> None:
     told, table = metrics(), paper_of("figsim").tables["table_2"]
     assert list(table.rows) == LEVELS == told["levels"]
-    for flag, title in moderation_tables.FLAGS.items():
-        sheet = moderation_tables.rates(told, flag=flag, title=title, paper=paper_of("figsim"))
+    for flag, title in analysis_parts.FLAGS.items():
+        sheet = analysis_parts.rates(told, flag=flag, title=title, paper=paper_of("figsim"))
         for system in COUNTS:
             ours, theirs = sheet.columns.index(f"{system} [95 %]"), sheet.columns.index(f"{system}, paper")
             values = paper_of("figsim").cells("flags", system=system, flag=flag)
             for row, (level, _, value), n in zip(sheet.rows[:6], values, JUDGED[system], strict=True):
                 assert row[ours].split()[0] == row[theirs] == f"{value:.3f}" and row[0] == level
                 assert row[ours + 1].endswith(f"/{n}")
-    html = page.html(Page("t", (), tuple(moderation_tables.sections(told, paper=paper_of("figsim")))))
+    html = page.html(Page("t", (), tuple(analysis_parts.moderation_sections(told, paper=paper_of("figsim")))))
     assert "0.619" in html and "71/166" in html
-    assert moderation_tables.sections({"items": 0, "systems": {}, "pairs": []}, paper=paper_of("figsim")) == []
+    assert analysis_parts.moderation_sections({"items": 0, "systems": {}, "pairs": []}, paper=paper_of("figsim")) == []
 
 
 def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table_and_refused_items_are_in_no_rate() -> None:
@@ -102,7 +103,7 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     found = items([level for level, _, _ in rows], figurative=[on for _, on, _ in rows])
     verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
     told = {"scale": "0 to 9", **Audit(found, params=PARAMS, least=1).system(verdicts)}  # of no system that is here
-    drawing = moderation_tables.scores("azure", told, levels=LEVELS, beside=BESIDE)
+    drawing = analysis_parts.scores("azure", told, levels=LEVELS, beside=BESIDE)
     [ideation] = [row for row in drawing.rows if row[0] == "Suicide ideation"]
     assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]
     assert "2.33 present" in drawing.svg and "4.50 absent" in drawing.svg
@@ -132,11 +133,11 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     assert (flags["None"]["n"], flags["all"]["n"], flags["Suicide planning"]["n"]) == (40, 54, 0)
     assert scores["Suicide ideation"]["all"]["n"] is None is scores["Suicide ideation"]["present"]["mean"]
     assert scores["all"]["present"]["n"] == 31
-    drawing = moderation_tables.scores("azure", found, levels=LEVELS, beside=BESIDE)
+    drawing = analysis_parts.scores("azure", found, levels=LEVELS, beside=BESIDE)
     cells = {row[0]: row[1:] for row in drawing.rows}
     assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, present" in drawing.svg
     metrics = {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}}
-    sheet = moderation_tables.rates(metrics, flag="self_harm", title="t", paper=Paper())
+    sheet = analysis_parts.rates(metrics, flag="self_harm", title="t", paper=Paper())
     assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
 
 
@@ -145,7 +146,7 @@ def test_the_difference_of_few_literal_items_is_hidden() -> None:
     sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20}
     found = told(sizes)
     assert set(found["difference"].values()) == {None}
-    [words] = moderation_tables._difference("azure", found, beside=BESIDE)
+    [words] = analysis_parts._difference("azure", found, beside=BESIDE)
     assert "is hidden, because one kind is of few authors" in words
     enough = told(sizes | {("Suicide ideation", False): 6})["difference"]
     assert (enough["n"], enough["strata"], enough["value"]) == (49, 2, 0)

@@ -22,7 +22,7 @@ from pipelines.core.errors import BudgetSpent, LabellerRefused
 from pipelines.evaluate.moderation import moderation
 from pipelines.evaluate.moderation.channels import CUT, AuditedItem, System
 from pipelines.evaluate.moderation.moderator import Moderator
-from pipelines.evaluate.report import moderation_tables, page
+from pipelines.evaluate.report import analysis_parts, page
 from pipelines.evaluate.report.papers import Paper
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.operate.plan import cost
@@ -293,7 +293,7 @@ def test_posts_with_gold_are_audited_by_label(
     assert all(len(text) <= 120 for text in texts) and any(CUT in text for text in texts)
     titles = {post.title for post in labelled}
     assert all(any(text.startswith(title[:50]) for title in titles) for text in texts)
-    [section] = moderation_tables.sections(told, paper=Paper())
+    [section] = analysis_parts.moderation_sections(told, paper=Paper())
     assert page.Page("t", (), (section,))
     shown = json.dumps(told) + "".join(capfd.readouterr())
     assert not any(title in shown for title in titles)

@@ -37,7 +37,7 @@ REPO = Path(__file__).resolve().parents[2]
 NO_PLACE = {
     "home", "reddit_client_id", "reddit_client_secret", "reddit_url", "reddit_oauth_url", "arctic_shift_url", "contact",
     "sandbox_port", "label_studio_port", "label_studio_key", "label_studio_env",
-    "hub_token", "finetune_processes", "traces",
+    "hub_token", "finetune_processes", "traces", "user",
 }  # fmt: skip
 
 
@@ -97,7 +97,14 @@ def _is_home(node: ast.AST, *, own: bool) -> bool:
 
 def _constant(node: ast.AST) -> str:
     # a name is looked up where it is a constant of a module
-    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns", "KEY_FILE": "journal.pub"}
+    constants = {
+        "LOCK": "rounds.lock",
+        "MAP": "takedowns",
+        "FOLDER": "takedowns",
+        "KEY_FILE": "journal.pub",
+        "HOME_ENV": "corpus.env",
+        "MLFLOW_FILE": "mlflow.sqlite",
+    }
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name):

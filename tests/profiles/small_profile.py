@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox import component
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.vendors import Vendors
@@ -21,7 +22,6 @@ from pipelines.annotate.imports import imports
 from pipelines.core.config.params import load, overlay, parse
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.operate.services.services import sandbox_variables
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
@@ -70,7 +70,7 @@ def made(home: Path, *, paper: str) -> Iterator[SmallProfile]:
         patch.setenv("CORPUS_HOME", str(home / "var"))
         patch.setenv("CORPUS_SECRET", small_corpus.SECRET)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        for name, value in sandbox_variables(int(server.address.rpartition(":")[2])).items():
+        for name, value in component.variables(int(server.address.rpartition(":")[2])).items():
             patch.setenv(name, value)
         settings = Settings.from_env()
         place = checkout(home / "checkout")

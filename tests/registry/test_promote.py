@@ -13,12 +13,12 @@ import pytest
 from crisis_corpus.integrity import place
 from crisis_corpus.journal import JournalBroken, standing
 from crisis_corpus.versions import CHAMPION
-from pipelines.cli.shared import login
 from pipelines.core.config.params import texts_below
 from pipelines.core.errors import BadParams, CorpusError, RegistryError
+from pipelines.core.process import login
 from pipelines.registry import transitions
-from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context
+from pipelines.registry.journal import SamePerson
 from pipelines.registry.promotion import gate
 from pipelines.registry.promotion.promote import NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry.transitions import RECORDED

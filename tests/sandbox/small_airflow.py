@@ -54,6 +54,7 @@ class SmallAirflow:
         kind = dag_id.partition("_")[2]
         self.runs.append(
             {"dag_id": dag_id, "dag_run_id": run_id, "partition_key": key, "conf": conf or {}, "state": "queued"}
+            | {"duration": None}
         )
         for name in TASKS[kind]:
             task = {"dag_id": dag_id, "dag_run_id": run_id, "task_id": name, "map_index": -1, "try_number": 0}
@@ -83,7 +84,7 @@ class SmallAirflow:
             if woken in self.awake:
                 self.add(woken, key="snapshot", run_id=f"woken__{len(self.runs)}")
         if task is mine[-1]:
-            run["state"] = "success"
+            run |= {"state": "success", "duration": sum(task["duration"] for task in mine)}
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if path == "/auth/token":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from crisis_corpus_sandbox import demo
-from crisis_corpus_sandbox.demo_runs import DemoPlan, Failures, Look, tail
+from crisis_corpus_sandbox.demo_runs import SECONDS, TASKS, DemoPlan, Failures, Look, Progress, tail
 from pipelines.operate.services.airflow_api import Airflow
 from tests.refusals import refused
 from tests.sandbox.small_airflow import SmallAirflow, serving
@@ -38,12 +39,13 @@ def small() -> Iterator[SmallAirflow]:
         yield state
 
 
-def follow(small: SmallAirflow, logs: Path, *, out: io.StringIO | None = None) -> Failures:
+def follow(small: SmallAirflow, logs: Path, *, out: io.StringIO | None = None, verbose: bool = False) -> Failures:
     airflow = Airflow(small.base)
     failures = Failures(airflow, logs=logs)
+    progress = Progress(Console(file=out or io.StringIO(), width=200), verbose=verbose)
     demo.follow(
         airflow, plan=DemoPlan(airflow, MONTHS, small.newest), act=Decided(), failures=failures,  # type: ignore[arg-type]
-        console=Console(file=out or io.StringIO(), width=200), pause=0,
+        progress=progress, pause=0,
     )  # fmt: skip
     return failures
 
@@ -150,9 +152,77 @@ def test_the_log_of_a_mapped_task_is_found(tmp_path) -> None:
     assert tail(tmp_path, task) == "  info: the end"
 
 
-def test_without_a_terminal_each_finished_task_is_one_line(small, tmp_path) -> None:
+def test_each_finished_run_is_one_line(small, tmp_path) -> None:
     out = io.StringIO()
     follow(small, tmp_path, out=out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == len(small.runs) == EVERY.total()
+    assert all(re.fullmatch(r"✓ \w+ (2022-1[12]|snapshot)? +[23] tasks +[234] s", line) for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "left"),
+    [
+        (0, 0, "about 6 min left"),
+        # as fast as measured, half as fast, and at the end nothing but this machine counts
+        (TASKS // 2, SECONDS / 2, "about 3 min left"),
+        (TASKS // 2, SECONDS, "about 5 min left"),
+        (TASKS - 1, SECONDS * 3, "less than a minute left"),
+        (TASKS + 9, SECONDS, "less than a minute left"),
+    ],
+)
+def test_the_live_line_says_what_runs_and_how_long_the_rest_takes(done: int, seconds: float, left: str) -> None:
+    now = [0.0]
+    progress = Progress(Console(file=io.StringIO()), clock=lambda: now[0])
+    names = {"posts_label": "running", "memes_collect": "running", "memes_dataset": "success"}
+    runs = [{"dag_id": dag, "dag_run_id": "1", "state": state, "duration": 1.0} for dag, state in names.items()]
+    skipped = {"dag_id": "posts_label", "dag_run_id": "1", "state": "skipped"}
+    progress.show(Look([], []))
+    now[0] = seconds
+    line = progress.line(Look(runs, [skipped] * 9 + [skipped | {"state": "success"}] * done))
+    assert line == f"[{done}/{max(TASKS, done)}] posts: labelling, memes: collecting, {left}"
+    assert len(line) < 79
+
+
+def test_a_demo_that_goes_on_does_not_take_what_was_done_for_its_own_pace() -> None:
+    now = [0.0]
+    progress = Progress(Console(file=io.StringIO()), clock=lambda: now[0])
+    half = Look([], [{"dag_id": "posts_label", "dag_run_id": "1", "state": "success"}] * (TASKS // 2))
+    progress.show(half)
+    now[0] = 10.0
+    assert progress.line(half).endswith("about 3 min left")
+
+
+# From a demo of 2026-11-27.
+RECORDED = """
+{"memes": {"collect": {"submissions": 308, "items": 247, "kept": 230, "dropped": {"gone": 2}},
+  "dedupe": {"pairs": 35, "dropped": 24}, "split": {"sizes": {"test": 42, "train": 126, "validation": 42}},
+  "benchmark": {"severity": {"majority": 0.09, "gpt-5-mini-zero": {"mean": 0.6}, "tiny-fusion": {"mean": 0.4}},
+                "related": {"majority": 0.0, "tiny-fusion": {"mean": 0.3}, "tiny-text": {"mean": 0.1}}}},
+ "posts": {"collect": {"submissions": 320, "items": 286, "kept": 286, "dropped": {"removed": 5}},
+  "dedupe": {"pairs": 20, "dropped": 15}, "split": {"sizes": {"dev": 60, "test": 60, "train": 120}, "leakage": 0},
+  "benchmark": {"labels": {"majority": 0.0, "cradle": {"mean": 0.8}, "tiny-encoder-consensus": {"mean": 0.5}}}}}
+"""
+
+
+def test_the_demo_ends_with_one_screen() -> None:
+    run = f"http://127.0.0.1:5000/#/experiments/12/runs/{'a' * 32}/artifacts/report/report.html"
+    places = {"report of memes": run, "report of posts": run, "Airflow": "http://127.0.0.1:8080/plugin/corpus",
+              "passwords": "/home/person/crisis-corpus/var/run/passwords.json"}  # fmt: skip
+    scores = [f"{name}, version 2: macro-F1 23.6 [12.5, 33.3]" for name in ("crisis-posts", "meme-severity")]
+    page = demo.end_page(json.loads(RECORDED), scores, places)
+    rows = sum(math.ceil(max(len(line), 1) / 80) for line in page.splitlines())
+    # with an empty line, the duration and another empty one before it, and a prompt after it
+    assert rows + 4 <= 24
+    assert page.splitlines()[0].split() == ["memes", "posts"]
+    for number in ("kept +230 +286", "removed +24 +15", "dev, test +210 +240", "compared +3 +2"):
+        assert re.search(f"{number}\n", page)
+    assert all(text in page for text in (*scores, *places.values(), "corpus new NAME"))
+
+
+def test_without_a_terminal_each_finished_task_is_one_line_if_asked(small, tmp_path) -> None:
+    out = io.StringIO()
+    follow(small, tmp_path, out=out, verbose=True)
     lines = out.getvalue().splitlines()
     assert len(lines) == len(small.tasks)
     assert all(re.fullmatch(r" +1\.2 s  \w+ (2022-1[12]|snapshot)? +[\w]+", line) for line in lines)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -18,10 +20,13 @@ import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipelines.core.components import Ports, ServiceFailed, down, end_left, running
+from crisis_corpus_sandbox import component
+from crisis_corpus_sandbox.reddit.build import MARKER
+from pipelines.core.components import Ports, ServiceFailed, down, end_left, is_free, running
+from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.operate.services import services
-from pipelines.operate.services.services import LocalDeployment
+from pipelines.operate.services.services import AddedComponent, LocalDeployment
 from tests.ports import free_port
 from tests.refusals import refused
 
@@ -41,7 +46,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 
 @pytest.fixture
 def deployment(settings: Settings) -> LocalDeployment:
-    made = LocalDeployment(settings, root=ROOT, profile="sandbox", sandbox_port=free_port())
+    made = LocalDeployment(settings, root=ROOT, profile="sandbox")
     made.logs.mkdir(parents=True)
     made.run.mkdir(parents=True, exist_ok=True)
     return made
@@ -199,15 +204,87 @@ def test_a_component_that_ends_is_named_with_its_log(deployment: LocalDeployment
 def test_broken_ports_are_chosen_again(tmp_path: Path, content: str) -> None:
     path = tmp_path / "ports.json"
     path.write_text(content)
-    chosen = Ports.choose(path, sandbox=1)
-    assert chosen == Ports.choose(path, sandbox=1)
+    chosen = Ports.choose(tmp_path)
+    assert chosen == Ports.choose(tmp_path)
+
+
+@contextmanager
+def listening(*ports: int) -> Iterator[None]:
+    with ExitStack() as stack:
+        for port in ports:
+            server = stack.enter_context(socket.socket())
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen()
+        yield
+
+
+def test_a_deployment_beside_another_has_other_ports_and_stops_only_its_own(
+    settings: Settings, deployment: LocalDeployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = {*asdict(deployment.ports).values()}
+    for name, port in asdict(deployment.ports).items():
+        monkeypatch.setenv(f"{name.upper()}_PORT", str(port))
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "second"))
+    beside = Settings.from_env()
+    with listening(*first):
+        second = LocalDeployment(beside, root=ROOT, profile=None)
+        assert not first & {*asdict(second.ports).values()} and len({*asdict(second.ports).values()}) == 3
+    second.logs.mkdir(parents=True)
+    deployment._start("sleeper", SLEEP)
+    second._start("sleeper", SLEEP)
+    assert down(beside) == ["sleeper"]
+    assert running(deployment.run / "sleeper.pid") and not running(second.run / "sleeper.pid")
+
+
+def test_ports_of_components_that_run_are_kept_and_a_taken_one_is_refused_before_anything_starts(
+    settings: Settings, deployment: LocalDeployment
+) -> None:
+    """Components know each other's addresses: a moved server would not be found."""
+    with listening(deployment.ports.mlflow):
+        assert Ports.choose(settings.home).mlflow != deployment.ports.mlflow
+    (settings.home / "ports.json").write_text(json.dumps(asdict(deployment.ports)))
+    deployment._start("sleeper", SLEEP)
+    with listening(deployment.ports.mlflow):
+        again = LocalDeployment(settings, root=ROOT, profile="sandbox")
+        assert again.ports == deployment.ports
+        with refused("PortTaken", match="corpus down"):
+            again.up(say=lambda _: None)
+    assert [path.stem for path in deployment.run.glob("*.pid")] == ["sleeper"]
+
+
+def test_an_added_component_is_started_with_its_variables(settings: Settings) -> None:
+    port = free_port()
+    argv = ("-m", "http.server", "--bind", "127.0.0.1", str(port))
+    made = AddedComponent("extra", port, argv, "/", {"CORPUS_EXTRA_URL": f"http://127.0.0.1:{port}"})
+    deployment = LocalDeployment(settings, root=ROOT, profile=None, added=[made])
+    deployment.logs.mkdir(parents=True)
+    assert deployment.environment["CORPUS_EXTRA_URL"].endswith(str(port))
+    assert not any(
+        name.startswith("CORPUS_REDDIT") for name in LocalDeployment(settings, root=ROOT, profile=None).environment
+    )
+    deployment._add(made)
+    assert down(settings) == ["extra"]
+
+
+def test_the_offline_reddit_is_drawn_for_a_free_port_and_keeps_it(settings: Settings) -> None:
+    params = load(ROOT, profile="sandbox")
+    usual = params.sandbox.port
+    with listening(usual) if is_free(usual) else nullcontext():
+        port = component.with_port(params, settings).port
+        assert port > usual
+    settings.sandbox.mkdir(parents=True)
+    (settings.sandbox / MARKER).write_text(json.dumps({"port": port}))
+    assert component.with_port(params, settings).port == port
+    with listening(port), refused("PortTaken", match="export CORPUS_SANDBOX_PORT="):
+        component.with_port(params, settings)
 
 
 def test_a_component_outlives_the_process_that_started_it(settings: Settings, deployment: LocalDeployment) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\nfrom pipelines.core.config.settings import Settings\n"
         "from pipelines.operate.services.services import LocalDeployment\n"
-        f"d = LocalDeployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox', sandbox_port=1)\n"
+        f"d = LocalDeployment(Settings.from_env(), root=Path({str(ROOT)!r}), profile='sandbox')\n"
         f"d._start('sleeper', {SLEEP!r})\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
@@ -223,7 +300,7 @@ def test_a_component_outlives_the_process_that_started_it(settings: Settings, de
 def test_a_secret_that_was_cut_off_is_replaced(deployment: LocalDeployment) -> None:
     note = deployment.run / "airflow-jwt.secret"
     note.write_text("")
-    again = LocalDeployment(Settings.from_env(), root=ROOT, profile="sandbox", sandbox_port=deployment.ports.sandbox)
+    again = LocalDeployment(Settings.from_env(), root=ROOT, profile="sandbox")
     assert len(again.environment["AIRFLOW__API_AUTH__JWT_SECRET"]) == 96
     assert note.stat().st_mode & 0o077 == 0
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -135,7 +131,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(settings: Settings
 @pytest.mark.parametrize(
     ("profile", "code", "words"),
     [
-        ("nosuch", "UnknownProfile", "this checkout has cradle, sandbox"),
+        ("nosuch", "UnknownProfile", "this checkout has cradle, draft, sandbox"),
         ("draft", "UncommittedProfile", "last commit"),
         ("missing.yaml", "UnknownProfile", "missing.yaml"),
         ("bad", "BadParams", r"profiles/bad.yaml: .*sample\.memes\.size"),
@@ -167,6 +163,28 @@ def test_a_profile_from_a_file_is_kept_and_survives_upgrades(
     assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 77)
 
 
+def test_the_folder_of_a_corpus_is_committed_alone_and_its_profile_is_followed(
+    settings: Settings, checkout: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = checkout / "corpora" / "team"
+    folder.mkdir(parents=True)
+    (folder / "profile.yaml").write_text(PROFILE)
+    (checkout / "notes.txt").write_text("mine")
+    git("add", "notes.txt", cwd=checkout)
+    first = repository.prepare(settings, checkout=checkout, profile="team")
+    assert first == publish.head(settings) and "Committed corpora/team" in capfd.readouterr().err
+    assert git("status", "--porcelain", cwd=checkout) == "A  notes.txt", "what else is staged is not committed"
+    assert repository.prepare(settings, checkout=checkout, profile="team") == first
+    (folder / "profile.yaml").write_text(PROFILE.replace("77", "78"))
+    second = repository.prepare(settings, checkout=checkout, profile="team")
+    laptop = repository.clone(settings, folder=tmp_path / "laptop")
+    assert second != first and (laptop / "corpora" / "team" / "profile.yaml").read_text().endswith("{size: 78}\n")
+    assert (load(laptop).profile, load(laptop).sample["memes"].size) == ("team", 78)
+    assert load(checkout, profile="team").sample["memes"].size == 78
+    with refused("AnotherProfile", match="CORPUS_HOME"):
+        repository.prepare(settings, checkout=checkout, profile="sandbox")
+
+
 def test_another_profile_and_another_repository_are_refused(settings: Settings, checkout: Path, tmp_path: Path) -> None:
     first = repository.init(settings, checkout=checkout, profile="sandbox")
     with refused("AnotherProfile", match="profile 'sandbox', not with 'cradle'"):
@@ -184,95 +202,48 @@ def test_another_profile_and_another_repository_are_refused(settings: Settings, 
 class TestCommand:
     """The command itself, in the checkout."""
 
-    ARGV = ("init", "--profile", "team", "--source", "reddit", "--source", "posts=dump", "--subreddits", "memes=A,B",
-            "--first-month", "2021-03", "--last-month", "posts=2022-12", "--labellers", "gpt,claude,gemini",
-            "--budget", "40")  # fmt: skip
-
     @pytest.fixture(autouse=True)
     def there(self, settings: Settings, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(checkout)
 
-    def test_choices_become_a_commented_profile_and_a_private_file_of_addresses(
+    def test_addresses_are_noted_in_the_home(
         self, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
-        env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
         refreshed = "postgresql+psycopg2://host/refresh"
-        argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote), "--refresh-url", refreshed)
+        argv = ("init", "--profile", "sandbox", "--remote", str(tmp_path / "remote"), "--refresh-url", refreshed)
         shown = output(*argv, "--dry-run")
-        assert '"would": "create"' in shown and "hunter2" not in shown and not env.exists()
-        assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
+        assert '"would": "create"' in shown and "hunter2" not in shown and not settings.home.exists()
         told = output(*argv)
-        assert "corpus doctor" in told and "corpus try" in told
-        text = (checkout / "profiles" / "team.yaml").read_text()
-        assert text.partition("---")[0] in shown
-        assert all(line.startswith("#") or before.lstrip().startswith("#") or line.endswith(":")
-                   for before, line in zip(text.splitlines(), text.splitlines()[1:], strict=False)
-                   if not line.lstrip().startswith("#"))  # fmt: skip
-        params = load(repository.clone(settings, folder=tmp_path / "laptop"))
-        memes, posts = params.corpora["memes"], params.corpora["posts"]
-        assert (memes.source, memes.subreddits) == ("reddit", ("A", "B"))
-        assert (memes.first_month, memes.last_month) == ("2021-03", None)
-        assert (posts.source, posts.first_month, posts.last_month) == ("dump", "2021-03", "2022-12")
-        said = {"memes": (), "posts": ("gpt", "claude", "gemini")}
-        assert (params.votes.labellers, params.votes.budget_usd) == (said, 40)
-        assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
-        git("add", "-A", cwd=checkout)
-        git("commit", "--quiet", "-m", "a profile", cwd=checkout)
-        upgraded = output("upgrade")
-        assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
-        assert (params.silver.ensembles["posts"], params.predict.rows["posts"]) == (("cradle",), ("cradle",))
-        assert params.train.rows["posts"].ensemble == "cradle"
+        assert "corpus doctor" in told and "corpus try --corpus memes" in told
+        env = settings.home / "corpus.env"
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
-        assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
-        assert f"CORPUS_REFRESH_URL={refreshed}" in env.read_text()
-        assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
+        assert env.read_text() == f"CORPUS_REMOTE={tmp_path / 'remote'}\nCORPUS_REFRESH_URL={refreshed}\n"
+        assert Settings.from_env().remote == str(tmp_path / "remote")
+        assert repository.without_ethics(settings) == []
+        git("commit", "--quiet", "--allow-empty", "-m", "newer code", cwd=checkout)
+        output("params", "set", "sources.dump.ethics", "null", "--reason", "a test")
+        assert "  corpus params set sources.dump.ethics " in output("upgrade")
 
     @pytest.mark.faults
     def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
-        told = output(*self.ARGV)
+        told = output("init", "--profile", "cradle")
         findings, _, steps = told.partition("Findings of `corpus doctor`")[2].partition("Next:")
         # neither keys nor servers exist yet, and the corpus is created all the same
         for line in ("failure labeller gpt: no key is set. Set CORPUS_OPENAI_KEY.", "warning airflow: no address",
-                     "failure approval reddit: ", "warning backup: "):  # fmt: skip
+                     "failure approval dump: ", "warning backup: "):  # fmt: skip
             assert f"\n  {line}" in findings
         assert "repository" not in findings and "vault" not in findings.replace("vault's", "").replace("VAULT", "")
-        assert "corpus try --corpus memes --day 2021-03-01" in steps and "hunter2" not in told
+        assert "corpus try --corpus memes" in steps and "hunter2" not in told
 
-    def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings, checkout: Path) -> None:
+    def test_a_choice_that_cannot_be_writes_nothing(self, settings: Settings) -> None:
         for argv, words in (
-            ((*self.ARGV[:-4], "--labellers", "gpt"), "include all members"),
-            (("init", "--source", "dump"), "--profile"),
-            ((*self.ARGV, "--first-month", "2021-13"), "first_month"),
-            ((*self.ARGV, "--source", "films=dump"), "names no corpus"),
-            ((*self.ARGV, "--env-file", "corpus.env"), "inside the checkout"),
-            ((*self.ARGV, "--vault-url", "postgresql://me:hunter2@host/v"), "CORPUS_VAULT_URL"),
-            ((*self.ARGV, "--refresh-url", "postgresql://me:hunter2@host/r"), "CORPUS_REFRESH_URL"),
+            (("init", "--profile", "nosuch"), "no profile"),
+            (("init", "--vault-url", "postgresql://me:hunter2@host/v"), "CORPUS_VAULT_URL"),
+            (("init", "--refresh-url", "postgresql://me:hunter2@host/r"), "CORPUS_REFRESH_URL"),
         ):
             with pytest.raises(Exception, match=words) as caught:
                 output(*argv)
             assert "hunter2" not in str(caught.value)
-        assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
-
-    def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
-        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03",
-                   "Board, 12", "", "", str(tmp_path / "remote"), "", "", "", "",
-                   str(tmp_path / "mine.env")]  # fmt: skip
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, start_new_session=True,
-        ) as done:  # fmt: skip
-            os.write(ours, ("\n".join(answers) + "\n").encode())
-            output, _ = done.communicate(timeout=120)
-        assert done.returncode == 0, output
-        params = load(repository.clone(settings, folder=tmp_path / "laptop"))
-        memes = params.corpora["memes"]
-        assert (params.profile, memes.subreddits, memes.sources) == ("mine", ("One",), ("dump", "reddit"))
-        assert (params.corpora["posts"].first_month, params.corpora["posts"].last_month) == ("2020-02", "2020-03")
-        assert {name: source.ethics for name, source in params.sources.items()} == {
-            "dump": "Board, 12", "reddit": "Board, 12", "arctic_shift": None,
-        }, "of the sources that the corpora read"  # fmt: skip
-        assert repository.without_ethics(settings) == []
-        assert f"CORPUS_REMOTE={tmp_path / 'remote'}" in (tmp_path / "mine.env").read_text()
+        assert not settings.home.exists()

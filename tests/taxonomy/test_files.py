@@ -141,10 +141,9 @@ def test_what_is_no_scheme_at_all_is_refused(tmp_path, content):
 
 
 def test_a_team_s_scheme_is_read_from_the_folder_of_the_parameters(tmp_path, monkeypatch):
-    for name, version in (("clone", 2), ("elsewhere", 1)):
-        (tmp_path / name / "schemes").mkdir(parents=True)
-        text = THIRD.replace("version: 1", f"version: {version}")
-        (tmp_path / name / "schemes" / "weather.yaml").write_text(text)
+    for path, version in (("clone/corpora/weather/scheme.yaml", 2), ("elsewhere/schemes/weather.yaml", 1)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(THIRD.replace("version: 1", f"version: {version}"))
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert taxonomy.load("weather", root=tmp_path / "clone").version == 2
     assert taxonomy.load("weather").version == 1

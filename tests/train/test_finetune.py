@@ -60,6 +60,8 @@ def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, se
     support = Counter(label for e in material.train for label in e.labels or ())
     assert metrics["support"] == {label: support[label] for label in small.TASK.labels}
     assert metrics["unseen"] == [label for label in small.TASK.labels if not support[label]]
+    needed = 1 if model == "knn" else 5
+    assert metrics["scarce"] == [label for label in small.TASK.labels if 0 < support[label] < needed]
     assert (metrics["validation"], metrics["examples"], metrics["without"]["train"]) == (11, 1, 24 - len(train))
     assert metrics["ensemble"] == "cradle" and metrics["fit"]
     stored = json.loads((posts.root / f"metrics/posts/train-{row_of(model)}.json").read_text())
@@ -94,6 +96,9 @@ def test_without_labels_there_is_nothing_to_learn(posts: SmallPosts, settings: S
         tuned(posts, settings, model="knn", subset="gold")
     with refused("NoSilver", match="offline"):
         tuned(posts, settings, model="knn", ensemble="offline")
+    small.write_gold(posts, {r: frozenset({"no_crisis"}) for r in posts.posts})
+    with refused("OneAnswer", match=r"all \d+ labelled items of train .* at least 1 in train"):
+        tuned(posts, settings, model="knn", subset="gold")
     assert not (posts.snapshot / "fits").exists()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox import component
 from crisis_corpus_sandbox.server import SandboxServer
 from crisis_corpus_sandbox.vendors.mind import Temper
 from crisis_corpus_sandbox.vendors.vendors import Vendors
@@ -20,7 +21,6 @@ from pipelines.models.kind import Kind
 from pipelines.models.kinds import local
 from pipelines.models.kinds.local import Local
 from pipelines.models.kinds.prompted import Prompted
-from pipelines.operate.services.services import sandbox_variables
 from pipelines.store import tables
 from tests.contexts import context_of
 from tests.refusals import refused
@@ -42,7 +42,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxS
     (folder / "submissions.jsonl").touch()
     vendors = Vendors(folder, seed=7, tempers={"local": CALM})
     with SandboxServer(folder, vendors=vendors) as found:
-        for name, value in sandbox_variables(int(found.address.rpartition(":")[2])).items():
+        for name, value in component.variables(int(found.address.rpartition(":")[2])).items():
             monkeypatch.setenv(name, value)
         yield found
 

@@ -57,7 +57,8 @@ class AnnotatorAnswer:
 
     ``values`` maps each answered category, and ``UNFIT``, to the chosen strings. ``note`` is the annotator's free text;
     in an adjudication it is the rationale. ``by`` is the tool's name of the account that answered. ``id`` and
-    ``answered`` (the time of the answer) distinguish several answers to one item.
+    ``answered`` (the time of the answer) distinguish several answers to one item. ``place`` is where a person finds it
+    in a file, to correct it.
     """
 
     item: Item
@@ -68,6 +69,7 @@ class AnnotatorAnswer:
     note: str = ""
     seconds: float | None = None
     skipped: bool = False
+    place: str = ""
 
     @property
     def unfit(self) -> bool:

@@ -209,15 +209,26 @@ class Files(Backend):
     def prepare(self, queue: Queue, *, form: Form) -> None:
         """Create the queue's folder with the form and a README if the folder does not exist."""
         folder = self._folder(queue)
-        with _usable():
+        with usable():
             if (folder / "form.json").exists():
                 return
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             images = (folder / "images").relative_to(self._root)
             for part in reversed([images, *images.parents][:-1]):
                 (self._root / part).mkdir(mode=0o700, exist_ok=True)
-            _write(folder / "README.txt", _readme(form).encode())
-            _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
+            write(folder / "README.txt", self.readme(form).encode())
+            write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
+
+    def readme(self, form: Form) -> str:
+        """Return what the folder's README says."""
+        keys = ", ".join(question.key for question in form.questions)
+        required = "required" if form.note_required else "may be empty"
+        blur = "  * Keep pictures blurred until the annotator asks for one.\n" if form.content == "images" else ""
+        return _README.format(title=form.title, keys=keys, required=required, blur=blur)
+
+    def placed(self, queue: Queue, *, rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
+        """Return further fields of the list's rows of new tasks; ``rows`` are those that are there."""
+        return {}
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
         """Return each item in the queue's ``tasks.jsonl`` with the time at which it was added."""
@@ -228,19 +239,19 @@ class Files(Backend):
         folder, rows = self._folder(queue), [row for row, _ in self._tasks(self._folder(queue))]
         held = {row["item"] for row in rows}
         fresh = {task.item: task for task in tasks if name_of(task.item) not in held}
-        with _usable():
+        with usable():
             if not (folder / "form.json").exists():
                 raise _unavailable(f"the queue {queue.title} was not prepared")
-            added = self._clock().isoformat()
+            more = {"added": self._clock().isoformat(), **self.placed(queue, rows=rows)}
             for task in sorted(fresh.values(), key=lambda task: task.position):
-                rows.append(_row(task, folder=folder) | {"added": added})
+                rows.append(_row(task, folder=folder) | more)
             if fresh:
                 _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers that the annotation team's own tool wrote to the queue's folder."""
         folder = self._folder(queue)
-        with _usable():
+        with usable():
             if not (folder / "form.json").exists():
                 return []
             keys = [question["key"] for question in json.loads((folder / "form.json").read_bytes())["questions"]]
@@ -251,7 +262,7 @@ class Files(Backend):
         """Remove the items' tasks, pictures and answers from the queue's folder."""
         folder = self._folder(queue)
         gone = {name_of(item) for item in items}
-        with _usable():
+        with usable():
             rows = [row for row, _ in self._tasks(folder)]
             if doomed := [row for row in rows if row["item"] in gone]:
                 _write_rows(folder / "tasks.jsonl", [row for row in rows if row["item"] not in gone])
@@ -259,7 +270,7 @@ class Files(Backend):
                     if row.get("image"):
                         (folder / str(row["image"])).unlink(missing_ok=True)
             for path, kept in without_items(folder, items=gone):
-                _write(path, kept)
+                write(path, kept)
 
     def purge(self, queues: Collection[Queue]) -> None:
         """Delete the queues' folders with all files, and then parent folders that have become empty.
@@ -269,7 +280,7 @@ class Files(Backend):
         """
         for queue in queues:
             folder = self._folder(queue)
-            with _usable():
+            with usable():
                 if folder.exists():
                     shutil.rmtree(folder)
             for above in folder.parents:
@@ -291,7 +302,7 @@ class Files(Backend):
     def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
         """Yield each row of ``tasks.jsonl`` and the time it was added."""
         path = folder / "tasks.jsonl"
-        with _usable():
+        with usable():
             lines = path.read_bytes().split(b"\n") if path.exists() else []
         for number, line in enumerate(lines, start=1):
             if line:
@@ -311,7 +322,7 @@ def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
     if task.image is not None:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
         name = f"images/{_UNSAFE.sub('-', task.item[0])}-{task.item[1]}.{suffix}"
-        _write(folder / name, task.image)
+        write(folder / name, task.image)
     shown = {"text": dict(task.text), "image": name, "media_type": task.media_type}
     sides = [{category: list(labels) for category, labels in side.items()} for side in task.sides]
     place = {"item": name_of(task.item), "position": task.position}
@@ -319,10 +330,10 @@ def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
 
 
 def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    _write(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    write(path, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """Write a file with mode 600 atomically, so that a concurrent reader sees either the old or the new file."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
@@ -336,18 +347,12 @@ def _unavailable(detail: str) -> AnnotationError:
 
 
 @contextlib.contextmanager
-def _usable() -> Iterator[None]:
+def usable() -> Iterator[None]:
+    """Turn an error of a file or folder into that of a backend that cannot be used."""
     try:
         yield
     except OSError as error:
         raise _unavailable(f"a folder cannot be read or written ({type(error).__name__})") from None
-
-
-def _readme(form: Form) -> str:
-    keys = ", ".join(question.key for question in form.questions)
-    required = "required" if form.note_required else "may be empty"
-    blur = "  * Keep pictures blurred until the annotator asks for one.\n" if form.content == "images" else ""
-    return _README.format(title=form.title, keys=keys, required=required, blur=blur)
 
 
 _README = """{title}

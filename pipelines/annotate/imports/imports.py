@@ -19,7 +19,7 @@ from pipelines.annotate.imports.commit import Import
 from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns
+from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns, plain_names
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
@@ -63,16 +63,18 @@ def run(
     dry_run: bool = False,
     allow_bad: float = MAX_BAD,
     console: Console | None = None,
+    root: Path = Path(),
 ) -> Report:
     """Import the files of one dataset into a corpus and commit them; with ``dry_run``, only read and report.
 
     ``mapping`` is the name of an included mapping or the path of a file; ``allow_bad`` is the share of rows that may be
-    invalid; ``console`` receives the counts before anything is committed (default: stderr).
+    invalid; ``console`` receives the counts before anything is committed (default: stderr). ``root`` has the parameters
+    and a team's own label schemes.
 
     The report (:func:`describe`) is extended, after an import, by what was committed (``commit.publish``).
     """
-    loaded = read_mapping(mapping)
-    scheme = _fit(corpus, mapping=loaded, params=params)
+    loaded = read_mapping(mapping, root=root)
+    scheme = _fit(corpus, mapping=loaded, params=params, root=root)
     read = read_all(files, mapping=loaded, scheme=scheme, allow_bad=allow_bad)
     show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
@@ -81,10 +83,14 @@ def run(
     entries = read.gathered.entries
     ids = [vault.record_id(e.name, domain="post" if e.reddit else "import") for e in entries]
     gone = vault.tombstoned(sorted(set(ids)))
+    of_reddit = {identity for identity, e in zip(ids, entries, strict=True) if e.reddit} - gone
+    here = vault.months(of_reddit).keys()
     report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
         "tombstoned": sum(identity in gone for identity in ids),
+        "matched": len(here),
+        "not_collected": len(of_reddit - here),
     }
     if dry_run:
         return report
@@ -95,6 +101,13 @@ def run(
     return report | Import(corpus, kept, loaded, params, settings, vault, now).publish(record)
 
 
+def check(corpus: str, mapping: Path, *, files: Sequence[Path], root: Path) -> None:
+    """Refuse a mapping that does not fit the label scheme of a corpus below ``root``, or files of labels."""
+    loaded, scheme = read_mapping(str(mapping), root=root), load(corpus, root=root)
+    if files and (refusal := read_all(files, mapping=loaded, scheme=scheme).refusal):
+        raise DataError("BadLabels", file=", ".join(path.name for path in files), detail=refusal)
+
+
 def read_all(
     files: Sequence[Path], *, mapping: DatasetMapping, scheme: Scheme, allow_bad: float = MAX_BAD
 ) -> ReadDataset:
@@ -103,7 +116,8 @@ def read_all(
     gathered = gather(read, mapping=mapping, scheme=scheme)
     detail = "" if gathered.rows else "it has no rows"
     if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
-        detail = f"no column for {', '.join(missing)}"
+        known = ", ".join(dict.fromkeys(name for file in read for name in plain_names(file)))
+        detail = f"no column for {', '.join(missing)}; columns of the file: {known or 'none with a plain name'}"
     if detail:
         raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail=detail)
     named = mapping.parts or ONE_PART
@@ -144,9 +158,27 @@ def describe(read: ReadDataset, *, mapping: DatasetMapping, scheme: Scheme) -> R
         "table": [asdict(line) | {"matches": line.matches} for line in read.lines],
         "absent": [part for part in mapping.expected if not read.parts[part]],
         "differences": differences,
-        "matches": bool(read.lines) and not differences,
+        "matches": not differences if read.lines else None,
         "refused": read.refusal,
     }
+
+
+def sentences(report: Report, *, mapping: DatasetMapping, params: Params) -> list[str]:
+    """Return what an import found and did, and the next command, in words."""
+    corpus, away = report["corpus"], report["not_collected"]
+    lines = [f"{report['rows']:,} rows: {report['items']:,} items, {report['tombstoned']:,} of them taken down before."]
+    if report["reddit"]:
+        lines.append(f"{report['matched']:,} match collected posts, {away:,} are of posts that are not collected.")
+    gold = f"annotations/{corpus}/{mapping.dataset}/gold.csv"
+    if report["dry_run"]:
+        lines.append("Nothing was written. Next: the same command without --dry-run.")
+    elif away and not report["matched"] and not mapping.columns.body:
+        lines.append(f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them.")
+    elif report["gold"] and params.gold[str(corpus)].published != gold:
+        lines.append(f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold.")
+    else:
+        lines.append(f"Next: corpus run {corpus} goes on with them.")
+    return lines
 
 
 def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None = None) -> None:
@@ -168,13 +200,12 @@ def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None 
     notes += [f"cut off, complete posts kept: {_summary(cut)}" for cut in [read.gathered.cut] if cut]
     for note in notes:
         console.print(note, markup=False, highlight=False)
-    differing = sum(not line.matches for line in read.lines)
-    console.print(
-        f"{len(read.gathered.entries):,} items of {read.gathered.rows:,} rows; {differing} of {len(read.lines)} differ"
-    )
+    if read.lines:
+        differing = sum(not line.matches for line in read.lines)
+        console.print(f"{differing} of {len(read.lines)} counts differ from the paper's")
 
 
-def _fit(corpus: str, *, mapping: DatasetMapping, params: Params) -> Scheme:
+def _fit(corpus: str, *, mapping: DatasetMapping, params: Params, root: Path) -> Scheme:
     section = params.corpora.get(corpus)
     if section is None:
         detail = f"there is no such corpus; define it in params.yaml to import {mapping.dataset} into it"
@@ -185,7 +216,7 @@ def _fit(corpus: str, *, mapping: DatasetMapping, params: Params) -> Scheme:
     if mapping.columns.body and section.content != "texts":
         detail = f"{mapping.dataset} has texts, but this corpus has images"
         raise BadParams(where=f"corpora.{corpus}.content", detail=detail)
-    return load(mapping.scheme)
+    return load(mapping.scheme, root=root)
 
 
 def _refusal(gathered: GatheredEntries, *, allowed: float) -> str | None:

@@ -260,15 +260,15 @@ def available() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def read(name: str) -> DatasetMapping:
-    """Read the column mapping with this name, or from the file at this path."""
+def read(name: str, *, root: Path = Path()) -> DatasetMapping:
+    """Read the column mapping with this name, or from the file at this path; ``root`` has a team's own schemes."""
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
 
     def refuse(detail: str) -> ConfigError:
         return ConfigError("BadMapping", mapping=path.stem, detail=detail, known=", ".join(available()))
 
     mapping = read_section(DatasetMapping, path, refuse=refuse)
-    if faults := _faults(mapping, scheme=load(mapping.scheme)):
+    if faults := _faults(mapping, scheme=load(mapping.scheme, root=root)):
         raise refuse(faults)
     return mapping
 

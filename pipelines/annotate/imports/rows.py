@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from pipelines.annotate.imports.mapping import EVERYTHING, DatasetMapping, Labels, Names, Part
@@ -37,6 +38,8 @@ HARMLESS = {"alias", "duplicate"}
 ONE_PART = {EVERYTHING: Part(files=("*",))}
 # Reddit's subreddit names. ``u_name`` is a user's profile page, which would reveal the user's name.
 SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
+# The name of a column that an error may show: no text, and no id, which has digits (ours).
+NAME = re.compile(r"[^\W\d_]{1,12}")
 # Title and body in one cell, as models read them (pipelines/datasets/post.py).
 JOINED = re.compile(r"\s*Title:\s*(?P<title>.*?)\s*\bText:\s*(?P<body>.*)", re.DOTALL)
 
@@ -256,14 +259,25 @@ def missing_columns(files: Iterable[File], *, mapping: DatasetMapping) -> list[s
     missing = set()
     for file in files:
         columns = mapping.columns
-        named = has(file, (*columns.reddit, *columns.own)) or (columns.text and has(file, columns.body))
-        missing |= set() if named else {"the record's name (columns.reddit, own or text)"}
+        names = (*columns.reddit, *columns.own)
+        if not (has(file, names) or (columns.text and has(file, columns.body))):
+            missing.add("the record's name (columns.reddit, own or text)" + _nearest(names, file=file))
         for key, labels in mapping.labels.items():
             if not (flagged(file, labels) or has(file, labels.columns)):
-                missing.add(f"labels.{key}")
+                missing.add(f"labels.{key}" + _nearest(labels.columns, file=file))
         if mapping.level == "user" and not has(file, columns.body):
-            missing.add("columns.body")
+            missing.add("columns.body" + _nearest(columns.body, file=file))
     return sorted(missing)
+
+
+def plain_names(file: File) -> list[str]:
+    """Return the names of a file's columns, but none that may be a text or an id of a file without names."""
+    return sorted(name for name in file.columns if NAME.fullmatch(name))
+
+
+def _nearest(names: Names, *, file: File) -> str:
+    close = [near for name in names for near in get_close_matches(normal(name), plain_names(file), n=1)]
+    return f" (the mapping has {', '.join(names)}; nearest: {close[0]})" if close else ""
 
 
 def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) -> GatheredEntries:

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, cast
 
 from pipelines.annotate.response_validation import (
     UNFIT,
+    Fault,
     Question,
     Row,
     agreed,
     answered,
     check,
+    counted,
     item_of,
     labels_of,
     latest,
+    places,
     roster,
     unfit,
 )
@@ -56,11 +59,12 @@ class Decided:
     ``rows`` are unencrypted rows of the table ``adjudications``: the stored rows first and unchanged, then the new
     rows. ``problems`` counts categories for ``unanswered`` (not decided yet), ``outside_scheme``, ``against_rules``,
     ``not_assigned`` and ``not_later`` (a changed decision with the same time as the stored one, which is ignored); it
-    counts items for ``without_rationale``.
+    counts items for ``without_rationale``. ``rejected`` is as in :class:`response_validation.ReadAnswers`.
     """
 
     rows: list[dict[str, object]]
     problems: dict[str, int]
+    rejected: list[str]
 
 
 def cases(
@@ -141,11 +145,13 @@ def read_decisions(
     sides = {question: cast(int, row["sides"]) for question, row in last.items()} | sides
     sides |= {(item, UNFIT): count for (item, _), count in sides.items()}
     problems: Counter[str] = Counter()
+    rejected_cells: list[str] = []
     by_item: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     for answer in answers:
         by_item[answer.item].append(answer)
     for item in sorted(by_item):
-        faults: Counter[str] = Counter()
+        faults: list[Fault] = []
+        wrong: list[str] = []
         # of two answers with the same time, only the one with the later id counts
         for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
@@ -156,11 +162,14 @@ def read_decisions(
                     last[item, key] = row
                     rows.append(row)
                 elif _when(row) == _when(before) and _differ(row, before):
-                    faults["not_later"] += 1
-        problems += faults
+                    faults.append((key, "not_later"))
+            wrong = places(answer, faults)
+        problems += counted(faults)
+        rejected_cells += wrong
     out = rejected(rows)
     problems["unanswered"] = sum(q not in last and q[0] not in out for q in sides if q[1] != UNFIT)
-    return Decided(rows=rows, problems={name: count for name, count in sorted(problems.items()) if count})
+    counts = {name: count for name, count in sorted(problems.items()) if count}
+    return Decided(rows=rows, problems=counts, rejected=rejected_cells)
 
 
 def rejected(log: Sequence[Row]) -> set[Item]:
@@ -204,21 +213,22 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 
 def _decisions(
     answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
-) -> tuple[dict[str, frozenset[str]], Counter[str]]:
+) -> tuple[dict[str, frozenset[str]], list[Fault]]:
     """Return an answer's decisions on the asked categories, and its faults."""
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
-        return {}, Counter()
+        return {}, []
     if not answer.note.strip():
-        return {}, Counter(without_rationale=1)
+        return {}, [("note", "without_rationale")]
     if answer.unfit:
         own = (answer.item, UNFIT) in asked
-        return ({UNFIT: frozenset()}, Counter()) if own else ({}, Counter(not_assigned=1))
-    labels, wrong = check(answer, scheme=scheme)
+        return ({UNFIT: frozenset()}, []) if own else ({}, [(UNFIT, "not_assigned")])
+    labels, faults = check(answer, scheme=scheme)
     # a category left empty keeps what the annotators agreed on
-    del wrong["incomplete"]
-    wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
-    return {key: decision for key, decision in labels.items() if (answer.item, key) in asked}, wrong
+    faults = [(key, fault) for key, fault in faults if fault != "incomplete"]
+    other = [key for key in scheme.categories if key in chosen and (answer.item, key) not in asked]
+    faults += [(key, "not_assigned") for key in other]
+    return {key: decision for key, decision in labels.items() if (answer.item, key) in asked}, faults
 
 
 def _row(

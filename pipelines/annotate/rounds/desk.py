@@ -15,7 +15,8 @@ from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import opening, store
-from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions
+from pipelines.annotate.rounds.adjudicate import rejected as unfit_of
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.config.params import Params
 from pipelines.core.errors import AnnotationError
@@ -67,7 +68,8 @@ class Pulled:
     """The answers in an annotation round's queues, merged with the stored tables of the round.
 
     ``answered`` counts finished items by person, including skipped ones; ``skipped`` those of all people together.
-    ``cases`` are the items that the adjudicator has not decided yet.
+    ``cases`` are the items that the adjudicator has not decided yet. ``rejected`` has, by person, each cell of a file
+    that was not taken.
     """
 
     round: StoredRound
@@ -75,6 +77,7 @@ class Pulled:
     skipped: int
     problems: dict[str, dict[str, int]]
     cases: list[AdjudicationCase]
+    rejected: dict[str, list[str]]
 
     def write(self, vault: Vault) -> list[Path]:
         """Write the tables ``annotations`` and ``adjudications`` to the clone; return the paths of changed files."""
@@ -91,6 +94,7 @@ class Pulled:
             "decided": len({(item_of(row), row["category"]) for row in self.round.decisions}),
             "cases": len(self.cases),
             "problems": self.problems,
+            "rejected": self.rejected,
         }
 
 
@@ -113,6 +117,11 @@ class RoundContext:
         now = guideline(self.scheme, content=stored.params.corpora[manifest.corpus].content)
         if digest(now) != manifest.guideline:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
+
+    def addresses(self, stored: StoredRound) -> dict[str, str]:
+        """Return where each person with a queue in this round works."""
+        queues = [queue for queue in store.queues_of(stored.manifest) if self.backend.present(queue)]
+        return {queue.annotator: self.backend.address(queue) for queue in queues}
 
     def take_out(self, stored: StoredRound) -> int:
         """Remove the records that were taken down from all queues of the round; return the number of removed items."""
@@ -138,7 +147,7 @@ class RoundContext:
 
     def pending(self, stored: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
         """Return the cases in ``asked`` that are not completely decided, each with its undecided categories."""
-        decided, out = {(item_of(row), str(row["category"])) for row in stored.decisions}, rejected(stored.decisions)
+        decided, out = {(item_of(row), str(row["category"])) for row in stored.decisions}, unfit_of(stored.decisions)
         asked = [case for case in asked if case.item not in out]
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
@@ -221,7 +230,7 @@ class RoundContext:
         now = replace(stored, annotations=[*kept, *read.rows])
         answered, skipped = _counts(kept)
         people = {q.annotator: answered[q.annotator] + read.answered.get(q.annotator, 0) for q in own}
-        return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
+        return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now), read.rejected)
 
     def _decisions(self, stored: StoredRound) -> Pulled:
         queue, asked = store.adjudicator_queue(stored.manifest), self.asked(stored)
@@ -232,7 +241,9 @@ class RoundContext:
         now = replace(stored, decisions=list(read.rows))
         answered, skipped = _counts(stored.annotations)
         problems = {queue.annotator: read.problems} if read.problems else {}
-        return Pulled(now, dict(sorted(answered.items())), skipped, problems, self.pending(now, asked=asked))
+        rejected = {queue.annotator: read.rejected} if read.rejected else {}
+        pending = self.pending(now, asked=asked)
+        return Pulled(now, dict(sorted(answered.items())), skipped, problems, pending, rejected)
 
 
 def round_fields(manifest: RoundManifest) -> dict[str, object]:

@@ -25,6 +25,7 @@ from pipelines.annotate.manifest import Planned, RoundManifest
 from pipelines.annotate.response_validation import UNFIT, Question, Row, answered, item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases
+from pipelines.core.config.label import Round
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import AnnotationError, BadParams
 from pipelines.core.taxonomy import Scheme
@@ -100,17 +101,20 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
     return manifests.round_of(manifests.load_protocol(params.round.protocol[corpus]), name, corpus=corpus)
 
 
-def plan(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault, now: datetime) -> RoundPlan:
+def plan(clone: Workspace, *, corpus: str, planned: Planned, asking: Round, vault: Vault, now: datetime) -> RoundPlan:
     """Draw an annotation round's items from the published split, and return the plan of the round.
+
+    ``asking`` is section ``round`` of the parameters with what the command states otherwise.
 
     Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
     are left than the protocol's size, the round contains all of them.
     """
     params, name = load(clone.path), planned.name
-    fit = eligible(planned, people=params.round.annotators, corpus=corpus, root=clone.path)
+    fit = eligible(planned, people=asking.annotators, corpus=corpus, root=clone.path)
     people = tuple(fit[: planned.annotators])
     if len(people) < planned.annotators:
-        raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
+        detail = f"round {name} needs {planned.annotators} people (`--annotators NAME,NAME`)"
+        raise BadParams(where="round.annotators", detail=detail)
     store.fetch_stages(clone, f"split@{corpus}")
     candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
     # a review and a round that labels again draw items of other rounds
@@ -131,14 +135,14 @@ def plan(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault, now: 
         guideline=digest(guideline(scheme, content=params.corpora[corpus].content)),
         size=len(items),
         annotators=people,
-        **params.round.model_dump(include={"adjudicator", "backend", "daily_cap"}),
+        **asking.model_dump(include={"adjudicator", "backend", "daily_cap"}),
         **planned.model_dump(exclude={"name", "size", "annotators", "scheme"}),
         base=clone.head,
         status="open" if people else "adjudicating",
         opened=now,
     )
     # without annotators, the items go directly to the adjudicator
-    asked, overlap = (people, planned.overlap) if people else ((params.round.adjudicator,), 1)
+    asked, overlap = (people, planned.overlap) if people else ((asking.adjudicator,), 1)
     drawn = assign(items, annotators=asked, overlap=overlap, batch_size=planned.batch_size, seed=planned.seed)
     return RoundPlan(manifest, [row | {"round": name} for row in drawn], left_out)
 
@@ -176,7 +180,8 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
     """Return the items that a round may draw, and the number that a review leaves out."""
     path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
     splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
-    fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}
+    within = planned.splits or load(clone.path).gold[corpus].splits
+    fit = {item_of(row) for row in splits if within is None or row["split"] in within}
     gone = vault.tombstoned({record_id for record_id, _ in fit})
     fit = {item for item in fit if item[0] not in gone}
     if planned.draw == "sample":

@@ -7,15 +7,18 @@ command, or the next pull, therefore completes an interrupted one. A pull withou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pipelines.annotate import manifest as manifests
+from pipelines.annotate.backends import BACKENDS
 from pipelines.annotate.manifest import RoundDecision, RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
+from pipelines.core.config.base import fitted
+from pipelines.core.config.label import Round
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.store.metrics_file import read_metrics
@@ -26,12 +29,29 @@ from pipelines.workspace.publish import publish_round
 Result = dict[str, object]
 
 
-def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False) -> Result:
-    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
+def open_round(
+    site: RoundSite,
+    corpus: str,
+    name: str,
+    *,
+    dry_run: bool = False,
+    backend: str | None = None,
+    annotators: Sequence[str] = (),
+) -> Result:
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
+
+    ``backend`` and ``annotators`` are used instead of those of the parameters, and then all of these annotators.
+    """
+    given: Result = {"backend": backend, "annotators": tuple(annotators)}
+    stated = {key: value for key, value in given.items() if value}
 
     def work(clone: Workspace) -> Result:
         params = load(clone.path)
         planned = opening.planned_of(corpus, name, params=params)
+        asking = fitted(Round, params.round.model_dump() | stated, key="round")
+        BACKENDS.get(asking.backend, params.distributions)
+        if len(annotators) > planned.annotators > 0:
+            planned = planned.model_copy(update={"annotators": len(annotators)})
         path = manifests.folder(clone.path, corpus, name) / manifests.FILE
         commit: Result = {"commit": clone.head, "changed": False}
         unvoted = 0
@@ -40,7 +60,7 @@ def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False
             return round_fields(manifest) | {"planned": planned.size, "assigned": loads(assigned), "unvoted": unvoted}
 
         if not path.exists():
-            plan = opening.plan(clone, corpus=corpus, planned=planned, vault=site.vault, now=site.now)
+            plan = opening.plan(clone, corpus=corpus, planned=planned, asking=asking, vault=site.vault, now=site.now)
             unvoted = plan.unvoted
             if dry_run:
                 return described(plan.manifest, plan.rows)
@@ -52,6 +72,10 @@ def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False
         _going(stored, detail="a closed round cannot be opened again")
         if (manifest.protocol, manifest.seed) != (params.round.protocol[corpus], planned.seed):
             raise wrong(manifest, detail="the round was opened with another protocol or seed than the current ones")
+        if {key: getattr(manifest, key) for key in stated} != stated:
+            raise wrong(
+                manifest, detail="it was opened with another backend or other annotators; repeat it without them"
+            )
         result = described(manifest, stored.assigned)
         if dry_run:
             return result
@@ -59,7 +83,8 @@ def open_round(site: RoundSite, corpus: str, name: str, *, dry_run: bool = False
         desk.take_out(stored)
         desk.check_guideline(stored)
         pending = desk.look(stored).cases if manifest.status == "adjudicating" else []
-        return result | {"released": desk.fill(stored, pending=pending)} | commit
+        released = desk.fill(stored, pending=pending)
+        return result | {"released": released, "address": desk.addresses(stored)} | commit
 
     return store.on_tip(site.settings, work)
 
@@ -94,7 +119,8 @@ def _collect(site: RoundSite, corpus: str, name: str, *, ending: bool) -> Result
         manifests.write(manifest, stored.folder / manifests.FILE)
         commit = publish_round(clone, corpus=corpus, name=name, event=event, written=written)
         released = desk.fill(replace(pulled.round, manifest=manifest), pending=pulled.cases)
-        return pulled.summary | {"status": manifest.status, "removed": removed, "released": released} | commit
+        more = {"status": manifest.status, "removed": removed, "released": released}
+        return pulled.summary | more | ({"address": desk.addresses(stored)} if any(released.values()) else {}) | commit
 
     return store.on_tip(site.settings, work)
 
@@ -172,7 +198,7 @@ def status(site: RoundSite, corpus: str, name: str | None) -> Result:
             own = [queue for queue in store.queues_of(stored.manifest) if desk.backend.present(queue)]
             result |= desk.look(stored).summary
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
-            result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}
+            result["address"] = desk.addresses(stored)
         return result | _agreement(clone, corpus=corpus, name=name)
 
 

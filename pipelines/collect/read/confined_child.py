@@ -109,7 +109,6 @@ class ConfinedChild:
                     self.end()
 
     def started(self) -> subprocess.Popen[bytes]:
-        """Return the running child; start one if there is none."""
         if self._child is not None and self._child.poll() is None:
             return self._child
         self.end()
@@ -182,7 +181,6 @@ class ConfinedChild:
         return [*argv, *self._argv]
 
     def end(self) -> None:
-        """End the child, if one runs."""
         child, self._child = self._child, None
         if child is None:
             return

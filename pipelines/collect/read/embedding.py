@@ -41,7 +41,6 @@ def folder() -> Path:
 
 
 def verify(path: Path, *, digest: str) -> None:
-    """Check the SHA-256 of a file."""
     try:
         with path.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from io import FileIO
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import partial
+from io import BufferedReader, FileIO, RawIOBase
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import orjson
 import zstandard
@@ -25,7 +29,7 @@ from pydantic import Field
 
 from pipelines.collect.month import Gaps, Interval, Window
 from pipelines.collect.sources import ClosedEntry, Monthly
-from pipelines.collect.submission import Dropped, Gathered, Submission
+from pipelines.collect.submission import Dropped, Gathered, Submission, created_of
 from pipelines.core.config.base import Positive
 from pipelines.core.errors import SourceError
 
@@ -48,6 +52,10 @@ BOM, BRACE = b"\xef\xbb\xbf", ord("{")
 # With a single pattern, this is a search with SIMD instructions, four times faster than bytes.find and re. It finds
 # matches that do not overlap, and without the first quotation mark none can.
 KEY = BytesAhoCorasick([b'subreddit"'])
+# A subreddit's name in a line, but for users' profile pages; in how many lines one like an unknown name is sought.
+NAME = re.compile(rb'"subreddit"\s*:\s*"(?!u_)([A-Za-z0-9_]{2,21})"')
+NAMES_IN = 1_000_000
+log = logging.getLogger(__name__)
 STRAY = re.compile(rb"^[^{\n].*", re.MULTILINE)
 INSIDE = "it ends inside a frame"
 # Read after the end of a file. It comes out of the decompressor only if the frame before it was complete: no dump ends
@@ -104,7 +112,22 @@ class Dump(Monthly):
                     gathered.add(item, source_digest=digest)
                 else:  # bad UTF-8, bad JSON or a list in a file that its publisher vouches for
                     gathered.put(Dropped(f"malformed:{digest[:16]}:{number}", "malformed"), retrieved=0.0)
+        if absent := sorted(gathered.wanted - gathered.seen):
+            names = {name for path in self.files(window, subreddits=subreddits) for name in self._names(path)}
+            for subreddit in absent:
+                alike = get_close_matches(subreddit, {name.lower(): name for name in names}, n=3, cutoff=0.7)
+                said = ", ".join(f"r/{name}" for name in sorted(names) if name.lower() in alike)
+                log.warning(
+                    "No post of r/%s in %s. Similar names in the dumps: %s. If the name is wrong, correct "
+                    "corpora.CORPUS.subreddits in the profile, or with `corpus params set`.",
+                    subreddit, window.key, said or "none",
+                )  # fmt: skip
         yield from gathered
+
+    def _names(self, path: Path) -> set[str]:
+        """Return the names of the subreddits in the beginning of a dump, without users' own."""
+        with _lines(path, params=self.params) as lines:
+            return {name[1].decode() for line in islice(lines, NAMES_IN) for name in NAME.finditer(line)}
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
         """Return the dump files that may contain posts of the window, sorted by name."""
@@ -118,6 +141,38 @@ class Dump(Monthly):
                 raise SourceError("DumpMissing", subreddit=subreddit, month=window.key)
             chosen.update(own)
         return sorted(chosen)
+
+
+def survey(folder: Path, *, subreddits: Sequence[str], params: DumpEntry) -> tuple[list[Path], list[str]]:
+    """Return the dumps in a folder that may have posts of subreddits, and the months of these posts.
+
+    A dump of all of Reddit has its month in its name; one of a subreddit is read to its end.
+    """
+    paths, months = [], set[str]()
+    own = re.compile(rf"({'|'.join(map(re.escape, subreddits))})_submissions([._-].*)?\.zst", re.IGNORECASE)
+    for path in sorted(folder.glob("*.zst")):
+        if whole := re.fullmatch(r"RS_(\d{4}-\d{2})([._-].*)?\.zst", path.name, re.IGNORECASE):
+            months.add(whole[1])
+        elif own.fullmatch(path.name):
+            with _lines(path, params=params) as lines:
+                items = (item for line in lines if isinstance(item := loads(line), dict))
+                months |= {f"{created:%Y-%m}" for item in items if (created := created_of(item))}
+        else:
+            continue
+        paths.append(path)
+    return paths, sorted(months)
+
+
+@contextmanager
+def _lines(path: Path, *, params: DumpEntry) -> Iterator[Iterator[bytes]]:
+    """Yield the lines of a dump without verifying it."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
+    try:
+        with path.open("rb") as file, decompressor.stream_reader(file, read_across_frames=True) as reader:
+            buffered = BufferedReader(cast("RawIOBase", reader))
+            yield iter(partial(buffered.readline, params.max_line_bytes), b"")
+    except zstandard.ZstdError as error:
+        raise SourceError("CorruptDump", name=path.name, offset=0, detail=_cause(error)) from None
 
 
 def expected_digest(path: Path) -> str:

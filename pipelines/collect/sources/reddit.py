@@ -60,7 +60,6 @@ class Reddit(Listed, Lookup):
     answer_seconds = ANSWER_SECONDS
 
     def connect(self) -> None:
-        """Configure PRAW."""
         import praw
 
         settings = self.settings
@@ -151,7 +150,6 @@ class RepairingRequestor(prawcore.Requestor):  # type: ignore[misc] # untyped
     """A requestor that keeps from prawcore every header and status that it cannot parse."""
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request."""
         response: requests.Response = super().request(*args, **kwargs)
         repair(response)
         status = response.status_code

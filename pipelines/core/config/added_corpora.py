@@ -10,8 +10,7 @@ SEED = 20251001
 # By content: the splits, and what those are balanced on whose items have no gold (ours).
 SPLITS: Mapping[str, list[str]] = {"images": ["train", "validation", "test"], "texts": ["train", "dev", "test"]}
 STRATA: Mapping[str, list[str]] = {"images": ["month", "kind", "has_text"], "texts": ["month", "subreddit"]}
-# Who labels and what is fitted where nothing is stated: what needs no key and no large accelerator; ours.
-OFFLINE = ("characters", "words", "embedding")
+# What is fitted where nothing is stated: what needs no large accelerator; ours.
 MODELS: Mapping[str, list[str]] = {"images": ["bert", "vit", "clip"], "texts": ["modernbert", "knn"]}
 # Sections with an entry for each corpus.
 KEYED = (
@@ -45,27 +44,25 @@ def complete(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(content: str | None) -> dict[str, Any]:
-    """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1)."""
+    """Return by section the values of a corpus that the parameters do not state; ours but the proposals (SPEC 2.1).
+
+    People label all of its sample, and models learn from them.
+    """
     if content is None or content not in SPLITS:
         return {}
-    splits, labelled = SPLITS[content], content == "texts"
+    splits = SPLITS[content]
     split = {"version": 1, "ratios": dict(zip(splits, (60, 20, 20), strict=True)), "strata": [*STRATA[content]]}
     return {
         "sample": {"size": 1000, "seed": SEED},
         "split": {**split, "seed": SEED, "proposals": 4_000_000, "sizes": None, "published": None},
-        # an ensemble labels the train split of texts
-        "gold": {"splits": splits[1:] if labelled else None, "truth": False, "published": None},
-        "votes.labellers": [*OFFLINE] if labelled else [],
-        "silver.ensembles": ["offline"] if labelled else [],
-        "train.rows": {
-            "models": [*MODELS[content]],
-            "subsets": ["unanimous", "consensus"] if labelled else ["gold"],
-            "ensemble": "offline" if labelled else None,
-            "seeds": [1, 2, 3],
-        },
-        "predict.rows": ["offline"] if labelled else [],
-        "few_shot.examples": 5 if labelled else 0,
+        "gold": {"splits": None, "truth": False, "published": None},
+        "votes.labellers": [],
+        "silver.ensembles": [],
+        "train.rows": {"models": [*MODELS[content]], "subsets": ["gold"], "ensemble": None, "seeds": [1, 2, 3]},
+        "predict.rows": [],
+        "few_shot.examples": 0,
         "batch_predict": [],
+        "round.protocol": "own",
     }
 
 

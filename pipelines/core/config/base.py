@@ -18,6 +18,10 @@ Pseudonym = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 
 
+# Of a corpus of a team's own, below params.yaml: one folder each with its scheme.yaml, profile.yaml and mapping.yaml.
+CORPORA = "corpora"
+
+
 class Section(BaseModel):
     """Base class of the immutable sections of ``params.yaml``; unknown keys are rejected."""
 

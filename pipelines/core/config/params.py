@@ -19,7 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from pipelines.core.config.added_corpora import complete
-from pipelines.core.config.base import Distribution, faults, nested
+from pipelines.core.config.base import CORPORA, Distribution, faults, nested
 from pipelines.core.config.collect import CollectSections
 from pipelines.core.config.label import LabelSections, RemoteLabeller
 from pipelines.core.config.models import ModelSections
@@ -201,8 +201,24 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
+def profile_places(name: str, *, root: Path = Path()) -> tuple[Path, Path]:
+    """Return the paths at which a profile may be, the first that exists: in the folder of one corpus, or usually."""
+    return root / CORPORA / name / "profile.yaml", root / "profiles" / f"{name}.yaml"
+
+
+def profile_name(path: Path) -> str:
+    """Return the name of the profile in a file."""
+    return path.parent.name if path.match(f"{CORPORA}/*/profile.yaml") else path.stem
+
+
+def known_profiles(root: Path) -> str:
+    """Return the names of the profiles in a checkout, for an error."""
+    paths = [path for place in profile_places("*") for path in root.glob(str(place))]
+    return ", ".join(sorted(map(profile_name, paths))) or "none"
+
+
 def load(root: Path = Path(), *, profile: str | None = None, parts: bool = True) -> Params:
-    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser.
+    """Read :data:`FILES` below ``root``, overlaid by the file of a profile, with DVC's parser.
 
     Without ``parts`` only the shape is checked: a part that is missing or altered must not stop a deletion.
     """
@@ -210,12 +226,12 @@ def load(root: Path = Path(), *, profile: str | None = None, parts: bool = True)
     try:
         values = read_params(root)
         if profile:
-            where = root / "profiles" / f"{profile}.yaml"
+            where, usual = profile_places(profile, root=root)
+            where = where if where.is_file() else usual
             values = complete(overlay(values, parse(where.read_text(), where=where.name)))
     except FileNotFoundError:
         if profile and (root / FILES[0]).is_file():
-            known = sorted(path.stem for path in where.parent.glob("*.yaml"))
-            raise ConfigError("UnknownName", kind="profile", name=profile, known=", ".join(known) or "none") from None
+            raise ConfigError("UnknownName", kind="profile", name=profile, known=known_profiles(root)) from None
         place = "the project's checkout or in a clone made by `corpus clone`"
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,8 +18,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from pipelines.core.config.base import Positive, Section
 from pipelines.core.errors import BadParams, ConfigError, NoSecret
-from pipelines.core.process import create_private
+from pipelines.core.process import create_private, login, write_private
 
+# In a home: variables that the environment need not have.
+HOME_ENV = "corpus.env"
+HOME_NAMES = re.compile(r"(?!CORPUS_HOME$|CORPUS_SECRET$)(CORPUS|MLFLOW|AWS)_[A-Z0-9_]+")
+# In a home: the database of the embedded MLflow; its files are in the folder `mlflow`, to which this variable of MLflow
+# leads where no server does.
+MLFLOW_FILE, MLFLOW_ROOT = "mlflow.sqlite", "_MLFLOW_SERVER_ARTIFACT_ROOT"
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
 
@@ -66,8 +74,43 @@ def find_home() -> Path:
     return here / "var"
 
 
+def of_home(home: Path) -> dict[str, str]:
+    """Return the variables of ``corpus.env`` in the home; a line is NAME=value, quoted as in a shell, or a comment."""
+    values, path = {}, home / HOME_ENV
+    for number, line in enumerate(_lines(path), start=1):
+        name, equals, text = line.strip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        try:
+            value, *more = shlex.split(text) or [""]
+        except ValueError:
+            more = [text]
+        if more or not equals or not HOME_NAMES.fullmatch(name):
+            detail = "needs NAME=value, with a name CORPUS_*, MLFLOW_* or AWS_* that is not the home's or the secret's"
+            raise BadParams(where=f"{path} line {number}", detail=detail)
+        values[name] = value
+    return values
+
+
+def set_of_home(home: Path, values: Mapping[str, str]) -> None:
+    """Set variables in ``corpus.env`` of the home, and keep its other lines."""
+    path = home / HOME_ENV
+    kept = [line for line in _lines(path) if line.partition("=")[0].strip() not in values]
+    lines = [*kept, *(f"{name}={shlex.quote(value)}" for name, value in values.items())]
+    write_private(path, "".join(f"{line}\n" for line in lines))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParams(where=str(path), detail=f"cannot be read ({type(error).__name__})") from None
+
+
 def _mlflow(home: Path) -> str | None:
-    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started.
+    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow, or its database if that is not started.
 
     MLflow's clients read their login from the environment: that of the embedded server is set there.
     """
@@ -77,9 +120,20 @@ def _mlflow(home: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         embedded = None
     uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
+    if not uri and (home / MLFLOW_FILE).exists():
+        uri = f"sqlite:///{home / MLFLOW_FILE}"
+        os.environ.setdefault(MLFLOW_ROOT, str(home / "mlflow"))
     if uri and uri == embedded and (password := password_of(home, TRACKING)):
         os.environ |= {"MLFLOW_TRACKING_USERNAME": TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
     return uri
+
+
+def local_registry(settings: Settings) -> Settings:
+    """Return the settings with an MLflow: without a server, its database and files in the home, which are created."""
+    if settings.mlflow_tracking_uri:
+        return settings
+    (settings.home / MLFLOW_FILE).touch(mode=0o600)
+    return Settings.from_env()
 
 
 def provider_variable(provider: str) -> str:
@@ -132,6 +186,7 @@ class Settings(Section):
     reddit_oauth_url: str = "https://oauth.reddit.com"
     arctic_shift_url: str = "https://arctic-shift.photon-reddit.com"
     contact: str = ""
+    user: str = ""
     sandbox_port: Port | None = None
     mlflow_tracking_uri: str | None = None
     traces: Annotated[bool, BeforeValidator(lambda text: text == "on")] = False
@@ -150,8 +205,13 @@ class Settings(Section):
 
     @classmethod
     def from_env(cls) -> Settings:
-        """Read the settings from the environment; paths and databases default to places under :func:`find_home`."""
+        """Read the settings from the environment, which gets what only ``corpus.env`` of the home has.
+
+        Paths and databases default to places under :func:`find_home`.
+        """
         home = find_home()
+        for name, value in of_home(home).items():
+            os.environ.setdefault(name, value)
         texts = {name: os.environ.get(f"CORPUS_{name.upper()}") for name in cls.model_fields}
         # an empty text is a value, except where the default is none
         values: dict[str, Any] = {
@@ -171,6 +231,11 @@ class Settings(Section):
         """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
         name = provider_variable(provider)
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
+
+    @property
+    def person(self) -> str:
+        """The person of this process: the login, after ``CORPUS_USER`` if that is set."""
+        return f"{self.user} ({login()})" if self.user.strip() else login()
 
     @property
     def secret_place(self) -> str:

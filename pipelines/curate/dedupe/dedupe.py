@@ -34,8 +34,7 @@ STEP, REASON = "dedupe", "near_duplicate"
 
 
 STAGE = Stage(
-    reads=("data",),
-    params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published"),
+    reads=("data",), params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published")
 )
 
 

@@ -55,7 +55,6 @@ class Pictures:
     outer: npt.NDArray[np.uint64]  # with plain borders; `hashes` where there is no other
 
     def looks(self, rows: npt.NDArray[Any]) -> Looks:
-        """Return the three hashes of some items."""
         return Looks(self.hashes[rows], self.inner[rows], self.outer[rows])
 
 
@@ -76,7 +75,6 @@ class Pairs(NamedTuple):
     words: Ints
 
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
-        """Return the pairs that the index ``which`` selects."""
         return Pairs(*(column[rows] for column in self))
 
     @classmethod

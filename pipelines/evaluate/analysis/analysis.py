@@ -67,11 +67,7 @@ class AnalysedItems:
     visual: tuple[Sequence[float], ...] | None
 
 
-STAGE = Stage(
-    reads=("data", "gold", "split"),
-    params=("analysis", CONTENT, SCHEME),
-    writes=(),
-)
+STAGE = Stage(reads=("data", "gold", "split"), params=("analysis", CONTENT, SCHEME), writes=())
 
 
 def run(ctx: Context) -> Json:
@@ -115,12 +111,7 @@ def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozense
 
 
 def describe(
-    analysed: AnalysedItems,
-    *,
-    gold: Mapping[str, Gold],
-    scheme: Scheme,
-    params: Params,
-    lexicons: Sequence[Opened],
+    analysed: AnalysedItems, *, gold: Mapping[str, Gold], scheme: Scheme, params: Params, lexicons: Sequence[Opened]
 ) -> Json:
     """Return the content of ``analysis.json`` but for ``content`` and ``taken_down``."""
     settings = params.analysis

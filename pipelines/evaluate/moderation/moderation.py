@@ -18,12 +18,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipelines.core.config.label import Moderation
 from pipelines.core.config.params import Params
@@ -33,7 +31,7 @@ from pipelines.evaluate.moderation.moderator import Verdict, moderator_of
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures, counted
-from pipelines.metrics.bootstrap import CONFIDENCE, TIE, cluster_sums, percentile, weights
+from pipelines.metrics.bootstrap import TIE, cluster_sums, percentile, weights, wilson
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.metrics_file import write_metrics
@@ -43,7 +41,6 @@ Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Json = dict[str, Any]
 DIGITS = 6
-Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 def rate(flags: Bools, *, groups: Sequence[str]) -> Json:
@@ -56,13 +53,6 @@ def rate(flags: Bools, *, groups: Sequence[str]) -> Json:
         return {"flagged": 0, "n": 0, "rate": None, "low": None, "high": None}
     low, high = wilson(flagged / n, n=_effective(flags.astype(np.float64), groups=groups))
     return {"flagged": flagged, "n": n, "rate": rounded(flagged / n), "low": rounded(low), "high": rounded(high)}
-
-
-def wilson(share: float, *, n: float) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share of ``n`` items, which need not be a whole number."""
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _effective(values: Floats, *, groups: Sequence[str]) -> float:
@@ -303,7 +293,6 @@ class Audit:
 
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
-    """Return which items the system judged."""
     return _bools(verdict.outcome is Outcome.VOTE for verdict in verdicts)
 
 
@@ -342,8 +331,7 @@ def run(ctx: Context) -> dict[str, Any]:
         judged = _judged(names, audited=audited, ctx=ctx)
         rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
         metrics = _metrics(audited, judged=judged, params=params)
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
-    tables.write(table, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
+    tables.write_rows(rows, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
 
 

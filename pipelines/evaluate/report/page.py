@@ -201,7 +201,6 @@ def _texts() -> dict[str, Any]:
 
 
 def text(name: str, **values: Any) -> str:
-    """Return a sentence or paragraph."""
     return str(_texts()[name]).format(**values)
 
 

@@ -123,7 +123,6 @@ class Paper(Section):
         return str(key) if key in rows else next(iter(rows)) if len(rows) == 1 else ""
 
     def label_f1(self, task: str, key: str) -> dict[str, float]:
-        """Return the F1 by label of a row, empty without it."""
         return {label: parts["f1"] for label, parts in self.labels(task).get(key, {}).items()}
 
     def lost(self, key: str) -> dict[str, int]:

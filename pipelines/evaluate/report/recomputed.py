@@ -42,7 +42,6 @@ class Rule:
         return tuple(self.table.given) if self.table.recomputed == "refusals" else ()
 
     def __call__(self, key: str) -> Iterator[Row]:
-        """Yield the recomputed rows of a key."""
         match self.table.recomputed:
             case "counts":
                 yield from self._scores(key)
@@ -146,7 +145,6 @@ def again(value: float, printed: float, *, digits: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a share as our rates are printed."""
     return Form().ours({"count": part, "of": whole, "rate": part / whole if whole else None, "low": None, "high": None})
 
 

@@ -19,7 +19,7 @@ from pipelines.core.config.params import ALL_CORPORA, Params
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.evaluate.model_scores import Json
-from pipelines.evaluate.report import analysis_parts, moderation_tables, papers, parts
+from pipelines.evaluate.report import analysis_parts, papers, parts
 from pipelines.evaluate.report import page as report_page
 from pipelines.evaluate.report.page import Block, Notice, Page, text
 from pipelines.evaluate.report.parts import best_of, figures_of, section
@@ -86,7 +86,6 @@ def run(ctx: Context) -> dict[str, Any]:
 
 
 def measured(corpus: str, *, root: Path) -> Json:
-    """Return the content of a corpus's ``evaluate.json``."""
     metrics = read_metrics(root / "metrics" / corpus / "evaluate.json")
     if not metrics:
         raise DataError("NotEvaluated", corpus=corpus)
@@ -147,13 +146,7 @@ def build(
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
-    """Build a corpus's report page from its metrics.
-
-    Args:
-        root: the checkout or clone that has the papers and label schemes.
-        silver: metrics of the ensemble's labels that models were tuned on.
-        models: the entries of tuned models.
-    """
+    """Build a corpus's report page from its metrics."""
     scheme = load(metrics["scheme"], root=root)
     paper, noun = papers.about(scheme.name, root=root), scheme.items
     # entries with other weights than the paper's row of their name
@@ -176,7 +169,7 @@ def build(
     found = sections(results)
     if asked := prompts_sheet(metrics, prompts=prompts or {}):
         found.insert(1, section("prompts", "Prompts", [asked, text("prompts")]))
-    more = moderation_tables.sections(moderation, paper=paper)
+    more = analysis_parts.moderation_sections(moderation, paper=paper)
     more += analysis_parts.sections(analysis, agreement=agreement, scheme=scheme, paper=paper)
     if source:
         described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
@@ -332,7 +325,6 @@ def methods_paragraphs(
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -396,7 +388,6 @@ def _tests(analysis: Json, *, scheme: Scheme) -> str:
 
 
 def sentence(words: str) -> str:
-    """Return words that begin with a capital letter."""
     return words[:1].upper() + words[1:]
 
 

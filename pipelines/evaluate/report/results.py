@@ -38,7 +38,6 @@ class Results:
 
     @property
     def tasks(self) -> dict[str, Json]:
-        """The tasks of ``evaluate.json`` by key."""
         tasks: dict[str, Json] = self.data["tasks"]
         return tasks
 
@@ -50,7 +49,6 @@ class Results:
                 yield from self.rendered(table)
 
     def rendered(self, table: Table) -> Iterator[Sheet]:
-        """Yield a declared table."""
         words = {key: self.scheme.title_of(key) for key in self.scheme.categories} | table.names
         words |= {key: name for key, name in self.paper.names.items() if table.like and key not in table.names}
         rule = recomputed.Rule(table, self.paper, self.scheme) if table.recomputed else None
@@ -83,8 +81,6 @@ def arranged(metrics: Json, *, scheme: Scheme, silver: Json | None = None, entri
 
 
 def plain(settings: Json) -> dict[str, str]:
-    """Return settings as texts."""
-
     def shown(value: Any) -> str:
         if isinstance(value, Mapping):
             return ", ".join(f"{key} {each}" for key, each in value.items()) or "none"
@@ -188,7 +184,6 @@ def _over_dev(dev: Json) -> Json:
 
 
 def over_runs(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the defined values."""
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 

@@ -11,11 +11,11 @@ from pipelines.evaluate.report.page import Block, PageSection, points, text
 from pipelines.evaluate.report.papers import Evidence
 from pipelines.evaluate.report.parts import best_of, interval, p_value
 from pipelines.evaluate.report.results import Results
+from pipelines.metrics.bootstrap import wilson
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 
 
 def sections(results: Results) -> list[PageSection]:
-    """Return the sections that have content."""
     paper, sheets = results.paper, results.sheets
     reading = points("reading", *(paper.reading or (text("reading_percent"),)), noun=results.scheme.items)
     found = (
@@ -50,6 +50,28 @@ def _results(results: Results) -> Iterator[Block | None]:
         printed = {row: figures.get("macro_f1") for row, figures in results.paper.scores(key).items()}
         yield parts.models_drawing(task, paper={row: value for row, value in printed.items() if value is not None})
     yield from results.sheets("order", "review")
+    yield from (sentence for task in results.tasks.values() for sentence in limits(task, noun=results.scheme.items))
+
+
+# The exact test of McNemar (1947) is below .05 from 6 items on that all favour one model: 2 * 0.5 ** 6 = .03.
+TOLD_APART = 6
+# Ours: with more items of each label the intervals of the tables say enough.
+FEW = 93
+
+
+def limits(task: Json, *, noun: str) -> Iterator[str]:
+    """Yield what so few test items cannot tell: the width of an interval, and the smallest difference of two models."""
+    support = {label: count for label, count in task["support"].items() if count}
+    rarest = min(support, key=lambda label: support[label], default=None)
+    if rarest is None or not task["models"] or support[rarest] >= FEW:
+        return
+    counts = {"all": task["n"], "rarest": support[rarest]}
+    values: dict[str, object] = {}
+    for name, count in counts.items():
+        low, high = wilson(0.5, n=count)
+        values |= {name: f"{count:,}", f"{name}_width": f"{50 * (high - low):.0f}"}
+        values |= {f"{name}_least": f"{min(100, 100 * TOLD_APART / count):.0f}"}
+    yield text("limits", title=task["title"], noun=noun, label=rarest, **values)
 
 
 def _labels(results: Results) -> Iterator[Block | None]:

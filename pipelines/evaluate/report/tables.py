@@ -70,7 +70,6 @@ class Form(Section):
         return str(half_up(value, digits=places)) if self.half_up else f"{value:.{places}f}"
 
     def printed(self, cell: Cell) -> str:
-        """Return a cell of a paper."""
         match cell:
             case (first, None):
                 return self.printed(first)
@@ -223,7 +222,6 @@ def render(table: Table, data: Json, *, words: Mapping[str, str], rule: Rule | N
     """Yield a table, or one for each value of the variable ``per``; none without rows.
 
     Args:
-        data: our results.
         words: titles of tasks and names of a paper's rows, by key.
         rule: what yields the recomputed rows of a key.
     """

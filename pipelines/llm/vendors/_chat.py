@@ -13,7 +13,6 @@ class ChatVendor(Vendor):
     """A vendor that pydantic-ai asks."""
 
     def connect(self, name: str, **options: Any) -> Client:
-        """Return a connection that asks through pydantic-ai, singly and by batches."""
         from pipelines.llm.chat import ChatClient
 
         return ChatClient(name, **options)
@@ -23,7 +22,6 @@ class ChatVendor(Vendor):
         """Return pydantic-ai's model of this name, without retries; ``options`` are those of the vendor's SDK."""
 
     def batch_model(self, model: Any) -> Any:
-        """Return pydantic-ai's model that encodes and decodes batches."""
         return model
 
     def refusal(self, response: Any, details: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,6 @@ class Anthropic(ChatVendor):
         return super().refusal(response, details) and "model_refusal"
 
     def model(self, name: str, **options: Any) -> Any:
-        """Return the model of messages."""
         from anthropic import AsyncAnthropic
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider

@@ -23,7 +23,6 @@ class Google(ChatVendor):
         return super().refusal(response, details) or ("empty" if nothing else None)
 
     def model(self, name: str, **options: Any) -> Any:
-        """Return the model of ``generateContent``."""
         from google.genai.types import HttpRetryOptions
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider

@@ -65,7 +65,6 @@ class OpenAI(ChatVendor):
         return "" if client.model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
 
     def model(self, name: str, **options: Any) -> Any:
-        """Return the model of chat completions."""
         from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
@@ -74,7 +73,6 @@ class OpenAI(ChatVendor):
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client))
 
     def batch_model(self, model: Any) -> Any:
-        """Return the model of the Responses endpoint."""
         from pydantic_ai.models.openai import OpenAIResponsesModel
         from pydantic_ai.providers.openai import OpenAIProvider
 

@@ -38,7 +38,6 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> Rows:
 
 
 def valid(rows: Rows) -> Votes:
-    """Return the label sets of the answers that are votes."""
     return {item: frozenset(row["labels"]) for item, row in rows.items() if row["outcome"] == VOTE}
 
 

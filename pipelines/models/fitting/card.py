@@ -62,7 +62,6 @@ class Card(Section):
 
     @property
     def kind(self) -> str:
-        """The kind of the model."""
         return self.spec.kind
 
     @property
@@ -72,7 +71,6 @@ class Card(Section):
 
 
 def folder_of(corpus: str, name: str, *, root: Path) -> Path:
-    """Return the folder of a row of ``fits``."""
     return root / "snapshot" / corpus / "fits" / name
 
 
@@ -83,7 +81,6 @@ def parts(folder: Path) -> dict[str, Path]:
 
 
 def copy_parts(folder: Path, *, to: Path) -> None:
-    """Copy a model's files (:func:`parts`) to another folder."""
     for name, path in parts(folder).items():
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, to / name)

@@ -42,7 +42,6 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Restore the random states that :func:`random_states` returned."""
     torch.set_rng_state(states["torch"])
     if states["cuda"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
@@ -66,7 +65,6 @@ def save(
 
     Args:
         key: digest of the run's inputs; only a run with the same key resumes from here.
-        step: optimiser steps done since the beginning.
         position: where the run is, such as its epoch, as plain JSON; :func:`load` returns it.
         randoms: one :func:`random_states` for each process.
         best: whether these weights are the best so far; if not, the last checkpoint's best weights are kept.

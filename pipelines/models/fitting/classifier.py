@@ -21,7 +21,6 @@ class Classifier(Recipe, Kind):
         raise NotImplementedError
 
     def settings(self, job: Job[Any]) -> TrainingSettings:
-        """Return the recipe with what section ``train`` says."""
         own = self.model_dump(include=set(Recipe.model_fields))
         return TrainingSettings(**own, mode=job.mode, checkpoint_steps=job.checkpoint_steps)
 

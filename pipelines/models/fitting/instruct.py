@@ -155,7 +155,6 @@ _ADDED: WeakKeyDictionary[Any, re.Pattern[str] | None] = WeakKeyDictionary()
 
 
 def _bare(text: str, *, tokenizer: Any) -> str:
-    """Return the text without the special tokens of this tokenizer."""
     if tokenizer not in _ADDED:
         added = sorted({t for t in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens) if t.strip()})
         longest = sorted(added, key=len, reverse=True)

@@ -83,7 +83,6 @@ def fit(
         built: the classifier on the CPU in float32; its module is fitted in place and is left on the device.
         seed: seeds the order of the examples and dropout (the initial weights come from ``build``).
         folder: used by this run alone; must outlive a killed process.
-        weights: the loss weights of the labels, computed from train.
         say: called in one process after every epoch; twice if a kill comes between the call and the checkpoint.
     """
     train, validation = only(train, splits={TRAIN}), only(validation, splits={VALIDATION})
@@ -190,7 +189,6 @@ def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
 
 
 def fit_classifier(spec: Classifier, job: Job[Any], *, say: Any) -> dict[str, Any]:
-    """Fit a classifier and write it to ``job.out``; see :meth:`Classifier.fit`."""
     task, settings = job.task, spec.settings(job)
     weights = weigh(job.train, task=task, max_pos_weight=settings.max_pos_weight, reweighted=settings.reweighted)
     fitted = fit(

@@ -16,7 +16,6 @@ from pipelines.models.kind import Desk
 
 
 def pictured(desk: Desk) -> bool:
-    """Return whether the items of the corpus are pictures."""
     return "image" in items.CONTENTS[desk.params.corpora[desk.corpus].content].inputs
 
 

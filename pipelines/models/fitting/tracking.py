@@ -129,12 +129,10 @@ def run(
     one with the same key and other parameters, is not continued: a new run is created.
 
     Args:
-        experiment: the experiment's name; it is created if missing.
         key: what the run trains, such as ``figurative-bert-1-<data commit>``.
         params: plain values, no content.
         tags: such as ``data_commit``, no content.
         name: what people read in MLflow's lists, such as ``bert on severity, seed 1``; default: the key.
-        data: the records that the run uses, by split.
     """
     if not settings.mlflow_tracking_uri:
         yield Log(None)

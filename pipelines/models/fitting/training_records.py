@@ -57,7 +57,7 @@ def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRe
         placed: item -> its split and its group (of near-duplicates, or one author).
     """
     rows = [{"record_id": r, "image": n, "group": g, "split": s} for (r, n), (s, g) in placed.items()]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / FILE, name="splits")
+    tables.write_rows(rows, folder / FILE, name="splits")
     return trained_on([record_id for record_id, _ in placed])
 
 

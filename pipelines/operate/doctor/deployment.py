@@ -17,11 +17,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
 
+from pipelines.core.components import exported
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError, CorpusError, name_of
-from pipelines.operate.services.airflow_setup import embedded_port
-from pipelines.operate.services.services import sandbox_variables
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.git import git
 from pipelines.workspace.profile import texts_at
@@ -166,19 +165,15 @@ def opened(
             yield None, findings | {"parameters": of_error(error)}
             return
         findings["parameters"] = ok(f"profile {params.profile or 'none'}")
-        with _sandbox(settings, params=params) as known:
+        with _of_services(settings) as known:
             yield Deployment(known, params, root, clone, now, 0.8 * seconds), findings
 
 
 @contextmanager
-def _sandbox(settings: Settings, *, params: Params) -> Iterator[Settings]:
-    """Set the variables of the embedded sandbox that are not set: its services have them, a person's shell does not."""
-    port = embedded_port(settings.home, "sandbox") if params.sandbox else None
-    if port is None:
-        yield settings
-        return
-    contact = {"CORPUS_CONTACT": "sandbox@localhost"}
-    added = {k: v for k, v in (sandbox_variables(port) | contact).items() if k not in os.environ}
+def _of_services(settings: Settings) -> Iterator[Settings]:
+    """Set the variables that only the embedded services have: a person's shell need not have them."""
+    variables = exported(settings.home)
+    added = {k: v for k, v in variables.items() if k.startswith("CORPUS_") and k not in os.environ}
     os.environ.update(added)
     try:
         yield Settings.from_env()

@@ -54,7 +54,7 @@ def checks(deployment: Deployment, *, deep: bool) -> list[Check]:
         *each(stores.refresh, listed),
         *of(stores.takedowns, stores.budget, stores.permissions),
         *each(stores.sweep, (name for name in params.corpora if lookups(params, corpus=name))),
-        *of(machine.versions),
+        *of(machine.versions, machine.variables),
         *each(machine.disk, machine.places(deployment)),
         *of(machine.memory, machine.bases, machine.gpu),
     ]

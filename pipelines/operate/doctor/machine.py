@@ -16,6 +16,7 @@ import psutil
 
 from pipelines.collect.sources import source_of
 from pipelines.core.config.params import Params
+from pipelines.core.config.settings import HOME_ENV, of_home
 from pipelines.models.kind import spec
 from pipelines.operate.doctor.deployment import Deployment, Finding, failure, ok, warning
 from pipelines.operate.doctor.servers import sources
@@ -25,6 +26,15 @@ PYTHON = (3, 11)
 GB = 10**9
 GPU_SECONDS = 8
 TINY = "tiny:"
+
+
+def variables(deployment: Deployment) -> Finding:
+    """Tell which variables come from ``corpus.env`` in the home, and which of its variables the environment has."""
+    values = of_home(deployment.settings.home)
+    used = [name for name, value in values.items() if os.environ.get(name) == value]
+    others = ", ".join(sorted(values.keys() - {*used}))
+    found = f"from {HOME_ENV}: {', '.join(used) or 'none'}"
+    return ok(f"{found}; the environment has another value of {others}" if others else found)
 
 
 def versions(deployment: Deployment) -> Finding:

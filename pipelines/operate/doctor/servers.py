@@ -83,7 +83,7 @@ def deadlines(deployment: Deployment) -> Finding:
         return ok("a triggerer notifies of missed ones")
     text, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
     if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
-        return failure(text, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
+        return failure(text, fix=f"Start `airflow triggerer` (embedded: `corpus up`), {fix}")
     return warning(text, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import source_of
-from pipelines.core.config.settings import SECRETS, passwords_file, with_secret
+from pipelines.core.config.settings import HOME_ENV, SECRETS, passwords_file, with_secret
 from pipelines.core.errors import CorpusError
 from pipelines.core.process import umask
 from pipelines.core.telemetry import count
@@ -201,7 +201,7 @@ def permissions(deployment: Deployment) -> Finding:
     settings = deployment.settings
     urls = (settings.vault_url, settings.answers_url, settings.refresh_url, settings.journal_url)
     home, denied = settings.home, umask()
-    private = [home / "secret", passwords_file(home), *home.glob("run/*.secret")]
+    private = [home / "secret", home / HOME_ENV, passwords_file(home), *home.glob("run/*.secret")]
     private += {deployment.root / ".env", Path.cwd() / ".env"}
     private += [path for file in map(database_file, urls) if file for path in file.parent.glob(f"{file.name}*")]
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]

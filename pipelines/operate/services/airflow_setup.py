@@ -28,14 +28,8 @@ def address(home: Path) -> str | None:
 
 
 def _embedded(home: Path) -> str | None:
-    port = embedded_port(home, "airflow")
-    return f"http://127.0.0.1:{port}" if port else None
-
-
-def embedded_port(home: Path, name: str) -> int | None:
-    """Return the port of a component of the embedded deployment, or ``None`` if there is no such deployment."""
     try:
-        return int(json.loads((home / "ports.json").read_text())[name])
+        return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

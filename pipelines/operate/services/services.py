@@ -1,4 +1,4 @@
-"""Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
+"""Run the embedded deployment: MLflow, PostgreSQL, Airflow's components and what is added, all on loopback.
 
 Starting (``up``) may be interrupted at any time: the next ``up`` detects running components, and files are written
 under a temporary name and then renamed.
@@ -14,8 +14,9 @@ import secrets
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ import psutil
 from cryptography.fernet import Fernet
 
 from pipelines.core import forkserver
-from pipelines.core.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
+from pipelines.core.components import Ports, ServiceFailed, answers, end_left, is_free, running, wait
 from pipelines.core.config.settings import (
     ADMIN,
     APPROVER,
@@ -33,7 +34,6 @@ from pipelines.core.config.settings import (
     Settings,
     create_passwords,
     password_of,
-    provider_variable,
     with_secret,
 )
 from pipelines.core.errors import ConfigError
@@ -45,28 +45,8 @@ from pipelines.operate.services.postgres import Postgres
 
 # An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
-# URL paths of the sandbox's vendors.
-VENDORS = {
-    "openai": "/openai/v1",
-    "anthropic": "/anthropic",
-    "google": "/google",
-    "azure": "/azure",
-    "guard": "/guard/v1",
-    "local": "/local/v1",
-}
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
-
-
-def sandbox_variables(port: int) -> dict[str, str]:
-    """Return the environment variables with which tasks use the simulated Reddit and vendors on a port."""
-    base = f"http://127.0.0.1:{port}"
-    variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
-    variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
-    for vendor, path in VENDORS.items():
-        name = provider_variable(vendor)
-        variables |= {f"{name}_URL": base + path, f"{name}_KEY": "sandbox"}
-    return variables
 
 
 EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
@@ -78,14 +58,34 @@ TASKS_ONLY = re.compile(
 NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 
 
-class LocalDeployment:
-    """The embedded components (Airflow, PostgreSQL, MLflow, sandbox server) of one ``CORPUS_HOME``."""
+@dataclass(frozen=True)
+class AddedComponent:
+    """A component that another distribution adds to a deployment, and the variables with which tasks use it.
 
-    def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
+    ``argv`` are the arguments of the Python interpreter; the component answers at the path ``health`` when it is ready.
+    """
+
+    name: str
+    port: int
+    argv: Sequence[str]
+    health: str
+    variables: Mapping[str, str]
+
+
+class LocalDeployment:
+    """The embedded components (Airflow, PostgreSQL, MLflow, and those in ``added``) of one ``CORPUS_HOME``.
+
+    Their ports are chosen when it is constructed, before anything starts.
+    """
+
+    def __init__(
+        self, settings: Settings, *, root: Path, profile: str | None, added: Sequence[AddedComponent] = ()
+    ) -> None:
         self.home = settings.home
         self.root = root.resolve()
         self.profile = profile
-        self.ports = Ports.choose(self.home / "ports.json", sandbox=sandbox_port)
+        self.added = added
+        self.ports = Ports.choose(self.home, besides={component.port for component in added})
         self.run = self.home / "run"
         self.logs = self.home / "logs"
         for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
@@ -110,10 +110,8 @@ class LocalDeployment:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "CORPUS_HOME": str(home),
             "CORPUS_ROOT": str(self.root),
-            "CORPUS_PROFILE": self.profile,
-            "CORPUS_SANDBOX_PORT": str(self.ports.sandbox),
-            **sandbox_variables(self.ports.sandbox),
-            "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
+            "CORPUS_PROFILE": self.profile or "",
+            **{name: value for component in self.added for name, value in component.variables.items()},
             "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
             "MLFLOW_TRACKING_USERNAME": TRACKING,
@@ -183,23 +181,30 @@ class LocalDeployment:
         return create_private(self.run / f"{name}.secret", new())
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start components that are not running, in parallel where possible, and wait until each responds."""
+        """Start components that are not running, in parallel where possible, and wait until each responds.
+
+        Raises ``PortTaken`` before anything starts if another program has the port of a component.
+        """
+        ports = {"airflow-api-server": self.ports.airflow, "mlflow": self.ports.mlflow, "postgres": self.ports.postgres}
+        for name, port in (ports | {component.name: component.port for component in self.added}).items():
+            self._require_port(name, port)
         private_home(self.home)
         for folder in (self.logs, self.run):
             folder.mkdir(mode=0o700, exist_ok=True)
         write_private(self.home / "services.env", self._exports())
-        say("the sandbox server, MLflow and Airflow")
+        say(", ".join([*(component.name for component in self.added), "MLflow, Airflow"]))
         if sys.platform == "linux":
             script = str(self.root / "pipelines" / "core" / "forkserver.py")
             self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
-        with ThreadPoolExecutor(3) as pool:
-            for part in [pool.submit(part) for part in (self._airflow, self._mlflow, self._sandbox)]:
+        parts: list[Callable[[], None]] = [self._airflow, self._mlflow]
+        parts += [partial(self._add, component) for component in self.added]
+        with ThreadPoolExecutor(len(parts)) as pool:
+            for part in [pool.submit(part) for part in parts]:
                 part.result()
 
-    def _sandbox(self) -> None:
-        argv = [sys.executable, "-m", "pipelines", "sandbox", "serve", "--profile", self.profile]
-        self._start("sandbox", argv, port=self.ports.sandbox)
-        self._wait("sandbox", lambda: answers(f"http://127.0.0.1:{self.ports.sandbox}/_sandbox/requests"))
+    def _add(self, component: AddedComponent) -> None:
+        self._start(component.name, [sys.executable, *component.argv], port=component.port)
+        self._wait(component.name, lambda: answers(f"http://127.0.0.1:{component.port}{component.health}"))
 
     def _mlflow(self) -> None:
         mlflow, store = [sys.executable, "-m", "mlflow"], self.home / "mlflow.sqlite"
@@ -267,8 +272,8 @@ class LocalDeployment:
         if running(note):
             return
         end_left(note)
-        if port is not None and free_port(port) != port:
-            raise ConfigError("PortTaken", name=name, port=port)
+        if port:
+            self._require_port(name, port)
         log = self.logs / f"{name}.log"
         environment = self.environment
         if name != "airflow-scheduler":
@@ -281,6 +286,15 @@ class LocalDeployment:
         started = psutil.Process(child.pid).create_time()
         write_private(note, json.dumps({"pid": child.pid, "started": started}))
 
+    def _require_port(self, name: str, port: int) -> None:
+        note = self.run / f"{name}.pid"
+        if not running(note):
+            end_left(note)
+            if not is_free(port):
+                raise ConfigError(
+                    "PortTaken", name=name, port=port, todo="run `corpus down`, so that others are chosen"
+                )
+
     def _unless_noted(self, what: str, state: str, act: Callable[[], object]) -> None:
         """Act and note the state, unless it was noted by an earlier start."""
         note = self.database.folder / what
@@ -290,7 +304,7 @@ class LocalDeployment:
 
     def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
         if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
-            detail = "it is not protected from other users and web pages; stop it with `make down`"
+            detail = "it is not protected from other users and web pages; stop it with `corpus down`"
             raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:

@@ -10,8 +10,9 @@ Bonferroni has. The bound holds however the tests depend on each other, and also
 earlier verdicts, until the first promotion: of a refused version only the verdicts are shown
 (``scores.withheld``), so that after refusals for ``better`` alone, the next candidate is the
 one that would have come next in any case. It does not cover a choice by other figures of the gate set, such as those of
-versions that passed. Thresholdout and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not how often
-a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder.
+versions that passed, or those that a notebook shows of a person's own predictions, which are looks, too. Thresholdout
+and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not how often a candidate is promoted falsely;
+``bench/promotion_gate.py`` compares the Ladder.
 
 The identity of a gate set is the corpus, the task, the split's version and the part of the test. Sets that may overlap
 (another number of parts) share their looks.
@@ -207,7 +208,7 @@ def gate_sets(rows: Iterable[JournalRow]) -> set[GateSet]:
 def take(
     name: str,
     *,
-    version: int,
+    version: int | None,
     rival: int | None,
     gate: GateSet,
     pair: str,
@@ -218,8 +219,9 @@ def take(
 ) -> RecordedLook | None:
     """Record a look (a comparison on the gate set) before its result is known, unless this pair was compared before.
 
-    ``pair`` is the digest of candidate, rival and gate set. The look, or the earlier one of the pair, is returned;
-    ``None`` if alpha is spent or ``who`` is ``None``, and then nothing is recorded.
+    ``pair`` is the digest of candidate, rival and gate set; predictions that are no registered model's have no
+    ``version``. The look, or the earlier one of the pair, is returned; ``None`` if alpha is spent or ``who`` is
+    ``None``, and then nothing is recorded.
     """
     while True:
         rows = journal.rows(name)

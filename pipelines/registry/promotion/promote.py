@@ -14,9 +14,8 @@ from crisis_corpus.journal import MOVES, JournalRow, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
 from pipelines.core.process import silent
 from pipelines.registry import transitions
-from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch
-from pipelines.registry.journal import signed
+from pipelines.registry.journal import require_two, signed
 from pipelines.registry.promotion import gate
 from pipelines.registry.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry.transitions import Deed, Move, Say

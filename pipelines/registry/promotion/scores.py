@@ -167,11 +167,7 @@ def _figures(
     """
     models = {"alert_rate": candidate} | ({"champion_alert_rate": champion} if champion is not None else {})
     return (
-        {
-            "gold": board.support[label],
-            "groups": groups,
-            "recall": _recall(board, label=label, raised=candidate),
-        }
+        {"gold": board.support[label], "groups": groups, "recall": _recall(board, label=label, raised=candidate)}
         | {name: number(np.float64(bound)) for name, bound in zip(("low", "high"), bounds, strict=True)}
         | {
             name: number(sum(label in raised.get(item, frozenset()) for item in board.items) / max(1, len(board.items)))

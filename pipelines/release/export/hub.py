@@ -72,7 +72,6 @@ def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
 
 
 def origin_of(row: JournalRow) -> ExportOrigin:
-    """Return the origin of the export that a row of the journal is about."""
     values = {key: row.metrics[key] for key in ("kind", "repo", "basis")}
     return ExportOrigin(name=row.name.removeprefix(RELEASE), version=row.to_version, **values)
 

@@ -16,7 +16,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from pipelines.core.errors import ConfigError, VaultUnavailable
-from pipelines.store.vault.engine import Engine
+from pipelines.store.vault.engine import Engine, chunks
 from pipelines.store.vault.keyring import Keyring
 
 # Any constant, as long as every process uses the same one.
@@ -110,19 +110,23 @@ removals = sa.Table(
     sa.Column("at", UtcDateTime, nullable=False),
     sa.Column("mac", sa.String(32), nullable=False),
 )
-_APPEND_ONLY = {
-    "sqlite": [
-        f"""CREATE TRIGGER assignments_{event} BEFORE {event} ON assignments
-        BEGIN SELECT RAISE(ABORT, 'assignments are append-only'); END"""
-        for event in ("UPDATE", "DELETE")
-    ],
-    "postgresql": [
-        """CREATE FUNCTION assignments_refuse() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'assignments are append-only'; END $$""",
-        """CREATE TRIGGER assignments_refuse BEFORE UPDATE OR DELETE ON assignments
-        FOR EACH ROW EXECUTE FUNCTION assignments_refuse()""",
-    ],
-}
+
+
+def append_only(table: str) -> dict[str, list[str]]:
+    """Return by kind of database the statements that make it refuse to change or remove a table's rows."""
+    return {
+        "sqlite": [
+            f"""CREATE TRIGGER {table}_{event} BEFORE {event} ON {table}
+            BEGIN SELECT RAISE(ABORT, '{table} are append-only'); END"""
+            for event in ("UPDATE", "DELETE")
+        ],
+        "postgresql": [
+            f"""CREATE FUNCTION {table}_refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION '{table} are append-only'; END $$""",
+            f"""CREATE TRIGGER {table}_refuse BEFORE UPDATE OR DELETE ON {table}
+            FOR EACH ROW EXECUTE FUNCTION {table}_refuse()""",
+        ],
+    }
 
 
 # ANALYZE would copy keys and names as a histogram into pg_statistic, which no rewrite of the table erases.
@@ -137,20 +141,13 @@ class Database(Engine):
     def __init__(self, url: str, *, create: bool = True) -> None:
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
             raise ConfigError("NoVault", place=url)
-        super().__init__(
-            url,
-            where="CORPUS_VAULT_URL",
-            lock=WRITER_LOCK,
-            unavailable=VaultUnavailable,
-            # VACUUM copies live keys through its temporary database, which must not be on disk
-            pragmas=("secure_delete = ON", "temp_store = MEMORY"),
-        )
+        super().__init__(url, where="CORPUS_VAULT_URL", lock=WRITER_LOCK, unavailable=VaultUnavailable)
         with self.writing() as connection:
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
                 raise ConfigError("NoVault", place=self.sql.url.render_as_string())
             if self.prepare(connection, metadata, name="vault"):
-                for statement in [*_APPEND_ONLY[self.backend], *_NO_STATISTICS.get(self.backend, ())]:
+                for statement in [*append_only(assignments.name)[self.backend], *_NO_STATISTICS.get(self.backend, ())]:
                     connection.exec_driver_sql(statement)
 
     def may_hold(self, values: Collection[bytes]) -> bool:
@@ -196,6 +193,13 @@ def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
     return records.c.record_id.op("IN", is_comparison=True)(listed)
 
 
+def tombstoned(database: Database, record_ids: Collection[str]) -> set[str]:
+    """Return which of these records have a tombstone; this needs no secret."""
+    query = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
+    with database.reading() as connection:
+        return {record_id for ids in chunks(record_ids) for record_id in connection.scalars(query.where(among(ids)))}
+
+
 def put_mark(connection: sa.Connection, *, name: str, value: bytes) -> None:
     """Store a value by name in the vault's metadata; call this function inside the write transaction."""
     connection.execute(sa.delete(marks).where(marks.c.name == name))
@@ -203,7 +207,6 @@ def put_mark(connection: sa.Connection, *, name: str, value: bytes) -> None:
 
 
 def get_mark(connection: sa.Connection, *, name: str) -> bytes | None:
-    """Return a value from the vault's metadata by name, or ``None`` if there is none."""
     value = connection.scalar(sa.select(marks.c.value).where(marks.c.name == name))
     return None if value is None else bytes(value)
 

@@ -36,10 +36,8 @@ CHUNK = 5_000
 class Engine:
     """An open database for any number of readers and one writer at a time, across processes."""
 
-    def __init__(
-        self, url: str, *, where: str, lock: int, unavailable: type[CorpusError], pragmas: Sequence[str] = ()
-    ) -> None:
-        self._lock, self._unavailable, self._pragmas = lock, unavailable, pragmas
+    def __init__(self, url: str, *, where: str, lock: int, unavailable: type[CorpusError]) -> None:
+        self._lock, self._unavailable = lock, unavailable
         try:
             parsed = sa.make_url(url)
             self.backend = parsed.get_backend_name()
@@ -48,7 +46,7 @@ class Engine:
             if self.backend == "sqlite":
                 self.sql = sa.create_engine(parsed, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
                 _make_file(parsed.database)
-                sa.event.listen(self.sql, "connect", self._prepare_sqlite)
+                sa.event.listen(self.sql, "connect", _prepare_sqlite)
                 sa.event.listen(self.sql, "begin", _begin_sqlite)
             else:
                 self.sql = sa.create_engine(
@@ -58,7 +56,6 @@ class Engine:
             raise BadParams(where=where, detail=f"cannot be used ({type(error).__name__})") from None
 
     def close(self) -> None:
-        """Close all database connections."""
         self.sql.dispose()
 
     def insert(self, table: sa.Table) -> Any:
@@ -122,14 +119,6 @@ class Engine:
         except DBAPIError as error:
             raise self._unavailable(detail=_detail(error.orig)) from None
 
-    def _prepare_sqlite(self, connection: Any, _record: Any) -> None:
-        # the driver's own implicit transactions would turn BEGIN IMMEDIATE into a nested one
-        connection.isolation_level = None
-        _enter_wal(connection)
-        # a key must be on disk before content sealed under it is pushed, and every stored answer was paid for
-        for pragma in ("synchronous = FULL", *self._pragmas):
-            connection.execute(f"PRAGMA {pragma}")
-
 
 class Store:
     """Base of the classes that keep something in an open database; any number of processes may use one."""
@@ -138,7 +127,6 @@ class Store:
         self._engine = engine
 
     def close(self) -> None:
-        """Close all database connections."""
         self._engine.close()
 
     def __enter__(self) -> Self:
@@ -188,6 +176,16 @@ def _detail(error: BaseException | None) -> str:
     if code in FULL:
         return "its file system is full"
     return f"the database returned {type(error).__name__}{f' ({code})' if code else ''}"
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # the driver's own implicit transactions would turn BEGIN IMMEDIATE into a nested one
+    connection.isolation_level = None
+    _enter_wal(connection)
+    # A key must be on disk before content sealed under it is pushed, and every stored answer was paid for. VACUUM
+    # copies live keys through its temporary database, which must not be on disk.
+    for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
 
 
 def _enter_wal(connection: Any) -> None:

@@ -99,7 +99,6 @@ class Signer:
         self.public = self._key.public_key().public_bytes_raw()
 
     def sign(self, data: bytes) -> bytes:
-        """Return the 64-byte signature of ``data``."""
         return self._key.sign(data)
 
     def sign_text(self, text: str) -> str:

@@ -27,6 +27,7 @@ from pipelines.store.vault.database import (
     put_mark,
     records,
     require_current,
+    tombstoned,
 )
 from pipelines.store.vault.engine import Store, chunks
 from pipelines.store.vault.keyring import SIV_KEY_BYTES, Keyring
@@ -133,8 +134,7 @@ class Vault(Store):
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
         """Return which of these records have a tombstone, which means that they were taken down."""
-        query = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
-        return {record_id for (record_id,) in self._among(record_ids, query)}
+        return tombstoned(self.database, record_ids)
 
     def require_known(self, record_ids: Collection[str]) -> None:
         """Reject records that are not in the vault, because their content could never be decrypted."""
@@ -281,6 +281,13 @@ def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
                 values[r][column] = new.wrap(value, record_id=r, column=column)
         connection.execute(statement, list(values.values()))
     return len(live)
+
+
+def newest_split(database: Database, corpus: str) -> dict[Item, str]:
+    """Return the assignments of the newest version of a corpus's split; this needs no secret."""
+    newest = sa.select(sa.func.max(assignments.c.version)).where(assignments.c.corpus == corpus)
+    with database.reading() as connection:
+        return _assigned(connection, corpus=corpus, version=connection.scalar(newest) or 0)
 
 
 def _assigned(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:

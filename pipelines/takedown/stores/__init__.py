@@ -108,7 +108,6 @@ class Store:
         return found
 
     def paths(self, settings: Settings) -> list[Path]:
-        """Return the present files and folders of this store on this machine."""
         patterns = self.patterns(settings)
         return sorted(path for pattern in patterns for path in pattern.parent.glob(pattern.name) if pattern.name)
 

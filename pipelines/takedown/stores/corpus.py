@@ -28,6 +28,7 @@ class Vault(Store):
     erased = "key and Reddit name are deleted and overwritten, and the tombstone is written, in one transaction"
     keeps = (
         "the tombstone and the splits ever assigned to the id: without them the record could be collected again; "
+        "who opened the record's content, and when, for the person whose post it was; "
         "how many ids each list of training records lost, by its digest"
     )
     needs = ()
@@ -125,16 +126,9 @@ class StoredObjects(Store):
 
     def count(self, case: Case) -> Mapping[str, int]:
         """Count the objects, in total and by place, and the unfinished files."""
-        with (
-            workspace(case.settings, folders=()) as clone,
-            Objects.opened(clone, read_only=case.dry_run) as objects,
-        ):
+        with workspace(case.settings, folders=()) as clone, Objects.opened(clone, read_only=case.dry_run) as objects:
             named = objects.named(case.gone)
-            return {
-                "objects": len(named),
-                **objects.places(named),
-                "unfinished": len(objects.unfinished(now=case.now)),
-            }
+            return {"objects": len(named), **objects.places(named), "unfinished": len(objects.unfinished(now=case.now))}
 
     def erase(self, case: Case) -> None:
         """Store the objects of old versions without the records, and remove those with them."""

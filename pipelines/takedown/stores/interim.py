@@ -43,12 +43,10 @@ class Refresh(Store):
     settings = ("refresh_url",)
 
     def count(self, case: Case) -> Mapping[str, int]:
-        """Count the rows of deleted records."""
         with RefreshStore.existing(case.settings.refresh_url) as store:
             return {"rows": store.count(case.gone.ids) if store else 0}
 
     def erase(self, case: Case) -> None:
-        """Delete the rows of deleted records."""
         with RefreshStore.existing(case.settings.refresh_url) as store:
             if store:
                 store.remove(case.gone.ids)
@@ -64,7 +62,6 @@ class Resume(Store):
     home = ("resume",)
 
     def count(self, case: Case) -> Mapping[str, int]:
-        """Count the files."""
         return {"files": len(_inside(case.settings.home / "resume"))}
 
     def erase(self, case: Case) -> None:
@@ -110,7 +107,6 @@ class Scratch(Store):
         return {"clones": used.count(False), "running": used.count(True)}
 
     def erase(self, case: Case) -> None:
-        """Remove the clones of ended processes."""
         for folder in _inside(case.settings.home / "scratch"):
             if not in_use(folder):
                 remove_folder(folder)

@@ -115,9 +115,5 @@ KEPT = (
             "dvc-airflow*",
         ),
     ),
-    Kept(
-        "house",
-        "nothing",
-        home=("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
-    ),
+    Kept("house", "nothing", home=("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env")),
 )

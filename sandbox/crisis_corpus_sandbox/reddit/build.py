@@ -188,9 +188,17 @@ def build(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
     counts = _world(root, sandbox=sandbox)
     # the marker is written atomically, so a killed build is repeated
     written = marker.with_suffix(".partial")
-    _json(written, {"identity": identity, "counts": counts})
+    _json(written, {"identity": identity, "port": sandbox.port, "counts": counts})
     written.replace(marker)
     return counts
+
+
+def drawn_port(root: Path) -> int | None:
+    """Return the port in the addresses of the drawn pictures, or ``None`` if nothing is drawn."""
+    try:
+        return int(json.loads((root / MARKER).read_text())["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _world(root: Path, *, sandbox: Sandbox) -> dict[str, int]:

@@ -68,7 +68,6 @@ class Batches:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, data: bytes, *, prefix: str) -> str:
-        """Store a file at the vendor and return its name."""
         with self.lock:
             name = prefix + name_of(len(self.files), len(data))
             self.files[name] = data
@@ -108,7 +107,6 @@ def uploaded(body: bytes, *, content_type: str) -> bytes:
 
 
 def jsonl(rows: Sequence[Any]) -> bytes:
-    """Format rows as lines of JSON (UTF-8)."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -135,7 +133,6 @@ def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
 
 
 def openai_deleted(name: str) -> Body:
-    """Return OpenAI's answer to the deletion of a file."""
     return {"id": name, "object": "file", "deleted": True}
 
 
@@ -210,7 +207,6 @@ def _as_json(value: Body | None) -> Sent | None:
 
 
 def _rows(batches: Batches, name: str) -> list[Body]:
-    """Return the requests of a job's file."""
     return [orjson.loads(line) for line in batches.files[name].splitlines() if line.strip()]
 
 

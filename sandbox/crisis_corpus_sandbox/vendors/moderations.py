@@ -104,7 +104,6 @@ class AzureContentSafety:
     }
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Return the body of an error of this ``kind`` in Azure's format."""
         _, usual, text = self.KINDS[kind]
         return {"error": {"code": code or usual, "message": message or text, "details": []}}
 

@@ -45,7 +45,6 @@ class Call:
     model: str = ""
 
     def json(self) -> Body:
-        """Return the request body as a JSON object."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -84,7 +83,6 @@ def text_of(content: Any) -> str:
 
 
 def images_of(content: Any) -> int:
-    """Count the images in a chat message's content."""
     parts = content if isinstance(content, list) else ()
     return sum(p.get("type") in UNTEXTUAL for p in parts if isinstance(p, dict))
 
@@ -117,7 +115,6 @@ class OpenAI:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Parse a chat completion request as a question to the model."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
         if self.REASONS.match(model) and body.get("max_tokens") is not None:
@@ -181,7 +178,6 @@ class OpenAI:
         return self.fail("invalid", message=message, code="content_policy_violation")
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Return the body of an error of this ``kind`` in OpenAI's format."""
         _, family, usual, text = self.KINDS[kind]
         return {"error": {"message": message or text, "type": family, "param": param, "code": code or usual}}
 
@@ -276,7 +272,6 @@ class Anthropic:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Parse a request to Anthropic's endpoint `messages` as a question to the model."""
         model = str(body.get("model") or model)
         if not isinstance(body.get("max_tokens"), int):
             raise Rejected("max_tokens: Field required")
@@ -321,7 +316,6 @@ class Anthropic:
         }
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Return the body of an error of this ``kind`` in Anthropic's format."""
         _, family, text = self.KINDS[kind]
         return {"type": "error", "error": {"type": family, "message": message or text}, "request_id": "req_sandbox"}
 
@@ -332,11 +326,7 @@ class Google:
     ENDED: ClassVar = {"stop": "STOP", "stop_string": "STOP", "length": "MAX_TOKENS"}
     KINDS: ClassVar = {
         "key": (401, "UNAUTHENTICATED", "API key not valid. Please pass a valid API key."),
-        "quota": (
-            429,
-            "RESOURCE_EXHAUSTED",
-            "You exceeded your current quota (insufficient_quota).",
-        ),
+        "quota": (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota (insufficient_quota)."),
         "throttled": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
         "overloaded": (503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
         "missing": (404, "NOT_FOUND", "The requested resource does not exist."),
@@ -344,7 +334,6 @@ class Google:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Parse a generateContent request, with field names in camelCase or snake_case, as a question to the model."""
         config = _of(body, "generationConfig") or {}
         if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
             raise Rejected("Budget 0 is invalid. This model only works in thinking mode.")
@@ -375,7 +364,6 @@ class Google:
         return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **body}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Return the body of an error of this ``kind`` in Google's format."""
         number, status, text = self.KINDS[kind]
         return {"error": {"code": number, "message": message or text, "status": status}}
 

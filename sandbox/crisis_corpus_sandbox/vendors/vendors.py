@@ -259,7 +259,6 @@ def _digest(key: str | None) -> str | None:
 
 
 def _send(request: BaseHTTPRequestHandler, sent: Sent) -> bool:
-    """Send an answer; return whether it was sent completely."""
     try:
         phrase = HTTPStatus(sent.status).phrase
     except ValueError:  # 529

@@ -57,7 +57,6 @@ class Azure(Moderator):
         ]
 
     def described(self) -> Json:
-        """Return the parameters that the metrics show."""
         return super().described() | {"model": f"contentsafety {self.api_version}", "flag_from": self.flag_from}
 
     def body(self, contents: Contents) -> Json:

@@ -58,7 +58,6 @@ class Guard(Moderator):
 
     @property
     def requests(self) -> Sequence[Request]:
-        """One message of the user."""
         settings = {"model": self.model, "temperature": 0, "max_tokens": self.max_output_tokens}
         return [Request(self.input, "/chat/completions", settings, self.price)]
 
@@ -70,7 +69,6 @@ class Guard(Moderator):
         return {"messages": [{"role": "user", "content": content}]}
 
     def size(self, contents: Contents) -> Size:
-        """Return the tokens of a request and its answer."""
         return size("", contents, schema={}, cap=self.max_output_tokens)
 
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:

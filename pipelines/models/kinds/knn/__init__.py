@@ -18,6 +18,7 @@ class Knn(Kind):
     """
 
     votes: str | None = None
+    least: ClassVar[int] = 1  # one neighbour is enough to be found
     packable: ClassVar[str | None] = "its neighbours are items, sealed under keys that consumers do not have"
     neighbours: tuple[Positive, ...]
     blend: tuple[Fraction, ...]

@@ -70,7 +70,6 @@ class Index:
         Equally near posts are taken in the order of their record ids.
 
         Args:
-            asked: embeddings of the posts to label, shape (asked, 384).
             neighbours: how many posts vote; all of them if there are fewer.
         """
         near = (self._unit(asked) @ self._unit(self.vectors).T).round(DECIMALS)
@@ -100,7 +99,6 @@ def write_index(examples: Sequence[Example], *, task: Task, model: embedding.Min
 
 
 def embedded(texts: Sequence[str], *, model: embedding.MiniLM) -> Floats:
-    """Compute the embeddings of texts, shape (texts, 384)."""
     return np.array([model.embed(text) for text in texts]).reshape(len(texts), WIDTH)
 
 
@@ -133,14 +131,12 @@ class Mixed:
         return scores
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fitted settings as JSON values."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Build the fitted settings from the JSON values that :meth:`as_json` returns."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
@@ -153,11 +149,6 @@ def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, bl
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on validation (.25, .5, .5), neighbours alone .71.
     The mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
-
-    Args:
-        scores: calibrated probabilities from the neighbours, shape (records, labels).
-        answers: the labeller's answer for each record, or ``None``.
-        blend: the weight of the answers, 0 to 1.
     """
     pool, rows = np.array(scores), _answered(answers)
     said = matrix([task.seen(labels) for labels in answers if labels is not None], labels=task.labels)

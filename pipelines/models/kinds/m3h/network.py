@@ -88,8 +88,6 @@ class Similar:
         """Embed memes; those of train can be found if they have an explanation.
 
         Args:
-            train: memes of train alone.
-            others: memes of any split for which similar ones are wanted.
             said: item -> the meme's explanation, or ``None``.
             embed: returns the sentence embedding of a text, a unit vector.
         """

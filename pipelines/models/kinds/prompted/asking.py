@@ -46,13 +46,11 @@ class PromptedRun:
 
     @cached_property
     def asked(self) -> Sequence[Example]:
-        """The examples that the labeller is asked about."""
         asked = [example for example in self.desk.material.asked if example.split in self.spec.splits]
         return only(asked, splits=self.spec.splits)
 
     @cached_property
     def posts(self) -> dict[Item, Post]:
-        """The items as the labeller receives them."""
         return prompts.sent({e.item: self.desk.material.posts[e.item] for e in self.asked}, desk=self.desk)
 
     @cached_property
@@ -64,7 +62,6 @@ class PromptedRun:
 
     @cached_property
     def prompt(self) -> Prompt:
-        """The prompt of all runs."""
         prompt = prompts.evaluation_prompt(self.desk, system=self.labeller.system, shown=self._shown())
         register(prompt, tracking_uri=self.desk.settings.mlflow_tracking_uri)
         return prompt

@@ -36,8 +36,6 @@ def read(
 
     Args:
         folder: the folder of such files, ``Settings.annotation_files``.
-        asked: the items to score.
-        known: all items of the split.
 
     Returns:
         The predictions of the items to score, and metrics: ``digest`` of the file, rows of ``unknown`` items

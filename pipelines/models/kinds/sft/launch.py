@@ -65,7 +65,6 @@ def processes(asked: int | None = None) -> int:
 
 
 def command(count: int) -> list[str]:
-    """Return the command line that starts the fine-tuning worker in ``count`` processes."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
     return [sys.executable, *launcher, "-m", MODULE]
 

@@ -69,7 +69,6 @@ def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
 
     Args:
         samples: at least one, all with the same first ``shared`` tokens.
-        shared: the length of the common prefix (:func:`shared`), or 0.
 
     Returns:
         ``input_ids``, ``position_ids`` and ``labels`` (:data:`IGNORED` outside the answers, not shifted), int64 (1,
@@ -121,10 +120,6 @@ def plan(
 
     Args:
         lengths: the number of tokens of each sample without the common prefix.
-        step: the number of samples in one optimiser step, over all processes.
-        epochs: the number of passes over all samples.
-        seed: determines the order of the samples.
-        processes: the number of processes that share each step.
         room: the maximum number of tokens in an input row without the common prefix; ``None`` limits the row to
             ``batch`` samples instead.
         batch: the maximum number of samples in an input row if ``room`` is ``None``.

@@ -59,21 +59,17 @@ class Requirements:
 
     @property
     def gpu_bytes(self) -> int:
-        """The memory of each GPU."""
         return sum(self.gpu.values())
 
     @property
     def host_bytes(self) -> int:
-        """The memory of the host."""
         return sum(self.host.values())
 
     @property
     def disk_bytes(self) -> int:
-        """The disk space of all uses together."""
         return sum(self.disk.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields and the sums, for output."""
         sums = {"gpu_bytes": self.gpu_bytes, "host_bytes": self.host_bytes, "disk_bytes": self.disk_bytes}
         return {**asdict(self), **sums}
 

@@ -126,7 +126,6 @@ def short_of_memory(spec: Sft, *, layers: int, width: int, weights: int, memory:
 
     Args:
         memory: the memory of one GPU in bytes; ``None`` without a GPU.
-        processes: number of processes that share the weights.
     """
     if memory is None:
         return False

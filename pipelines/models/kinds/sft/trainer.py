@@ -34,9 +34,7 @@ class RowCollator:
     """Converts samples to input rows of the model: packed with a common prefix, or padded.
 
     Args:
-        samples: the samples of train or validation.
         shared: number of tokens that all samples begin with; ``None`` for padded rows.
-        pad: the token that fills padded rows.
     """
 
     def __init__(self, samples: Sequence[TokenizedSample], *, shared: int | None, pad: int) -> None:
@@ -177,16 +175,13 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count the parameters of each process before the first step."""
         self.tuner.shards = Shards.of(self.tuner.model)
         self.tuner.shards.check()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Select the input rows of the epoch that begins."""
         self.tuner.steps.epoch = state.global_step // len(self.tuner.steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a checkpoint within an epoch, every ``every`` steps."""
         if state.global_step % self._every == 0 and state.global_step % len(self.tuner.steps.plan.steps[0]):
             control.should_save = True
 

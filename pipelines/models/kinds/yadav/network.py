@@ -28,17 +28,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from pipelines.models.backbones import (
-    Batch,
-    Built,
-    Pixels,
-    Words,
-    both,
-    checkpointed,
-    opened,
-    two_layers,
-    weights,
-)
+from pipelines.models.backbones import Batch, Built, Pixels, Words, both, checkpointed, opened, two_layers, weights
 from pipelines.models.kind import Serving
 from pipelines.models.kinds.yadav import Yadav
 
