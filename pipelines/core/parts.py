@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -88,9 +89,9 @@ class Parts(Generic[Part]):
             raise BadParams(where="params.yaml", detail=faults(error, where)) from None
         return part
 
-    def _own(self) -> set[str]:
-        modules = pkgutil.iter_modules(importlib.import_module(self.package).__path__)
-        return {module.name for module in modules if not module.name.startswith("_")}
+    def _own(self) -> frozenset[str]:
+        folders = tuple(importlib.import_module(self.package).__path__)
+        return _modules(folders, tuple(Path(folder).stat().st_mtime_ns for folder in folders))
 
     def _offering(self, name: str, allowed: Allowed) -> list[str]:
         """Return the distributions with a part of this name; none for a name of the package."""
@@ -103,6 +104,12 @@ class Parts(Generic[Part]):
         except metadata.PackageNotFoundError:
             return {}
         return {point.name: point for point in points.select(group=self.group)}
+
+
+@cache
+def _modules(folders: tuple[str, ...], changed: tuple[int, ...]) -> frozenset[str]:
+    """Return the modules of a package whose folders last changed then: reading the parameters asks 200 times."""
+    return frozenset(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_"))
 
 
 def verify(allowed: Allowed) -> None:

@@ -56,8 +56,10 @@ def test_a_corpus_has_defaults_by_its_content(root: Path) -> None:
     assert list(params.split["forum"].ratios) == ["train", "dev", "test"] and params.split["forum"].sizes is None
     assert list(params.split["pictures"].ratios) == ["train", "validation", "test"]
     assert params.split["pictures"].strata == params.split["memes"].strata
-    for name in ("forum", "pictures"):
-        assert (params.gold[name].splits, params.votes.labellers[name]) == (None, ()), "people label the whole sample"
+    unstated = read_params(root)
+    unstated["corpora"] |= {"forum": FORUM}
+    assert complete(unstated)["votes"]["labellers"]["forum"] == [] and params.votes.labellers["pictures"] == ()
+    assert params.gold["forum"].splits is params.gold["pictures"].splits is None, "people label the whole sample"
     assert params.train.rows["forum"].subsets == ("gold",) and params.predict.rows["forum"] == ()
     assert params.gold["forum"].truth is False and params.batch_predict["forum"] == ()
     before = load(root)

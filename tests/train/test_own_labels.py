@@ -129,7 +129,7 @@ def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
     assert sum(told["support"].values()) == 299
     assert told["unseen"] == []
     # a tenth of the people show no sign: an alert that misses none of them is raised for many
-    assert told["fit"]["alerts"].keys() == {"Attempt"}, "the floors of the scheme"
+    assert told["fit"]["alerts"].keys() == {"Behavior", "Attempt"}, "the floors of the scheme"
 
 
 def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran) -> None:

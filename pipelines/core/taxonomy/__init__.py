@@ -57,7 +57,7 @@ def load(name: str, *, root: Path = Path()) -> Scheme:
 def load_file(path: Path) -> Scheme:
     """Read a label scheme from a data file."""
     # a person edits it between two commands of one process
-    return _read(path, path.stat().st_mtime_ns)
+    return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @cache
