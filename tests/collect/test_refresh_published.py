@@ -17,6 +17,7 @@ from pipelines.collect import collect, partition, texts
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.core.config.settings import Settings
 from pipelines.operate import status
+from pipelines.operate import tasks as operate_tasks
 from pipelines.store import tables
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
@@ -54,7 +55,7 @@ def publish_month(
 ) -> dict[str, Any]:
     """Run the tasks of a month, each in a clone of its own, with the files of the tasks before."""
     settings, now = deployment.settings, datetime.fromtimestamp(moment, tz=UTC)
-    patch.setattr(command, "now", lambda: now)
+    patch.setattr(operate_tasks, "now", lambda: now)
     given: dict[str, Any] = {"window": MONTH, "params": deployment.params}
 
     def task(run: Any, *patterns: str, pointers: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
