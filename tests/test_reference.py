@@ -101,7 +101,8 @@ def test_every_error_is_listed_with_its_remedy(reference: dict[str, Any], pages:
     assert {"UnknownName", "GitFailed", "BadParams", "UnknownModel"} <= set(listed)
     for code, error in listed.items():
         assert f"| `{code}` | {error['exit_code']} |" in pages["errors.md"], code
-    # of sysexits.h, and 79 for what waits for labels: by them a caller decides whether to try again, to ask a person or to change something
+    # of sysexits.h, and 79 for what waits for labels: by them a caller decides whether to try again, to ask a person or
+    # to change something
     assert {error["exit_code"] for error in listed.values()} <= {64, 65, 66, 69, 70, 75, 77, 78, 79}
 
 
