@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo.cost annotate down test tiers test-croissant test-faults golden golden-all stages walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo demo.cost annotate down test tiers test-croissant test-faults golden golden-all stages test-own bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -94,8 +94,8 @@ golden: .venv/.dev  ## compare commands, Dags and a small corpus with what is fr
 	@$(BIN)/python tests/golden/golden.py compare
 golden-all: .venv/.dev  ## the same with the demo's corpora and both papers' profiles
 	@$(BIN)/python tests/golden/golden.py compare all
-walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
-	$(BIN)/python -m pytest -s tests/walk.py
+test-own: .venv/.dev  ## the page "Your corpus" as printed, for texts and for pictures: from dumps to a loaded model
+	$(BIN)/python -m pytest -m faults tests/own tests/notebook
 # imagededup is measured against and never imported: without its own torch, outside the environment
 bench: .venv/.dev need.zstd.zstd  ## measure, and render docs/log/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2

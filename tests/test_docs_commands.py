@@ -27,8 +27,8 @@ from tests.small_checkout import checkout
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = (path for path in (ROOT / "docs").rglob("*.md") if path.parent.name not in ("reference", "log"))
 PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
-# `demo`: tests/test_docs_demo.py; `dump`: tests/test_docs_dumps.py; `walk`: tests/walk.py, with addresses of its own.
-NEEDS = {"demo", "dump", "walk", "cloud", "gpu", "docker"}
+# `demo`: tests/test_docs_demo.py; `dump`: tests/test_docs_dumps.py; `own`: tests/own/test_page.py.
+NEEDS = {"demo", "dump", "own", "cloud", "gpu", "docker"}
 # The blocks that do not run in a test, by page.
 NOT_RUN = {
     "docs/airflow.md": 1,
@@ -37,7 +37,7 @@ NOT_RUN = {
     "docs/howto/containers.md": 3,
     "docs/howto/gpu.md": 1,
     "docs/howto/monitoring.md": 1,
-    "docs/howto/own.md": 2,
+    "docs/corpus.md": 2,
     "docs/howto/reddit.md": 1,
     "docs/howto/served.md": 1,
     "docs/howto/storage.md": 2,

@@ -44,7 +44,7 @@ def metadata(wheel: Path) -> Message:
 def test_the_client_is_small_and_typed(wheels: dict[str, Path]) -> None:
     found = metadata(wheels["crisis_corpus_client"])
     needed = {re.split(r"[<>=;]", line)[0] for line in found.get_all("Requires-Dist", [])}
-    libraries = {"cryptography", "filelock", "mlflow-skinny", "pandas", "psycopg2-binary", "pydantic", "sqlalchemy"}
+    libraries = {"cryptography", "filelock", "mlflow-skinny", "psycopg2-binary", "pydantic", "sqlalchemy"}
     assert needed == libraries
     assert found["Requires-Python"] == "<3.14,>=3.11"
     contents = names(wheels["crisis_corpus_client"])

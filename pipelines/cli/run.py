@@ -40,10 +40,14 @@ def run(
     """Run a corpus here, without Airflow: months, labels, stages, registered models; go on after an interruption."""
     from pipelines.operate import run as whole
     from pipelines.workspace import repository
+    from pipelines.workspace.git import branches
 
     settings, root = Settings.from_env(), project_root()
     if (root / CORPORA / name / "profile.yaml").is_file() and not dry_run:
         repository.prepare(settings, checkout=root, profile=name)
+    elif dry_run and not branches(settings.repo):
+        emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
+        return
     log = settings.home / "logs" / f"run-{name}.log"
     made = whole.CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
     if to not in made.steps():

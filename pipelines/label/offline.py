@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.collect.read import ngrams
 from pipelines.collect.read.embedding import MiniLM, centred, decided
 from pipelines.core.config.label import OfflineLabeller, VotesParams
 from pipelines.core.errors import LabellingError
@@ -33,7 +34,6 @@ Targets = npt.NDArray[np.bool_]
 Rows = Any  # a sparse matrix or an array, one row per text
 Head = Callable[[Rows], Values]  # rows -> decision values, shape (rows, labels), uncalibrated
 
-WORD = r"(?u)\b\w[\w']*"  # single letters too: "I" shows who the post is about
 MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that text
 
 
@@ -97,9 +97,9 @@ class WordFeatures(_Ngrams):
     C = 1.0  # ours: the ratios already set the scale
 
     def __init__(self) -> None:
-        super().__init__(ngram_range=(1, 2), token_pattern=WORD, binary=True)
+        super().__init__(ngram_range=(1, 2), token_pattern=ngrams.WORD, binary=True)
 
-    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
+    def fit(self, rows: Rows, *, targets: Targets, seed: int) -> partial[Values]:
         """Fit one classifier per label on columns scaled by the label's log ratio (with add-one smoothing)."""
         columns = _frequent(rows)
         seen = rows[:, columns]
@@ -111,7 +111,7 @@ class WordFeatures(_Ngrams):
             ratio = np.log(inside / inside.sum()) - np.log(outside / outside.sum())
             fitted, intercepts[label] = _linear(seen.multiply(ratio).tocsr(), wanted=wanted, c=self.C, seed=seed)
             weights[:, label] = fitted * ratio
-        return lambda some: np.asarray(some[:, columns] @ weights + intercepts)
+        return partial(ngrams.decided, columns=columns, weights=weights, intercepts=intercepts)
 
 
 @cache

@@ -248,6 +248,8 @@ class Terminal:
     """The command at a terminal, at which answers are typed when they are asked for."""
 
     def __init__(self, here: Path, *more: str) -> None:
+        # a test run in the background ignores it, which a child inherits
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         self.ours, theirs = pty.openpty()
         self.shown = ""
         self.child = subprocess.Popen(

@@ -5,6 +5,7 @@ Read are the names of the columns, and the different values of those with labels
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -66,12 +67,14 @@ def questions(file: File, columns: Sequence[str], *, defined: Mapping[str, str])
 
 
 def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Question:
-    values = _values(file, column)
-    lists = [list_of(row.cells.get(column)) for row in file.rows]
-    separator = next((mark for mark in SEPARATORS if _joins(values, mark)), None)
-    cut = (value.split(separator) if separator else [value] for value in values)
-    parts = {part.strip() for part in chain.from_iterable(filter(None, lists))} or {*map(str.strip, chain(*cut))}
-    labels = {normal(name): name for name in reversed([*defined, *sorted(parts)]) if normal(name)}
+    cells = [row.cells.get(column) for row in file.rows]
+    lists = [list_of(cell) for cell in cells]
+    separator = next((mark for mark in SEPARATORS if _joins(_values(file, column), mark)), None)
+    cut = (text_of(cell).split(separator) if separator else [text_of(cell)] for cell in cells)
+    parts = Counter(map(str.strip, chain.from_iterable(filter(None, lists)) if any(lists) else chain(*cut)))
+    # of several spellings the commonest
+    spelt = sorted(parts, key=lambda part: (parts[part], part))
+    labels = {normal(name): name for name in [*spelt, *reversed(list(defined))] if normal(name)}
     most = min(MOST_LABELS, max(FEW, len(file.rows) // 2))
     if len(labels) > most or not labels or max(map(len, labels.values())) > LONGEST:
         detail = f"column {column} has {len(labels)} different values, or long ones: these are no labels"

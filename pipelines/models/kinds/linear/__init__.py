@@ -1,31 +1,33 @@
-"""A linear head on a sentence embedding that is not trained: learns from a few hundred texts in seconds, on a CPU."""
+"""A linear head on features that are not trained: learns from a few hundred texts in seconds, on a CPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pipelines.models.kind import Job, Kind, Say, Serving, later
 from pipelines.models.prediction import Predictor
 
 
 class Linear(Kind):
-    """A logistic regression of each label on the sentence embedding of a text, with calibrated probabilities.
+    """A logistic regression of each label, with calibrated probabilities.
 
-    A package has the weights of the head; those of the embedding are an installed library.
+    It reads words and pairs of words, or the sentence embedding of a text. A package has the weights of the head, of
+    words by their hashes; those of the embedding are an installed library.
     """
 
     packable: ClassVar[str | None] = None
+    features: Literal["words", "embedding"] = "words"
 
     @property
     def named(self) -> str:
         from pipelines.collect.read import embedding
 
-        return embedding.PACKAGE
+        return embedding.PACKAGE if self.features == "embedding" else ""
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        return ("tokenizers", "torch", "transformers", self.named)
+        return ("tokenizers", "torch", "transformers", self.named) if self.named else ("scikit-learn",)
 
     def fit(self, job: Job[Any], *, say: Say) -> dict[str, Any]:
         found: dict[str, Any] = later("kinds.linear.training").fit(job)
@@ -34,4 +36,4 @@ class Linear(Kind):
     def open(self, folder: Path, serving: Serving) -> Predictor:
         from pipelines.models.kinds.linear.predictor import LinearPredictor
 
-        return LinearPredictor(folder, task=serving.task)
+        return LinearPredictor(folder, task=serving.task, features=self.features)
