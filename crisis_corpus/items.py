@@ -67,7 +67,7 @@ def _(item: Path, inputs: tuple[str, ...]) -> Mapping[str, Any]:
     return {"image": item.read_bytes()}
 
 
-@_cells.register
-def _(item: Mapping, inputs: tuple[str, ...]) -> Mapping[str, Any]:  # type: ignore[type-arg]
+@_cells.register(Mapping)
+def _(item: Mapping[str, Any], inputs: tuple[str, ...]) -> Mapping[str, Any]:
     picture = item.get("image")
     return {**item, **_cells(picture, inputs)} if isinstance(picture, str | Path) else item

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pipelines.cli.options import CorpusName, Month, argument, group, option
 from pipelines.cli.shared import emit, open_vault
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
-
-if TYPE_CHECKING:
-    pass
 
 app = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
 

@@ -238,7 +238,7 @@ def test_records_that_were_taken_down_are_in_no_frame_of_any_commit(home: Publis
         for frame in (*frames, each.predictions(MODEL)):
             assert len(frame) and not gone & {record for record, _ in frame.index}
         each.close()
-    assert len(openings("--record", min(gone))) == 0, "it was opened by nobody"
+    assert len(openings("--record", min(gone))) == 0, "no opening of it is on record"
 
 
 def test_data_sets_have_labels_outside_test(corpus: Corpus) -> None:

@@ -38,8 +38,11 @@ def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, peo
     folder = settings.home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     places = [place for store in stores() for place in store.patterns(settings)]
-    # also what is written under a name of its own and then renamed
-    paths = [str(each) for place in places for each in (place, place / "*", place.with_name(f".{place.name}.*"))]
+    paths = []
+    for place in places:
+        # also what is written under a name of its own and then renamed
+        renamed = (place.with_name(f"{dot}{place.name}.*") for dot in ("", "."))
+        paths += map(str, (place, place / "*", *renamed))
     paths += [str(Path(name).expanduser()) for name in LIBRARIES]
     paths += [
         f"{tempfile.gettempdir()}/torchinductor_*",
