@@ -38,7 +38,7 @@ def begin(settings: Settings, *, environment: Mapping[str, str], root: Path, peo
     folder = settings.home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     places = [place for store in stores() for place in store.patterns(settings)]
-    paths = []
+    paths: list[str] = []
     for place in places:
         # also what is written under a name of its own and then renamed
         renamed = (place.with_name(f"{dot}{place.name}.*") for dot in ("", "."))
