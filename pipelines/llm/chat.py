@@ -18,7 +18,15 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic_ai import exceptions
 from pydantic_ai.direct import model_request
-from pydantic_ai.messages import BinaryContent, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.batch import Batch, BatchRequest
 from pydantic_ai.output import OutputObjectDefinition
@@ -26,6 +34,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pipelines.core.errors import ConfigError, CorpusError, LabellerRefused
 from pipelines.datasets.post import media_type
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
+from pipelines.llm.response_parser import declines
 from pipelines.llm.transport import Exchange, exchanging, parameters
 from pipelines.llm.vendor import NO_QUOTA, WORD, Client, Job, Reply
 
@@ -154,6 +163,9 @@ class ChatClient(Client):
         """Return a provider's response that arrived in full as the raw answer that is stored."""
         details = response.provider_details or {}
         texts = [part.content for part in response.parts if isinstance(part, TextPart)]
+        thought = "\n".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
+        if texts and declines(thought):
+            texts.insert(0, f"<think>{thought}</think>\n")
         named = response.finish_reason or details.get("finish_reason") or ""
         return Raw(
             text="".join(texts) if texts else None,

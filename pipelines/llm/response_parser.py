@@ -3,7 +3,8 @@
 A refusal is never a vote: the five outcomes are distinguished here, once, and only ``vote`` carries labels. Repairs are
 small, local and named (a code fence, a thinking block, the closing brace, repairs by the scheme's rules); everything
 else is malformed. An object inside prose is also malformed, because the prose may retract it
-("I would rather not judge this: {"labels": []}" must not become a vote for the empty set).
+("I would rather not judge this: {"labels": []}" must not become a vote for the empty set). For the same reason an
+answer without labels is a refusal if the reasoning before it declines.
 """
 
 from __future__ import annotations
@@ -19,14 +20,28 @@ if TYPE_CHECKING:
     from pipelines.llm.prompts import Prompt
 
 FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
-THINKING = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
+THINKING = re.compile(r"\A<(think(?:ing)?)>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
+APOLOGY = r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e"
 DECLINES = re.compile(
-    r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e|unfortunately\b"
-    r"|(?:i(?:['\u2019]m| am) (?:not able|unable|not comfortable))"
+    rf"{APOLOGY}|unfortunately\b|(?:i(?:['\u2019]m| am) (?:not able|unable|not comfortable))"
     r"|(?:i (?:can(?:['\u2019]t|not| not)|won['\u2019]t|will not|must decline|decline)))",
     re.IGNORECASE,
 )
+# the same in reasoning, where "I cannot tell" and "I can't label this as a crisis" decline nothing
+DECLINES_TASK = re.compile(
+    rf"{APOLOGY})|\b(?:i|we)(?:['\u2019](?:m|re)| am| are)?"
+    r" (?:not able to|unable to|not comfortable|not going to|can(?:['\u2019]t|not| not)|won['\u2019]t|will not"
+    r"|should(?:n['\u2019]t| not)|must not|(?:must |have to |will )?(?:decline|refuse))\b[^.!?\n]{0,40}?"
+    r"\b(?:help|assist|engage|comply|continue|discuss|do this|process|request|task"
+    r"|(?:answer|judg|label|classif|annotat)(?!\w*(?: \w+){0,3} (?:as|with)\b))",
+    re.IGNORECASE,
+)
+
+
+def declines(reasoning: str) -> bool:
+    """Return whether a model's reasoning declines the task."""
+    return DECLINES_TASK.search(reasoning) is not None
 
 
 class _TwiceError(ValueError):
@@ -103,7 +118,7 @@ def overall(raw: Raw) -> tuple[dict[str, Any] | None, tuple[str, ...], Outcome, 
         named = raw.finish if raw.finish in (UNREADABLE, TOO_LONG) else "empty"
         return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else named
     value, repairs, reason = parse(raw.text)
-    if value is None and reason == "not_json" and DECLINES.match(raw.text):
+    if value is None and reason == "not_json" and DECLINES.match(THINKING.sub("", raw.text.strip())):
         return None, (), Outcome.REFUSED, "model_refusal"
     if value is None:
         return None, (), Outcome.MALFORMED, "truncated" if raw.truncated else reason
@@ -130,6 +145,8 @@ def interpret(
     value, repairs, outcome, reason = overall(raw)
     if value is not None and set(value) - set(keys):
         value, outcome, reason = None, Outcome.MALFORMED, "wrong_shape"
+    thought = THINKING.match((raw.text or "").strip().removeprefix("\ufeff").strip())
+    declined = thought is not None and declines(thought[2])
     answers = []
     for index, key in enumerate(keys):
         labels: tuple[str, ...] = ()
@@ -138,7 +155,10 @@ def interpret(
         if value is not None and key not in value:
             found, why = Outcome.MALFORMED, "truncated" if raw.truncated else "wrong_shape"
         elif value is not None:
-            found, why, labels, rules = _labels(value[key], category=scheme.category(key), mode=mode)
+            category = scheme.category(key)
+            found, why, labels, rules = _labels(value[key], category=category, mode=mode)
+            if declined and found is Outcome.VOTE and not set(labels) - {category.none}:
+                found, why, labels = Outcome.REFUSED, "model_refusal", ()
             named = tuple(dict.fromkeys((*repairs, *rules))) if found is Outcome.VOTE else ()
         answers.append(
             Answer(

@@ -156,6 +156,24 @@ def test_refusals_are_answers(vendor: Vendor, api: Api, reply: Reply, reason: st
         assert raw.input_tokens == 11
 
 
+THOUGHT = "The post is short. I cannot help with this request."
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        chat(f"<think>{THOUGHT}</think>" + '{"labels": []}'),
+        chat('{"labels": []}', reasoning_content=THOUGHT),
+        chat('{"labels": []}', reasoning=THOUGHT),
+    ],
+)
+def test_reasoning_that_declines_is_kept_with_its_answer_and_other_reasoning_is_not(
+    vendor: Vendor, reply: Reply
+) -> None:
+    assert ask(vendor, "openai", reply).text == f"<think>{THOUGHT}</think>\n" + '{"labels": []}'
+    assert ask(vendor, "openai", chat(ANSWER, reasoning_content="A lake, so a.")).text == ANSWER
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_no_text_is_no_answer_and_output_that_ran_into_its_cap_is_marked(vendor: Vendor, api: Api) -> None:
     for text in (None, ""):

@@ -169,3 +169,26 @@ def test_parse_gives_an_object_or_a_reason(text: str) -> None:
     value, repairs, reason = parse(text)
     assert (value is None) == bool(reason)
     assert value is not None or repairs == ()
+
+
+@pytest.mark.parametrize(
+    ("thought", "answer", "outcome"),
+    [
+        ("I'm sorry, this is not for me.", '{"labels": []}', Outcome.REFUSED),
+        ("The post is hard. I can\u2019t help with this request.", '{"labels": []}', Outcome.REFUSED),
+        ("We must decline to judge it.", '{"labels": ["no_crisis"]}', Outcome.REFUSED),
+        ("I am unable to classify such content.", '```json\n{"labels": []}\n```', Outcome.REFUSED),
+        ("I won't engage, but the form is needed.", '{"labels": []}', Outcome.REFUSED),
+        ("I can't tell more from this alone.", '{"labels": []}', Outcome.VOTE),
+        ("I cannot label this post as a crisis.", '{"labels": []}', Outcome.VOTE),
+        ("The writer says: they can't help it.", '{"labels": []}', Outcome.VOTE),
+        ("I should not continue? It is research, so I do.", '{"labels": ["rape_past"]}', Outcome.VOTE),
+        ("I can't answer that.", "I'm sorry, no.", Outcome.REFUSED),
+    ],
+)
+@pytest.mark.parametrize("tag", ["think", "thinking"])
+def test_a_refusal_in_the_reasoning_is_no_vote_for_nothing(
+    tag: str, thought: str, answer: str, outcome: Outcome
+) -> None:
+    found = one(f"<{tag}>\n{thought}\n</{tag}>\n{answer}")
+    assert found.outcome is outcome and (outcome is Outcome.VOTE or not found.labels)
