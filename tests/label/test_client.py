@@ -66,7 +66,7 @@ def _forget(vendor: Vendor) -> None:
     vendor.asked.clear()
 
 
-def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, key: str = "secret-key") -> Client:
+def client(url: str | None, *, api: Api, model: str = "", timeout: float = 60, key: str = "secret-key") -> Client:
     given = {"api": api, "key": key, "timeout_seconds": timeout, "votes_": {"max_output_tokens": 1024}}
     return small_settings.client(url, model=model or MODELS[api], **given)
 
