@@ -64,10 +64,11 @@ def down() -> None:
 
 def start(settings: Settings, *, root: Path, profile: str | None, added: Sequence[AddedComponent]) -> None:
     """Start the embedded services of a home, and print their addresses."""
+    from pipelines.core.components import starting
     from pipelines.operate.services.services import LocalDeployment
 
-    deployment = LocalDeployment(settings, root=root, profile=profile, added=added)
-    with doing("starting"):
+    with doing("starting"), starting():
+        deployment = LocalDeployment(settings, root=root, profile=profile, added=added)
         deployment.up(say=lambda _: None)
     typer.echo(f"Airflow    http://127.0.0.1:{deployment.ports.airflow}")
     typer.echo(f"MLflow     http://127.0.0.1:{deployment.ports.mlflow}")

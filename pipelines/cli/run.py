@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +21,17 @@ from pipelines.cli.options import EXISTING, argument, option
 from pipelines.cli.shared import emit, project_root
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.settings import Settings, local_registry
-from pipelines.core.errors import BadParams, DataError
+from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.process import WARNING, duration
 
 app = typer.Typer()
 # Lines of a failed step's messages that are shown; the log has all.
 SHOWN = 12
 REWRITE = "\r\x1b[K"
+# Seconds between two lines about the progress of a step in a file; ours.
+SELDOM = 60
+# As `core.process.reporter` writes it.
+PROGRESS = re.compile(r".+: (\d+/\d+(?:, about .+ left)?)")
 
 
 @app.command(rich_help_panel="Repository")
@@ -39,19 +48,15 @@ def run(
 ) -> None:
     """Run a corpus here, without Airflow: months, labels, stages, registered models; go on after an interruption."""
     from pipelines.operate import run as whole
-    from pipelines.workspace import repository
-    from pipelines.workspace.git import branches
 
-    settings, root = Settings.from_env(), project_root()
-    if (root / CORPORA / name / "profile.yaml").is_file() and not dry_run:
-        repository.prepare(settings, checkout=root, profile=name)
-    elif dry_run and not branches(settings.repo):
+    settings = Settings.from_env()
+    if not _prepared(settings, name, dry_run=dry_run):
         emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
         return
     log = settings.home / "logs" / f"run-{name}.log"
     made = whole.CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
     if to not in made.steps():
-        raise BadParams(where="--to", detail=f"is not one of {', '.join(made.steps())}")
+        raise typer.BadParameter(f"'{to}' is not one of {', '.join(made.steps())}", param_hint="'--to'")
     if dry_run:
         emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in whole.DAGS}})
         return
@@ -62,13 +67,30 @@ def run(
         for month in made.months(months):
             made.month(month)
         if labels:
-            annotate.import_(name, [labels], mapping=None)
+            report, step = annotate.imported(name, [labels])
+            if not report["matched"]:
+                typer.echo(step, err=True)
         waits = str(DataError("NoLabels", corpus=name)) if made.dags() else ""
         registered = {}
         if to == "report" and not waits:
             registered = registry.registered_of(settings, corpus=name)
             made.scoring()
     _end(settings, name, waits=waits, registered=registered)
+
+
+def _prepared(settings: Settings, name: str, *, dry_run: bool) -> bool:
+    """Bring the folder of a corpus of one's own into its repository; return whether there is one."""
+    from pipelines.workspace import repository
+    from pipelines.workspace.git import branches
+
+    root = project_root()
+    own, exists = sorted(path.parent.name for path in (root / CORPORA).glob("*/profile.yaml")), branches(settings.repo)
+    if name not in own and not exists:
+        known = ", ".join(own) or "none (`corpus new NAME` declares one)"
+        raise ConfigError("UnknownName", kind="corpus", name=name, known=known)
+    if name in own and not dry_run:
+        repository.prepare(settings, checkout=root, profile=name)
+    return bool(exists) or not dry_run
 
 
 def _end(settings: Settings, corpus: str, *, waits: str, registered: dict[str, list[dict[str, Any]]]) -> None:
@@ -91,26 +113,69 @@ def _end(settings: Settings, corpus: str, *, waits: str, registered: dict[str, l
 
 @contextmanager
 def _doing(what: str, log: Path) -> Iterator[None]:
-    """Show a step with its time; its messages go to the log, and those of a failed step to the terminal, too."""
+    """Show a step with its progress and time; its messages go to the log, and those of a failed step are shown, too."""
     began, terminal = time.monotonic(), sys.stderr.isatty()
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if terminal:
-        sys.stderr.write(f"{REWRITE}{what} …")
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    start = os.fstat(file).st_size
+    messages = _Messages(log, os.fstat(file).st_size)
     os.dup2(file, 2)
     os.close(file)
-    failed = True
+    failed, ended = True, Event()
+    show = partial(_show_in_place if terminal else _show_seldom, what, messages, kept, ended)
+    shown = Thread(target=show, daemon=True)
+    shown.start()
     try:
         yield
         failed = False
     finally:
+        ended.set()
+        shown.join()
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        if failed:
-            lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
-            sys.stderr.write("\n".join(["", *lines[-SHOWN:], ""]))
+        lines = [line for line in messages.lines() if not PROGRESS.fullmatch(line)]
+        told = ["", *lines[-SHOWN:]] if failed else [line for line in lines if line.startswith(WARNING)]
+        sys.stderr.write(REWRITE * (terminal and bool(told)) + "".join(f"{line}\n" for line in told))
     sys.stderr.write(f"{REWRITE * terminal}{what}: {time.monotonic() - began:.0f} s\n")
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """What a step has written to the log, which begins at a place in the file."""
+
+    log: Path
+    start: int
+
+    def lines(self) -> list[str]:
+        """Return the lines that there are by now."""
+        with self.log.open("rb") as file:
+            file.seek(self.start)
+            return file.read().decode(errors="replace").splitlines()
+
+    def progress(self) -> str:
+        """Return how much is done and how long the rest takes, or nothing if the step has not said so."""
+        matches = map(PROGRESS.fullmatch, reversed(self.lines()))
+        return next((match[1] for match in matches if match), "")
+
+
+def _show_in_place(what: str, messages: _Messages, out: int, ended: Event) -> None:
+    """Show on a terminal what a step does, how far it is, and for how long it has run."""
+    began = time.monotonic()
+    while True:
+        text = f"{REWRITE}{what} … {duration(time.monotonic() - began)}"
+        if progress := messages.progress():
+            text += f", {progress}"
+        os.write(out, text.encode())
+        if ended.wait(1):
+            return
+
+
+def _show_seldom(what: str, messages: _Messages, out: int, ended: Event) -> None:
+    """Write to a file how far a step is, if that has changed."""
+    shown = ""
+    while not ended.wait(SELDOM):
+        if (progress := messages.progress()) and progress != shown:
+            shown = progress
+            os.write(out, f"{what}: {progress}\n".encode())
