@@ -73,7 +73,8 @@ def run(
         waits = str(DataError("NoLabels", corpus=name)) if made.dags() else ""
         registered = {}
         if to == "report" and not waits:
-            registered = registry.registered_of(settings, corpus=name)
+            with made.doing("register"):
+                registered = registry.registered_of(settings, corpus=name)
             made.scoring()
     _end(settings, name, waits=waits, registered=registered)
 
