@@ -59,6 +59,15 @@ def import_(
     emit(report)
 
 
+def require_readable(corpus: str, file: Path) -> None:
+    """Refuse labels that the mapping of a corpus of one's own does not fit, before its posts are collected."""
+    from pipelines.annotate.imports import imports
+
+    root = project_root()
+    if (mapping := root / CORPORA / corpus / "mapping.yaml").is_file():
+        imports.check(corpus, mapping, files=[file], root=root)
+
+
 def imported(
     corpus: str, files: list[Path], *, mapping: str | None = None, **options: Any
 ) -> tuple[dict[str, Any], str]:

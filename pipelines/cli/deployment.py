@@ -58,8 +58,8 @@ def down() -> None:
     """Stop the services of this CORPUS_HOME, and no others."""
     from pipelines.core import components
 
-    for name in components.down(Settings.from_env()):
-        typer.echo(f"stopped {name}")
+    stopped = components.down(Settings.from_env())
+    typer.echo("\n".join(f"stopped {name}" for name in stopped) or "nothing of this CORPUS_HOME was running")
 
 
 def start(settings: Settings, *, root: Path, profile: str | None, added: Sequence[AddedComponent]) -> None:

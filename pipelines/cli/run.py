@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from pipelines.core.config.base import CORPORA
 from pipelines.core.config.settings import Settings, local_registry
 from pipelines.core.errors import ConfigError, DataError
 from pipelines.core.process import WARNING, duration
+
+if TYPE_CHECKING:
+    from pipelines.operate.run import CorpusRun
 
 app = typer.Typer()
 # Lines of a failed step's messages that are shown; the log has all.
@@ -47,20 +50,20 @@ def run(
     dry_run: Annotated[bool, option("print what would run; change nothing", "--dry-run")] = False,
 ) -> None:
     """Run a corpus here, without Airflow: months, labels, stages, registered models; go on after an interruption."""
-    from pipelines.operate import run as whole
+    from pipelines.operate.run import alone
+    from pipelines.workspace import repository
 
     settings = Settings.from_env()
-    if not _prepared(settings, name, dry_run=dry_run):
-        emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
-        return
-    log = settings.home / "logs" / f"run-{name}.log"
-    made = whole.CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
-    if to not in made.steps():
-        raise typer.BadParameter(f"'{to}' is not one of {', '.join(made.steps())}", param_hint="'--to'")
+    own = _require_known(settings, name)
+    if labels:
+        annotate.require_readable(name, labels)
     if dry_run:
-        emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in whole.DAGS}})
+        _plan(settings, name, months=months, to=to)
         return
-    with whole.alone(settings, name):
+    with alone(settings, name):
+        if own:
+            repository.prepare(settings, checkout=project_root(), profile=name)
+        made = _made(settings, name, to=to)
         if to == "report":
             # before models are trained: MLflow gets their figures
             settings = made.settings = local_registry(settings)
@@ -79,19 +82,38 @@ def run(
     _end(settings, name, waits=waits, registered=registered)
 
 
-def _prepared(settings: Settings, name: str, *, dry_run: bool) -> bool:
-    """Bring the folder of a corpus of one's own into its repository; return whether there is one."""
-    from pipelines.workspace import repository
+def _require_known(settings: Settings, name: str) -> bool:
+    """Refuse a name that neither a folder nor the repository can have; return whether there is a folder."""
     from pipelines.workspace.git import branches
 
-    root = project_root()
-    own, exists = sorted(path.parent.name for path in (root / CORPORA).glob("*/profile.yaml")), branches(settings.repo)
-    if name not in own and not exists:
+    own = sorted(path.parent.name for path in (project_root() / CORPORA).glob("*/profile.yaml"))
+    if name not in own and not branches(settings.repo):
         known = ", ".join(own) or "none (`corpus new NAME` declares one)"
         raise ConfigError("UnknownName", kind="corpus", name=name, known=known)
-    if name in own and not dry_run:
-        repository.prepare(settings, checkout=root, profile=name)
-    return bool(exists) or not dry_run
+    return name in own
+
+
+def _made(settings: Settings, name: str, *, to: str) -> CorpusRun:
+    """Return the run of a corpus up to a stage that it has."""
+    from pipelines.operate.run import CorpusRun
+
+    log = settings.home / "logs" / f"run-{name}.log"
+    made = CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
+    if to not in made.steps():
+        raise typer.BadParameter(f"'{to}' is not one of {', '.join(made.steps())}", param_hint="'--to'")
+    return made
+
+
+def _plan(settings: Settings, name: str, *, months: str | None, to: str) -> None:
+    """Print what a run would do."""
+    from pipelines.operate.run import DAGS
+    from pipelines.workspace.git import branches
+
+    if branches(settings.repo):
+        made = _made(settings, name, to=to)
+        emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in DAGS}})
+    else:
+        emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
 
 
 def _end(settings: Settings, corpus: str, *, waits: str, registered: dict[str, list[dict[str, Any]]]) -> None:
