@@ -18,10 +18,10 @@ import typer
 
 from pipelines.cli import annotate, registry
 from pipelines.cli.options import EXISTING, argument, option
-from pipelines.cli.shared import emit, project_root
+from pipelines.cli.shared import emit, own_corpora, project_root, unknown_corpus
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.settings import Settings, local_registry
-from pipelines.core.errors import ConfigError, DataError
+from pipelines.core.errors import DataError
 from pipelines.core.process import WARNING, duration
 
 if TYPE_CHECKING:
@@ -86,11 +86,10 @@ def _require_known(settings: Settings, name: str) -> bool:
     """Refuse a name that neither a folder nor the repository can have; return whether there is a folder."""
     from pipelines.workspace.git import branches
 
-    own = sorted(path.parent.name for path in (project_root() / CORPORA).glob("*/profile.yaml"))
-    if name not in own and not branches(settings.repo):
-        known = ", ".join(own) or "none (`corpus new NAME` declares one)"
-        raise ConfigError("UnknownName", kind="corpus", name=name, known=known)
-    return name in own
+    own = name in own_corpora()
+    if not own and not branches(settings.repo):
+        raise unknown_corpus(name)
+    return own
 
 
 def _made(settings: Settings, name: str, *, to: str) -> CorpusRun:

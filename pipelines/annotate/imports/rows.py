@@ -208,7 +208,7 @@ def _flags(cells: Cells, labels: Labels, *, category: Category) -> list[str]:
 
 def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
     value = first(cells, labels.columns)
-    if value is None:
+    if value is None or not text_of(value).strip():
         if labels.blank == "none":
             return []
         raise BadRow(UNLABELLED if labels.blank == UNLABELLED else f"{category.key}: empty")
