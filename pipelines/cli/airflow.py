@@ -102,5 +102,5 @@ def _connect() -> Airflow:
     home = Settings.from_env().home
     if url := address(home):
         return connect(url, environment=os.environ, home=home)
-    detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
+    detail = "is not set; `corpus up` starts an Airflow here, and the variable names another one's API server"
     raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

@@ -54,6 +54,24 @@ def import_(
     ] = 0.01,
 ) -> None:
     """Import labels of your own, or a published dataset, into a corpus; the parameters are those of its branch."""
+    report, step = imported(corpus, files, mapping=mapping, dry_run=dry_run, allow_bad=allow_bad)
+    typer.echo(step, err=True)
+    emit(report)
+
+
+def require_readable(corpus: str, file: Path) -> None:
+    """Refuse labels that the mapping of a corpus of one's own does not fit, before its posts are collected."""
+    from pipelines.annotate.imports import imports
+
+    root = project_root()
+    if (mapping := root / CORPORA / corpus / "mapping.yaml").is_file():
+        imports.check(corpus, mapping, files=[file], root=root)
+
+
+def imported(
+    corpus: str, files: list[Path], *, mapping: str | None = None, **options: Any
+) -> tuple[dict[str, Any], str]:
+    """Import files, and print what was found; return the report and a sentence with the next command."""
     from pipelines.annotate.imports import imports
     from pipelines.annotate.imports.mapping import read
     from pipelines.workspace.clone import workspace
@@ -63,12 +81,10 @@ def import_(
         places = (root / own for root in (project_root(), clone.path))
         mapping = mapping or str(next((path for path in places if path.is_file()), own))
         params, root = load(clone.path), clone.path
-        options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
-        options |= {"params": params, "settings": settings, "vault": vault, "now": now(), "root": root}
-        report = imports.run(corpus, **options)
-        for line in imports.sentences(report, mapping=read(mapping, root=root), params=params):
-            typer.echo(line, err=True)
-    emit(report)
+        options |= {"files": files, "mapping": mapping, "params": params, "settings": settings, "vault": vault}
+        report = imports.run(corpus, **options, now=now(), root=root)
+        typer.echo(imports.sentence(report), err=True)
+        return report, imports.next_step(report, mapping=read(mapping, root=root), params=params)
 
 
 @app.command("agreement-report", rich_help_panel="Annotate")

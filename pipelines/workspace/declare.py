@@ -76,7 +76,7 @@ class Question:
         """The entry of a mapping's section ``labels``."""
         if self.flags:
             return {"flags": {label: [column] for label, column in self.flags.items()}}
-        several = {"separator": self.separator, "blank": "none"} if self.several else {}
+        several = {"separator": self.separator, "blank": "none"} if self.several else {"blank": "unlabelled"}
         return {"columns": [self.column], **several}
 
 

@@ -307,7 +307,7 @@ def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_wor
     assert "heartbreak" not in str(caught.value) and "walked" not in str(caught.value)
     assert run.head() == head
     assert "2 of 100" in str(run("posts", "cradle", path, dry_run=True)["refused"])
-    with refused("BadImport", match=r"more than the share of 0\.015 that --allow-bad permits"):
+    with refused("BadImport", match=r"more than the share of 0\.015 that may be left out"):
         run("posts", "cradle", path, allow_bad=0.015)
     report = run("posts", "cradle", path, allow_bad=0.02)
     assert (report["items"], report["refused"]) == (98, None)

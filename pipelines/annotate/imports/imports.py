@@ -19,7 +19,7 @@ from pipelines.annotate.imports.commit import Import
 from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns, plain_names
+from pipelines.annotate.imports.rows import ONE_PART, UNLABELLED, GatheredEntries, gather, missing_columns, plain_names
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
@@ -163,22 +163,25 @@ def describe(read: ReadDataset, *, mapping: DatasetMapping, scheme: Scheme) -> R
     }
 
 
-def sentences(report: Report, *, mapping: DatasetMapping, params: Params) -> list[str]:
-    """Return what an import found and did, and the next command, in words."""
-    corpus, away = report["corpus"], report["not_collected"]
-    lines = [f"{report['rows']:,} rows: {report['items']:,} items, {report['tombstoned']:,} of them taken down before."]
+def sentence(report: Report) -> str:
+    """Return what an import found, in one line."""
+    line = f"{report['rows']:,} rows: {report['items']:,} items, {report['tombstoned']:,} of them taken down before"
     if report["reddit"]:
-        lines.append(f"{report['matched']:,} match collected posts, {away:,} are of posts that are not collected.")
+        line += f"; {report['matched']:,} match collected posts, {report['not_collected']:,} are of other posts"
+    return f"{line}."
+
+
+def next_step(report: Report, *, mapping: DatasetMapping, params: Params) -> str:
+    """Return the next command after an import, in a sentence."""
+    corpus = report["corpus"]
     gold = f"annotations/{corpus}/{mapping.dataset}/gold.csv"
     if report["dry_run"]:
-        lines.append("Nothing was written. Next: the same command without --dry-run.")
-    elif away and not report["matched"] and not mapping.columns.body:
-        lines.append(f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them.")
-    elif report["gold"] and params.gold[str(corpus)].published != gold:
-        lines.append(f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold.")
-    else:
-        lines.append(f"Next: corpus run {corpus} goes on with them.")
-    return lines
+        return "Nothing was written. Next: the same command without --dry-run."
+    if report["not_collected"] and not report["matched"] and not mapping.columns.body:
+        return f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them."
+    if report["gold"] and params.gold[str(corpus)].published != gold:
+        return f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold."
+    return f"Next: corpus run {corpus} goes on with them."
 
 
 def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None = None) -> None:
@@ -220,10 +223,12 @@ def _fit(corpus: str, *, mapping: DatasetMapping, params: Params, root: Path) ->
 
 
 def _refusal(gathered: GatheredEntries, *, allowed: float) -> str | None:
+    if not gathered.entries and UNLABELLED in gathered.bad:
+        return "no row has a label"
     if gathered.bad_rows <= allowed * gathered.rows:
         return None
     reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())
-    share = f"more than the share of {allowed:g} that --allow-bad permits"
+    share = f"more than the share of {allowed:g} that may be left out (`corpus import --allow-bad`)"
     return f"{gathered.bad_rows:,} of {gathered.rows:,} rows are invalid, {share} ({reasons})"
 
 

@@ -190,14 +190,15 @@ class Labels(Section):
     what the column holds to labels, where it holds no spelling of them.
 
     If both are given, ``flags`` are used for a file that has a column for each of them, else ``columns``. With ``blank:
-    missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set.
+    missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set; with
+    ``blank: unlabelled``, the row is left out.
     """
 
     flags: dict[str, Names] = Field(default_factory=dict)
     columns: Names = ()
     values: dict[str, str] = Field(default_factory=dict)
     separator: Annotated[str, Field(min_length=1)] = "|"
-    blank: Literal["missing", "none"] = "missing"
+    blank: Literal["missing", "none", "unlabelled"] = "missing"
 
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:

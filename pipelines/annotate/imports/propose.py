@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain
 
 from pipelines.annotate.imports.published_files import FALSE, TRUE, File, fullname_of, list_of, text_of
@@ -25,6 +26,8 @@ SEPARATORS = ("|", ";", ",")
 
 def id_column(file: File, *, given: str | None) -> str | None:
     """Return the column with Reddit's ids, fullnames or addresses: the given one, or what most rows of one are."""
+    if not file.rows:
+        raise _refused(file, "it has no rows below the names of its columns")
     if given is not None:
         return _known(file, given)
     named = [name for name in IDS if name in file.columns]
@@ -57,16 +60,18 @@ def _are_flags(file: File, columns: Sequence[str]) -> bool:
     return len(columns) > 1 and all({v.lower() for v in _values(file, name)} <= TRUE | FALSE for name in columns)
 
 
-def questions(file: File, columns: Sequence[str], *, defined: Mapping[str, str]) -> dict[str, Question]:
+def questions(
+    file: File, columns: Sequence[str], *, defined: Mapping[str, str], several: bool = False
+) -> dict[str, Question]:
     """Return the questions whose answers the columns have; ``defined`` are definitions of labels."""
     if _are_flags(file, columns):
         labels = {name: defined.get(name, "") for name in columns}
         return {"labels": Question(labels, several=True, flags={name: name for name in columns})}
-    found = {name: _question(file, name, defined=defined) for name in columns}
+    found = {name: _question(file, name, defined=defined, several=several) for name in columns}
     return {"labels": found[columns[0]]} if len(columns) == 1 else found
 
 
-def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Question:
+def _question(file: File, column: str, *, defined: Mapping[str, str], several: bool) -> Question:
     cells = [row.cells.get(column) for row in file.rows]
     lists = [list_of(cell) for cell in cells]
     separator = next((mark for mark in SEPARATORS if _joins(_values(file, column), mark)), None)
@@ -74,13 +79,19 @@ def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Questio
     parts = Counter(map(str.strip, chain.from_iterable(filter(None, lists)) if any(lists) else chain(*cut)))
     # of several spellings the commonest
     spelt = sorted(parts, key=lambda part: (parts[part], part))
+    for name in defined:
+        near = get_close_matches(name, spelt, n=1)
+        if near and normal(name) not in map(normal, spelt):
+            raise _refused(file, f"no row has label {name}, which --label defines; nearest: {near[0]}")
     labels = {normal(name): name for name in [*spelt, *reversed(list(defined))] if normal(name)}
     most = min(MOST_LABELS, max(FEW, len(file.rows) // 2))
     if len(labels) > most or not labels or max(map(len, labels.values())) > LONGEST:
         detail = f"column {column} has {len(labels)} different values, or long ones: these are no labels"
         raise _refused(file, detail)
     names = [name for name in [*defined, *sorted(labels.values())] if labels.pop(normal(name), None) is not None]
-    several = separator is not None or any(part is not None for part in lists)
+    several = several or separator is not None or any(part is not None for part in lists)
+    if len(names) < 2 and not several:
+        raise _refused(file, f"all rows of column {column} have the same label, so that nothing can be learnt")
     return Question({name: defined.get(name, "") for name in names}, several, column, separator or "|")
 
 

@@ -38,6 +38,10 @@ FORMATS: dict[str, Format] = {
     ".json": "json",
     ".parquet": "parquet",
 }
+# Of a spreadsheet in many languages; the likeliest first.
+DELIMITERS = ",;\t"
+WORKBOOKS = {".xlsx", ".xls", ".ods"}
+NOT_UTF8 = "it is not UTF-8 (in a spreadsheet: save it as CSV UTF-8; or iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW)"
 # Ours: far above a prolific person's posts, and small enough for Python's parser to read at once.
 MAX_CELL = 4 * 2**20
 ADDRESS = re.compile(r"(?:/comments/|redd\.it/)([0-9a-z]{1,13})(?:[/?#]|$)", re.IGNORECASE)
@@ -79,9 +83,13 @@ class File:
 def read_file(path: Path, *, usual: Format) -> File:
     """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format."""
     read = {"csv": _csv, "jsonl": _jsonl, "json": _json, "parquet": _parquet}[FORMATS.get(path.suffix.lower(), usual)]
+    if path.suffix.lower() in WORKBOOKS:
+        raise UnreadableFile(file=path.name, where="", detail="it is a workbook; save its sheet as CSV UTF-8")
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         rows = list(read(path))
+    except UnicodeDecodeError:
+        raise UnreadableFile(file=path.name, where="", detail=NOT_UTF8) from None
     except (OSError, ValueError, RecursionError) as error:  # int() rejects a JSON number of 5,000 digits
         raise UnreadableFile(file=path.name, where="", detail=type(error).__name__) from None
     return File(path.name, digest, frozenset(key for row in rows for key in row.cells), rows)
@@ -90,7 +98,9 @@ def read_file(path: Path, *, usual: Format) -> File:
 def _csv(path: Path) -> Iterator[FileRow]:
     csv.field_size_limit(MAX_CELL)
     with path.open(newline="", encoding="utf-8-sig", errors=CUT_CHARACTER) as file:
-        lines = csv.reader(file, strict=True)
+        header_line = file.readline()
+        file.seek(0)
+        lines = csv.reader(file, strict=True, delimiter=max(DELIMITERS, key=header_line.count))
         try:
             header = next(lines, [])
             for line in lines:
@@ -101,8 +111,9 @@ def _csv(path: Path) -> Iterator[FileRow]:
                 else:
                     yield FileRow(lines.line_num, fault="fields")
         except csv.Error as error:
-            detail = type(error).__name__
-            raise UnreadableFile(file=path.name, where=f" at line {lines.line_num}", detail=detail) from None
+            # its messages name the rule only
+            where = f" at line {lines.line_num}"
+            raise UnreadableFile(file=path.name, where=where, detail=str(error)) from None
 
 
 def _cut_character(error: UnicodeError) -> tuple[str, int]:

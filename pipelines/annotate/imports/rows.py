@@ -2,7 +2,7 @@
 
 An invalid row is left out and counted by its reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``,
 ``no_text``, ``not_a_list``, ``cut`` (in its first post), ``no_part``, ``two_splits``, or ``<category>: <fault>`` for
-invalid labels.
+invalid labels. A row without an answer to be had is ``unlabelled``, which is no fault.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from pipelines.core.taxonomy.scheme import TIERS, normal
 
 # Repairs that do not change the meaning of an answer; other faults make the row invalid.
 HARMLESS = {"alias", "duplicate"}
+# A row whose cell for the label is blank, where the mapping says that such rows are to come.
+UNLABELLED = "unlabelled"
 ONE_PART = {EVERYTHING: Part(files=("*",))}
 # Reddit's subreddit names. ``u_name`` is a user's profile page, which would reveal the user's name.
 SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
@@ -206,10 +208,10 @@ def _flags(cells: Cells, labels: Labels, *, category: Category) -> list[str]:
 
 def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
     value = first(cells, labels.columns)
-    if value is None:
-        if labels.blank == "missing":
-            raise BadRow(f"{category.key}: empty")
-        return []
+    if value is None or not text_of(value).strip():
+        if labels.blank == "none":
+            return []
+        raise BadRow(UNLABELLED if labels.blank == UNLABELLED else f"{category.key}: empty")
     if isinstance(value, int | float):
         value = text_of(value)
     if isinstance(value, str) and not value.lstrip().startswith("["):
@@ -251,7 +253,7 @@ class GatheredEntries:
     @property
     def bad_rows(self) -> int:
         """The number of invalid rows."""
-        return sum(len(places) for places in self.bad.values())
+        return sum(len(places) for reason, places in self.bad.items() if reason != UNLABELLED)
 
 
 def missing_columns(files: Iterable[File], *, mapping: DatasetMapping) -> list[str]:
