@@ -119,6 +119,8 @@ def test_a_killed_run_goes_on_and_waits_for_labels_that_come_later(
     found = place.call("run", NAME, "--to", "split")
     assert found["waits"], "no label is imported yet"
     assert subjects(place) == [f"data({NAME}): {MONTH}"]
+    lock = git("--git-dir", str(place.home / "corpus.git"), "show", "corpus:dvc.lock")
+    assert f"sample@{NAME}" in lock and f"split@{NAME}" not in lock, "people can label the sample"
     assert len(ran) == len(set(ran)), "no step ran twice"
 
     labels = str(place.home.parent / "labels.csv")
