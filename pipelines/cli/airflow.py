@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.options import argument, group, option
-from pipelines.cli.shared import emit, project_root
+from pipelines.cli.shared import doing, emit, project_root
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams
@@ -48,12 +48,16 @@ def trigger(
     partition_key: Annotated[
         str | None, option("the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months")
     ] = None,
+    wait: Annotated[bool, option("unpause the Dag, and wait until the run has succeeded", "--wait")] = False,
 ) -> None:
     """Start a run of a Dag for a partition key (such as a month), through the API of Airflow at CORPUS_AIRFLOW_URL."""
     from pipelines.operate.services import airflow_setup
 
     airflow = _connect()
     dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
+    if wait:
+        with doing(f"running {dag_id}"):
+            airflow_setup.wait(airflow, dag_id, run)
     emit({"dag": dag_id, "run": run})
 
 

@@ -96,13 +96,21 @@ def agreement_report(
     as_json: AsJson = False,
 ) -> None:
     """Show the inter-annotator agreement that the label schemes' papers print and, beside it, that of a corpus."""
+    from pipelines.annotate.manifest import opened as rounds_of
     from pipelines.evaluate.report import agreement_tables
+    from pipelines.operate import tasks
+    from pipelines.workspace.publish import head
 
     if corpus is None:
         show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)
         return
-    with doing("reading the corpus repository"):
-        sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)
+    settings = Settings.from_env()
+    at: dict[str, Any] = {"base": head(settings), "run": "agreement-report", "results": []}
+    with doing("measuring agreement"), tasks.stage_run(settings, **at) as (clone, context):
+        if rounds_of(clone.path, corpus):
+            # the answers that were pulled since the stage ran last are measured, too
+            clone.take(context.receive([tasks.reproduce(f"agreement@{corpus}", context=context)]))
+        sheets, annotated = agreement_tables.of_corpus(clone.path, corpus=corpus)
     show_sheets(sheets, as_json=as_json, note="" if annotated else f"Corpus {corpus} has no human annotations yet.")
 
 

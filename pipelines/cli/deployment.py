@@ -52,7 +52,7 @@ def up(name: Name = None) -> None:
     added = [component for point in entry_points(COMPONENTS) for component in point.load()(settings, params)]
     start(settings, root=root, profile=params.profile, added=added)
     collect = named(f"{next(iter(params.corpora))}_collect")
-    typer.echo(f"collect    unpause the Dags, then: corpus airflow trigger {collect} --partition-key YYYY-MM")
+    typer.echo(f"collect    corpus airflow trigger {collect} --partition-key YYYY-MM --wait")
 
 
 @app.command(rich_help_panel="Repository")

@@ -228,15 +228,27 @@ class CorpusRun:
     def _snapshot(self, names: Sequence[str], *, below: Sequence[str], base: str) -> dict[str, Any]:
         at: dict[str, Any] = {"base": base, "run": RUN}
         tokens: list[Token] = []
+        waits: StepFailed | None = None
         with tasks.stage_run(self.settings, **at, results=[]) as (clone, context):
             for name in names:
                 self._ask_before(name, names, at=at, results=tokens)
-                with self.doing(name):
-                    tokens.append(tasks.reproduce(name, context=context))
-                    clone.take(context.receive(tokens[-1:]))
+                try:
+                    with self.doing(name):
+                        tokens.append(tasks.reproduce(name, context=context))
+                        clone.take(context.receive(tokens[-1:]))
+                except StepFailed as error:
+                    # what has ended is published: people label items of the sample
+                    if error.fields["returncode"] != WAITS or not tokens:
+                        raise
+                    waits = error
+                    break
+        last = str(tokens[-1]["stage"])
         published: dict[str, Any] = {"below": below, "results": tokens, "settings": self.settings, **at}
-        with self.doing(f"publish {names[-1]}"):
-            return tasks.publish_stages(self.corpus, names[-1:], **published)
+        with self.doing(f"publish {last}"):
+            done = tasks.publish_stages(self.corpus, [last], **published)
+        if waits and not done["superseded"]:
+            raise waits
+        return done
 
     def _ask_before(self, name: str, names: Sequence[str], *, at: Mapping[str, Any], results: Sequence[Any]) -> None:
         """Before the first stage that asks providers, say what all of these cost, and ask the labellers of votes."""

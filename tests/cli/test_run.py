@@ -149,6 +149,8 @@ def test_a_killed_run_goes_on_and_waits_for_labels_that_come_later(
     assert found["waits"], "no label is imported yet"
     assert subjects(place) == [f"data({NAME}): {MONTH}"]
     assert not any(line.startswith("collect") for line in ran), "the step that had ended is not repeated"
+    lock = git("--git-dir", str(place.home / "corpus.git"), "show", "corpus:dvc.lock")
+    assert f"sample@{NAME}" in lock and f"split@{NAME}" not in lock, "people can label the sample"
 
     labels = str(place.home.parent / "labels.csv")
     ran.clear()
