@@ -141,7 +141,7 @@ def profile_text(
     )
 
 
-def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Sequence[str], form: str) -> str:
+def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Sequence[str]) -> str:
     """Return the text of the mapping of a file with labels, whose rows are named by one of the ``columns``."""
     return commented(
         {
@@ -150,7 +150,6 @@ def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Seque
             "source": "our annotators",
             "scheme": name,
             "level": "item",
-            "format": form,
             "columns": {"reddit": [*columns]},
             "labels": {key: question.mapped for key, question in questions.items()},
         }

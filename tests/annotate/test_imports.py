@@ -358,7 +358,7 @@ def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
         run("memes", "figsim", path)
     assert "remark" not in str(caught.value) and "columns of the file: split" in str(caught.value)
     path.write_text("permlink,split,contexts\nt3_abcdef,train,1\n")
-    with refused("BadImport", match=r"own or text\) \(the mapping has .*; nearest: permlink\)") as caught:
+    with refused("BadImport", match=r"picture or text\) \(the mapping has .*; nearest: permlink\)") as caught:
         run("memes", "figsim", path)
     assert "columns of the file: contexts, permlink, split" in str(caught.value)
     path.write_text('permalink,split\n"never closed,train\n')

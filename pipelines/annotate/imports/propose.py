@@ -1,6 +1,6 @@
-"""Propose from a file of labels which column names the posts, which have labels, and what the questions are.
+"""Propose from a file what its columns are: what names the posts, what has labels, and which questions these answer.
 
-Read are the names of the columns, and the different values of those with labels; nothing of the file is kept.
+Read are the names of the columns, and the different values of those with labels; nothing of the files is kept.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from pipelines.annotate.imports.published_files import FALSE, TRUE, File, fullname_of, list_of, text_of
+from pipelines.annotate.imports.cells import FALSE, TRUE, fullname_of, list_of, normal, text_of
+from pipelines.annotate.imports.published_files import File
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
-from pipelines.core.taxonomy.scheme import normal
 from pipelines.workspace.declare import Question
 
 # Names under which files usually have them, the likeliest first; ours.
@@ -32,7 +32,7 @@ def id_column(file: File, *, given: str | None) -> str | None:
 
 
 def _names_posts(file: File, column: str) -> bool:
-    cells = [row.cells.get(column) for row in file.rows if not row.fault]
+    cells = file.column(column)
     named = {fullname_of(cell) for cell in cells} - {None}
     # a bare id looks like a short word: words repeat
     return len(named) > 0.9 * len(cells)
@@ -43,7 +43,7 @@ def label_columns(file: File, *, given: Sequence[str], without: str) -> list[str
     if given:
         return [_known(file, name) for name in given]
     named = [name for name in LABELS if name in file.columns]
-    possible = [name for name in sorted(file.columns - {without}) if 1 < len(_values(file, name)) <= len(file.rows) / 2]
+    possible = [name for name in sorted(file.columns - {without}) if 1 < len(_values(file, name)) <= file.size / 2]
     likely = [name for name in possible if max(map(len, _values(file, name))) <= LONGEST]
     return named[:1] or likely
 
@@ -67,7 +67,7 @@ def questions(file: File, columns: Sequence[str], *, defined: Mapping[str, str])
 
 
 def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Question:
-    cells = [row.cells.get(column) for row in file.rows]
+    cells = file.column(column)
     lists = [list_of(cell) for cell in cells]
     separator = next((mark for mark in SEPARATORS if _joins(_values(file, column), mark)), None)
     cut = (text_of(cell).split(separator) if separator else [text_of(cell)] for cell in cells)
@@ -75,7 +75,7 @@ def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Questio
     # of several spellings the commonest
     spelt = sorted(parts, key=lambda part: (parts[part], part))
     labels = {normal(name): name for name in [*spelt, *reversed(list(defined))] if normal(name)}
-    most = min(MOST_LABELS, max(FEW, len(file.rows) // 2))
+    most = min(MOST_LABELS, max(FEW, file.size // 2))
     if len(labels) > most or not labels or max(map(len, labels.values())) > LONGEST:
         detail = f"column {column} has {len(labels)} different values, or long ones: these are no labels"
         raise _refused(file, detail)
@@ -108,7 +108,7 @@ def of_scheme(file: File, columns: Sequence[str], *, scheme: Scheme) -> dict[str
 
 
 def _values(file: File, column: str) -> set[str]:
-    return {text_of(row.cells.get(column)).strip() for row in file.rows} - {""}
+    return {text_of(cell).strip() for cell in file.column(column)} - {""}
 
 
 def _known(file: File, name: str) -> str:
