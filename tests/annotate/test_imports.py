@@ -362,7 +362,7 @@ def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
         run("memes", "figsim", path)
     assert "columns of the file: contexts, permlink, split" in str(caught.value)
     path.write_text('permalink,split\n"never closed,train\n')
-    with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
+    with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at row 2"):
         run("memes", "figsim", path)
     path.write_text("permalink,split\n")
     with refused("BadImport", match="no rows"):

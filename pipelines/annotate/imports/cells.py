@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+from pydantic import Field
 
 from crisis_corpus.hydrate import FULLNAME
 from pipelines.core.taxonomy import scheme
-
-if TYPE_CHECKING:
-    from pipelines.annotate.imports.mapping import Names
 
 # Ours: far above a prolific person's posts, and small enough for Python's parser to read at once.
 MAX_CELL = 4 * 2**20
@@ -36,6 +35,7 @@ TRUE, FALSE = {"1", "1.0", "true", "yes", "y", "x"}, {"0", "0.0", "false", "no",
 # The same few names of columns are compared in each row.
 normal = cache(scheme.normal)
 Cells = Mapping[str, object]
+Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 def first(cells: Cells, names: Names) -> object:

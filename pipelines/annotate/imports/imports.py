@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.annotate.imports.combine import joined
 from pipelines.annotate.imports.commit import Import, picture_file
+from pipelines.annotate.imports.join import joined
 from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_files

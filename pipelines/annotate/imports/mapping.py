@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from pipelines.annotate.imports.cells import Names, normal
 from pipelines.annotate.imports.published_files import Layout
 from pipelines.core.config.base import Month, Positive, Section, read_section
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
-from pipelines.core.taxonomy.scheme import normal
 
 # one item's labels by category
 Answers = Mapping[str, frozenset[str]]
@@ -131,7 +131,6 @@ def _meant(name: str, *, scheme: Scheme) -> Sequence[tuple[str, str]]:
 
 
 FOLDER = Path(__file__).parent / "mappings"
-Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class Columns(Section):

@@ -46,7 +46,7 @@ BOMS = {
     b"\xfe\xff": "utf-16",
 }
 BINARY = {".parquet", ".arrow", ".feather", ".xlsx", ".zip", ".gz"}
-MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"PK\x03\x04": "zip", b"\x1f\x8b": "gz"}
+MAGIC: dict[bytes, str] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"PK\x03\x04": "zip", b"\x1f\x8b": "gz"}
 csv.field_size_limit(MAX_BYTES)
 REFUSED = {
     b"\xd0\xcf\x11\xe0": "it is a workbook of before 2007, or has a password: save it as .xlsx without one",
@@ -260,7 +260,7 @@ def grid_of(content: bytes, *, layout: Layout, needs: str = "") -> Grid:
     """Return the table in the bytes of a file; ``needs`` is a column that the sheet of a workbook must have."""
     if detail := next((detail for magic, detail in REFUSED.items() if content.startswith(magic)), ""):
         raise Fault(detail)
-    form = layout.format or next((kind for magic, kind in MAGIC.items() if content.startswith(magic)), "")
+    form: str = layout.format or next((kind for magic, kind in MAGIC.items() if content.startswith(magic)), "")
     if form in ("parquet", "arrow"):
         return _arrow(content, form=form)
     if form in ("zip", "xlsx"):
@@ -449,7 +449,7 @@ def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequ
         return "skip"
 
     text = text.lstrip("\r\n")
-    quoting = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = 0 if quote else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
     width = len(next(csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting)))
     # a row after the last one is there only if all quotes end
     content = f"{text}\n{mark.join(['end'] * width)}\n".encode(errors="replace")

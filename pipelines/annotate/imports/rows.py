@@ -12,10 +12,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from pipelines.annotate.imports.cells import (
     Cells,
+    Names,
     complete_posts,
     first,
     flag_of,
@@ -33,8 +35,8 @@ from pipelines.annotate.imports.cells import (
     plain_number,
     text_of,
 )
-from pipelines.annotate.imports.combine import has, merged
-from pipelines.annotate.imports.mapping import EVERYTHING, DatasetMapping, Labels, Names, Part
+from pipelines.annotate.imports.join import has
+from pipelines.annotate.imports.mapping import EVERYTHING, DatasetMapping, Labels, Part
 from pipelines.annotate.imports.published_files import File, FileRow
 from pipelines.collect.month import Window
 from pipelines.core.taxonomy import Category, Scheme
@@ -343,6 +345,29 @@ def _nearest(names: Names, *, file: File) -> str:
     return f" (the mapping has {', '.join(names)}; nearest: {close[0]})" if close else ""
 
 
+def merged(rows: Sequence[ImportEntry], *, mapping: DatasetMapping, scheme: Scheme) -> ImportEntry | None:
+    """Return the entry of an item by its rows, in the order of the files, or ``None`` if they contradict each other."""
+    head = replace(
+        rows[0],
+        parts=frozenset[str]().union(*(row.parts for row in rows)),
+        digest=min(row.digest for row in rows),
+    )
+    if mapping.conflict == "first" or all(row.said == head.said for row in rows):
+        return head
+    if mapping.conflict == "drop" or any(row.said[1:] != head.said[1:] for row in rows):
+        return None
+    answers = {}
+    for key in head.answers:
+        counts = Counter(chain.from_iterable(row.answers[key] for row in rows))
+        needed = len(rows) / 2 if mapping.conflict == "majority" else 0
+        labels = {label for label, count in counts.items() if count > needed}
+        checked = scheme.category(key).check(labels, mode="repair", tiers={"base"}, task=False)
+        if checked.violations or checked.labels != labels:
+            return None
+        answers[key] = checked.labels
+    return replace(head, answers=answers)
+
+
 def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) -> GatheredEntries:
     """Combine the rows of an item into one entry; items whose rows contradict each other are left out."""
     bad: dict[str, list[tuple[str, int]]] = {}
@@ -359,8 +384,8 @@ def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) ->
                 bad.setdefault(error.reason, []).append(place)
     entries, cut = [], []
     for _, same in sorted(by_item.items()):
-        if entry := merged([entry for entry, _ in same], mapping=mapping, scheme=scheme):
-            entries.append(entry)
+        if combined := merged([entry for entry, _ in same], mapping=mapping, scheme=scheme):
+            entries.append(combined)
             cut += [place for each, place in same if each.cut]
         else:
             bad.setdefault("conflict", []).extend(place for _, place in same)

@@ -1,20 +1,14 @@
-"""Combine what a dataset has of one item: posts and labels in different files, and several labelled rows."""
+"""Join the files of a dataset that have its posts and its labels apart."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.annotate.imports.cells import normal, text_of
+from pipelines.annotate.imports.cells import Names, normal, text_of
+from pipelines.annotate.imports.mapping import DatasetMapping
 from pipelines.annotate.imports.published_files import File
-from pipelines.core.taxonomy import Scheme
-
-if TYPE_CHECKING:
-    from pipelines.annotate.imports.mapping import DatasetMapping, Names
-    from pipelines.annotate.imports.rows import ImportEntry
 
 
 def has(file: File, names: Names) -> bool:
@@ -68,26 +62,3 @@ def _with(file: File, posts: dict[str, tuple[Any, ...]], names: list[str], diffe
         file,
         grid=replace(grid, header=[*own, *more], columns=columns, numbers=numbers, faults={**grid.faults, **faults}),
     )
-
-
-def merged(rows: Sequence[ImportEntry], *, mapping: DatasetMapping, scheme: Scheme) -> ImportEntry | None:
-    """Return the entry of an item by its rows, in the order of the files, or ``None`` if they contradict each other."""
-    first = replace(
-        rows[0],
-        parts=frozenset[str]().union(*(row.parts for row in rows)),
-        digest=min(row.digest for row in rows),
-    )
-    if mapping.conflict == "first" or all(row.said == first.said for row in rows):
-        return first
-    if mapping.conflict == "drop" or any(row.said[1:] != first.said[1:] for row in rows):
-        return None
-    answers = {}
-    for key in first.answers:
-        counts = Counter(chain.from_iterable(row.answers[key] for row in rows))
-        needed = len(rows) / 2 if mapping.conflict == "majority" else 0
-        labels = {label for label, count in counts.items() if count > needed}
-        checked = scheme.category(key).check(labels, mode="repair", tiers={"base"}, task=False)
-        if checked.violations or checked.labels != labels:
-            return None
-        answers[key] = checked.labels
-    return replace(first, answers=answers)
