@@ -86,7 +86,7 @@ def run(
     show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
         raise DataError("BadImport", file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
-    folder = pictures or files[0].parent
+    folder = pictures or (files[0] if files[0].is_dir() else files[0].parent)
     given = _pictures(read, mapping=loaded, folder=folder)
     # an entry with a Reddit id gets the record id of the collected post
     entries = read.gathered.entries

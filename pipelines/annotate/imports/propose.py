@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from pipelines.annotate.imports.cells import FALSE, TRUE, fullname_of, list_of, normal, text_of
-from pipelines.annotate.imports.published_files import File
+from pipelines.annotate.imports.cells import FALSE, TRUE, first, fullname_of, list_of, normal, text_of
+from pipelines.annotate.imports.published_files import File, Layout, read_files
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
-from pipelines.workspace.declare import Question
+from pipelines.workspace.declare import Question, commented
 
 # Names under which files usually have them, the likeliest first; ours.
 IDS = ("reddit", "fullname", "redditid", "postid", "submissionid", "id", "name", "post", "permalink", "url", "link")
@@ -21,6 +23,20 @@ LABELS = ("labels", "label", "class", "category")
 # Ours: more different values, or in more than half of the rows, or longer ones, are no labels; a few may be.
 MOST_LABELS, FEW, LONGEST = 100, 10, 60
 SEPARATORS = ("|", ";", ",")
+# Names of other columns, as normalised, the likeliest first; ours.
+ROLES = {
+    "own": ("id", "key", "user", "userid"),
+    "picture": ("filename", "image", "img", "picture", "imagepath", "imagename", "file"),
+    "title": ("title", "posttitle"),
+    "body": ("selftext", "body", "text", "post", "posttext", "content", "caption", "ocrtext"),
+    "author": ("author", "username"),
+    "subreddit": ("subreddit", "community"),
+    "created": ("createdutc", "created", "socialtimestamp", "timestamp", "date"),
+}
+# Words that publishers write into an empty cell.
+PLACEHOLDERS = {"emptypost", "nan", "none", "null", "n/a", "na", "empty"}
+SPLITS = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
+EDIT = "EDIT: a label of the scheme"
 
 
 def id_column(file: File, *, given: str | None) -> str | None:
@@ -119,3 +135,91 @@ def _known(file: File, name: str) -> str:
 
 def _refused(file: File, detail: str) -> DataError:
     return DataError("BadLabels", file=file.name, detail=detail)
+
+
+def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: str) -> str:
+    """Return the text of a mapping of files, to be edited; content without a date is assigned to ``month``."""
+    layout: dict[str, Any] = {}
+    files = read_files(paths)
+    if any(map(_without_header, files)):
+        layout = {"header": [f"column {at}" for at, _ in enumerate(files[0].grid.header, start=1)]}
+        files = read_files(paths, layout=Layout.model_validate(layout))
+    file = files[0]
+    ids = id_column(file, given=None)
+    roles = {role: next((n for n in names if n in file.columns and n != ids), None) for role, names in ROLES.items()}
+    roles |= {"picture": roles["picture"] if content == "images" else None}
+    columns: dict[str, Any] = {"reddit": [ids] if ids else []} | {role: [n] for role, n in roles.items() if n}
+    if not (ids or roles["own"] or roles["picture"]) and roles["body"]:
+        columns["text"] = True
+    if content == "images" and not roles["picture"]:
+        columns.pop("body", None)
+    likely = label_columns(file, given=(), without=str(ids))
+    labels = {key: _labels(file, key, scheme=scheme, likely=likely) for key in scheme.categories}
+    seen = {text_of(c).strip().casefold() for n in (roles["body"], roles["title"]) if n for c in file.column(n)}
+    with_content = columns.keys() & {"body", "picture"}
+    return commented(
+        {
+            "dataset": normal(scheme.name)[:20] + "_import",
+            "title": "EDIT: what the dataset is",
+            "source": "EDIT: who published it, and where",
+            "rights": "EDIT: the terms on which it may be used",
+            "scheme": scheme.name,
+            "level": "item",
+            **layout,
+            "columns": columns,
+            **({"empty": empty} if (empty := sorted(seen & PLACEHOLDERS)) else {}),
+            **({"parts": parts} if (parts := _parts(files)) else {}),
+            "labels": labels,
+            **({"month": month} if with_content and "created" not in columns else {}),
+        }
+    )
+
+
+def _without_header(file: File) -> bool:
+    """Return whether the first row looks like the others: a long text, a number, or a cell that its column repeats."""
+    return any(
+        len(name) > LONGEST or name.strip().isdecimal() or name in file.grid.columns[at][:1000].to_pylist()
+        for at, name in enumerate(file.grid.header)
+        if name.strip() and hasattr(file.grid.columns[at], "to_pylist")
+    )
+
+
+def _labels(file: File, key: str, *, scheme: Scheme, likely: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of a category: its flags, the column with most of its labels, or values to be edited."""
+    category = scheme.category(key)
+    flags = {label.name: normal(label.name) for label in category.labels if normal(label.name) in file.columns}
+    if len(flags) == len(category.labels):
+        return {"flags": {name: [column] for name, column in flags.items()}}
+    known = category.spellings.keys()
+    shares = {name: _share(_parts_of(file, name), known) for name in sorted(file.columns)}
+    column = max(shares, key=lambda name: (shares[name], name == normal(key), name in likely), default="")
+    if not shares.get(column):
+        column = next((name for name in (normal(key), *likely) if name in file.columns), "EDIT: a column of the file")
+    found = _parts_of(file, column) if column in file.columns else set[str]()
+    separator = next((mark for mark in SEPARATORS if found and _joins(_values(file, column), mark)), None)
+    strange = sorted(value for value in found if normal(value) not in known)
+    several = {"separator": separator} if separator else {}
+    return {"columns": [column], **several, **({"values": dict.fromkeys(strange, EDIT)} if strange else {})}
+
+
+def _parts_of(file: File, column: str) -> set[str]:
+    """Return the different labels in a column, of lists too; none if there are too many or too long ones."""
+    cells = [first({column: cell}, (column,)) for cell in file.column(column)]
+    lists = [list_of(cell) for cell in cells]
+    found = set(chain.from_iterable(filter(None, lists))) if any(lists) else _values(file, column)
+    mark = next((mark for mark in SEPARATORS if not any(lists) and _joins(found, mark)), None)
+    parts = {part.strip() for value in found for part in (value.split(mark) if mark else [value])} - {""}
+    return parts if len(parts) <= MOST_LABELS and max(map(len, parts), default=0) <= LONGEST else set()
+
+
+def _share(values: set[str], known: Mapping[str, str] | Any) -> float:
+    return sum(normal(value) in known for value in values) / len(values) if values else 0.0
+
+
+def _parts(files: Sequence[File]) -> dict[str, Any]:
+    """Return the splits that the names of the files state."""
+    named = {
+        split: [f"*{word}*" for word in words if any(word in file.name.lower() for file in files)]
+        for split, words in SPLITS.items()
+    }
+    return {split: {"split": split, "files": patterns} for split, patterns in named.items() if patterns}

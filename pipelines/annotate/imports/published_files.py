@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.annotate.imports.cells import Cells, normal
+from pipelines.collect.submission import PICTURES
 from pipelines.core.config.base import Section
 from pipelines.core.errors import DataError
 
@@ -120,12 +121,13 @@ class Grid:
 class File:
     """One table: its name, the SHA-256 of its bytes, and its columns by normalised name.
 
-    ``twice`` are names that several columns have: they are in no row.
+    ``twice`` are names that several columns have: they are in no row. Pictures that cells name are below ``folder``.
     """
 
     name: str
     digest: str
     grid: Grid
+    folder: str = ""
 
     @cached_property
     def _places(self) -> dict[str, int]:
@@ -178,8 +180,28 @@ def _values(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
 
 
 def read_files(paths: Sequence[Path], *, layout: Layout | None = None) -> list[File]:
-    """Read the tables of files; an archive may have several."""
-    return [file for path in paths for file in _read(path, layout=layout or Layout())]
+    """Read the tables of files; an archive or a folder may have several."""
+    layout = layout or Layout()
+    return [f for path in paths for f in (_folder if path.is_dir() else _read)(path, layout=layout)]
+
+
+def _folder(path: Path, *, layout: Layout) -> Iterator[File]:
+    """Read a folder of pictures: its files ``metadata.*``, or else a folder for each label, below one for a split."""
+    tables = sorted(each for each in path.rglob("metadata.*") if each.suffix in SUFFIXES)
+    for each in tables:
+        inner = each.parent.relative_to(path).as_posix()
+        for file in _read(each, layout=layout):
+            yield replace(file, name=f"{inner}/{file.name}", folder=inner)
+    if not tables:
+        names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.suffix.lower() in PICTURES)
+        places = [PurePosixPath(name).parts for name in names]
+        rows = [
+            [name, p[-2] if len(p) > 1 else "", p[0] if len(p) > 2 else ""]
+            for name, p in zip(names, places, strict=True)
+        ]
+        columns = [list(cells) for cells in zip(*rows, strict=True)] or [[], [], []]
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+        yield File(path.name, digest, Grid(["file_name", "label", "split"], columns, range(1, len(rows) + 1)))
 
 
 def _read(path: Path, *, layout: Layout) -> Iterator[File]:

@@ -115,7 +115,7 @@ def entry_of(
     if row.fault:
         raise BadRow(row.fault)
     cells = row.cells
-    picture = _picture(cells, mapping=mapping) if has(file, mapping.columns.picture) else None
+    picture = _picture(cells, file=file, mapping=mapping) if has(file, mapping.columns.picture) else None
     text, cut = _text(cells, mapping=mapping) if has(file, mapping.content) else (None, False)
     reddit, name = _name(cells, mapping=mapping, text=text, picture=picture)
     parts, split = _parts(cells, file=file, mapping=mapping)
@@ -130,7 +130,7 @@ def entry_of(
     return ImportEntry(name, reddit, int(image), parts, split, answers, text, file.digest, cut=cut, picture=picture)
 
 
-def _picture(cells: Cells, *, mapping: DatasetMapping) -> Picture:
+def _picture(cells: Cells, *, file: File, mapping: DatasetMapping) -> Picture:
     """Return the picture of a row; a name may not lead out of the folder of the pictures."""
     cell = first(cells, mapping.columns.picture)
     value = cell.as_py() if isinstance(cell, pa.Scalar) else cell
@@ -144,7 +144,7 @@ def _picture(cells: Cells, *, mapping: DatasetMapping) -> Picture:
         return Picture(path.name or hashlib.sha256(data).hexdigest(), cell)
     if not path.name:
         raise BadRow("no_picture")
-    return Picture(str(path))
+    return Picture(str(PurePosixPath(file.folder, path)))
 
 
 def _name(cells: Cells, *, mapping: DatasetMapping, text: Text | None, picture: Picture | None) -> tuple[bool, str]:
