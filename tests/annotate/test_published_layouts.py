@@ -126,8 +126,10 @@ def write(path: Path, text: str) -> Path:
 def test_goemotions_layout_has_no_header_lists_of_numbers_and_quotes_that_quote_nothing(tmp_path, scheme):
     rows = [['"Well, we began', "0", "a1"], ['that is "odd', "1,3", "a2"], ['"whole"', "4,2", "a3"], ["end", "0", "a4"]]
     path = write(tmp_path / "train.tsv", "".join("\t".join(row) + "\n" for row in rows))
-    own = {"columns": ["labels"], "separator": ",", "values": {str(i): name for i, name in enumerate(NAMES)}}
-    mapping = mapped(header=["text", "labels", "id"], labels={"mood": own, "topic": own})
+    own = {"columns": ["labels"], "separator": ","}
+    moods, topics = ({str(NAMES.index(name)): name for name in names} for names in (MOODS, TOPICS))
+    labels = {"mood": {**own, "values": moods}, "topic": {**own, "values": topics}}
+    mapping = mapped(header=["text", "labels", "id"], labels=labels)
     found = read_all([path], mapping=mapping, scheme=scheme)
     assert not found.gathered.bad
     assert [(e.text.body[:5], *map(sorted, e.answers.values())) for e in found.gathered.entries] == [

@@ -156,7 +156,6 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
     likely = label_columns(file, given=(), without=str(ids))
     labels = {key: _labels(file, key, scheme=scheme, likely=likely) for key in scheme.categories}
     seen = {text_of(c).strip().casefold() for n in (roles["body"], roles["title"]) if n for c in file.column(n)}
-    with_content = columns.keys() & {"body", "picture"}
     return commented(
         {
             "dataset": normal(scheme.name)[:20] + "_import",
@@ -170,7 +169,7 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
             **({"empty": empty} if (empty := sorted(seen & PLACEHOLDERS)) else {}),
             **({"parts": parts} if (parts := _parts(files)) else {}),
             "labels": labels,
-            **({"month": month} if with_content and "created" not in columns else {}),
+            **({} if "created" in columns else {"month": month}),
         }
     )
 
