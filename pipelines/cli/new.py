@@ -250,7 +250,6 @@ class Columns:
         self, name: str, content: str, *, defined: dict[str, str], several: bool
     ) -> tuple[dict[str, Question], dict[str, str]]:
         """Return the questions that models answer, and the texts of scheme and mapping."""
-        from pipelines.annotate.imports.published_files import FORMATS
         from pipelines.core.taxonomy import load_file
         from pipelines.workspace import declare
 
@@ -262,8 +261,7 @@ class Columns:
         written = declare.scheme_text(name, questions, content=content)
         if self.scheme:
             written = re.sub(r"(?m)^name:.*$", f"name: {name}", self.scheme.read_text(), count=1)
-        form = FORMATS.get(self.file.suffix.lower(), "csv") if self.file else "csv"
-        mapping = declare.mapping_text(name, questions, columns=[ids], form=form)
+        mapping = declare.mapping_text(name, questions, columns=[ids])
         predicted = {k: v for k, v in questions.items() if scheme is None or scheme.categories[k].predicted}
         return predicted, {declare.SCHEME: written, declare.MAPPING: mapping}
 
@@ -271,9 +269,9 @@ class Columns:
         self, scheme: Scheme | None, *, defined: Mapping[str, str], several: bool
     ) -> tuple[str, dict[str, Question]]:
         from pipelines.annotate.imports import propose
-        from pipelines.annotate.imports.published_files import read_file
+        from pipelines.annotate.imports.published_files import read_files
 
-        read = read_file(Path(str(self.file)), usual="csv")
+        read, *_ = read_files([Path(str(self.file))])
         has = f"(the file has {', '.join(sorted(read.columns))})"
         ids = propose.id_column(read, given=self.ids)
         ids = ids or propose.id_column(

@@ -85,7 +85,7 @@ CONTRACTS: dict[str, Contract] = {
         _all(pa.uint64(), "fingerprint", "inner_fingerprint", "outer_fingerprint", nullable=True),
         _texts("fingerprint_id"),
         _amounts("energy", about="grey levels"),
-        _shares("text_area"),
+        _shares("text_area", nullable=True, about="unknown if a publisher read the text"),
     ),
     "texts": _contract(
         "The items of a text corpus, one a post; an image corpus has `images` instead.",
