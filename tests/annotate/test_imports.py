@@ -410,7 +410,7 @@ def test_pictures_of_a_folder_are_sealed_read_and_counted_like_collected_ones(ru
     lines = imports.sentences(report, mapping=mapping.read(mine), params=run.params)
     assert "3 of 4 items have a picture." in lines
     record = json.loads(run.show("annotations/memes/folder/import.json"))
-    assert (record["source"], record["rights"]) == (made["source"], "ours, for tests")
+    assert (record["source"], record["rights"], record["pictures"]) == (made["source"], "ours, for tests", 3)
     with workspace(run.settings) as clone:
         names = [n.removesuffix(".dvc") for n in run.names() if "/images" in n and n.endswith(".dvc")]
         clone.checkout(*names)

@@ -29,11 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.annotate.imports.cells import Cells, normal
-from pipelines.collect.submission import PICTURES
 from pipelines.core.config.base import Section
 from pipelines.core.errors import DataError
 
 Format = Literal["csv", "tsv", "json", "jsonl", "xlsx", "parquet", "arrow"]
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 SUFFIXES = {".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".xlsx", ".parquet", ".arrow", ".feather"}
 # Ours: far above any published table, pictures within it included, and small enough for the memory of a laptop.
 MAX_BYTES = 2**30
@@ -113,7 +113,7 @@ class Grid:
         """Yield the number and the cells of each row, a ragged one with as many cells as the first row."""
         width = len(self.header)
         cut = {number: [*cells, *[""] * width][:width] for number, cells in self.ragged.items()}
-        whole = zip(self.numbers, zip(*map(_values, self.columns), strict=True), strict=True)
+        whole = zip(self.numbers, zip(*map(values_of, self.columns), strict=True), strict=True)
         yield from sorted(chain(((n, list(cells)) for n, cells in whole), cut.items()), key=lambda row: row[0])
 
 
@@ -151,7 +151,7 @@ class File:
 
     def column(self, name: str) -> Sequence[Any]:
         """Return the cells of a column; a picture within a table stays as it is until somebody reads it."""
-        return _values(self.grid.columns[self._places[name]])
+        return values_of(self.grid.columns[self._places[name]])
 
     def rows(self, *, only: Collection[str] | None = None, empty: Collection[str] = ()) -> Iterator[FileRow]:
         """Yield the rows in their order, with the cells of the columns ``only``; ``empty`` are texts of empty cells."""
@@ -171,7 +171,7 @@ def _blank(cell: object, words: Collection[str]) -> bool:
     return isinstance(cell, str) and cell.strip().casefold() in words
 
 
-def _values(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
+def values_of(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
     """Return a column's cells as Python's; those with bytes, as pictures are, stay in Arrow's memory."""
     if not isinstance(column, pa.ChunkedArray):
         return column
