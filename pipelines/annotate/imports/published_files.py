@@ -39,6 +39,8 @@ SUFFIXES = {".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".xlsx", ".par
 MAX_BYTES = 2**30
 # Ours: enough rows to see the delimiter.
 SAMPLE = 2**18
+# Ours: no first row is longer.
+HEAD = 2**23
 BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",
     b"\xff\xfe\x00\x00": "utf-32",
@@ -470,13 +472,14 @@ def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequ
             ragged[row.number] = [row.text]
         return "skip"
 
-    text = text.lstrip("\r\n")
+    text = text.strip("\r\n")
     quoting: Literal[0, 3] = 0 if quote else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
-    width = len(next(csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting)))
+    head = io.StringIO(text[:HEAD], newline="")
+    width = len(next(csv.reader(head, delimiter=mark, quoting=quoting)))
     # a row after the last one is there only if all quotes end
     content = f"{text}\n{mark.join(['end'] * width)}\n".encode(errors="replace")
     table = pyarrow.csv.read_csv(
-        io.BytesIO(content),
+        pa.BufferReader(content),
         read_options=pyarrow.csv.ReadOptions(
             use_threads=False, autogenerate_column_names=True, block_size=len(content) + 1
         ),
@@ -495,13 +498,22 @@ def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequ
     table = table.slice(0, len(table) - closed)
     numbers: Sequence[int] = range(1, len(table) + len(ragged) + 1)
     numbers = [number for number in numbers if number not in ragged] if ragged else numbers
-    filled = functools.reduce(pc.or_, (pc.not_equal(column, "") for column in table.columns))
+    # most tables need one look: at a column without empty cells
+    filled = functools.reduce(_or, table.columns, None)
     if not pc.all(filled).as_py():
         numbers, table = (
             [n for n, is_filled in zip(numbers, filled.to_pylist(), strict=True) if is_filled],
             table.filter(filled),
         )
     return table, numbers, {number: cells for number, cells in ragged.items() if any(cells)}, closed
+
+
+def _or(filled: Any, column: pa.ChunkedArray) -> Any:
+    """Return which rows have a cell, in the columns seen before or in this one."""
+    if filled is not None and pc.all(filled).as_py():
+        return filled
+    here = pc.not_equal(column, "")
+    return here if filled is None else pc.or_(filled, here)
 
 
 def _regular_lines(text: str, *, mark: str) -> int:
