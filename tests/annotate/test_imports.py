@@ -409,7 +409,7 @@ def test_pictures_of_a_folder_are_sealed_read_and_counted_like_collected_ones(ru
     assert report["images"] == {"kept": 2, "dropped": {"no_picture_file": 1, "not_an_image": 1}}
     assert "3 of 4 items have a picture." in imports.sentence(report, pictures=True)
     record = json.loads(run.show("annotations/memes/folder/import.json"))
-    assert (record["source"], record["rights"]) == (made["source"], "ours, for tests")
+    assert (record["source"], record["rights"], record["pictures"]) == (made["source"], "ours, for tests", 3)
     with workspace(run.settings) as clone:
         names = [n.removesuffix(".dvc") for n in run.names() if "/images" in n and n.endswith(".dvc")]
         clone.checkout(*names)

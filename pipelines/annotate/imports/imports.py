@@ -100,15 +100,18 @@ def run(
         "tombstoned": sum(identity in gone for identity in ids),
         "matched": len(here),
         "not_collected": len(of_reddit - here),
-        "pictures": given if loaded.columns.picture else sum(identity in here for identity in ids),
     }
+    if params.corpora[corpus].content == "images":
+        report["pictures"] = given if loaded.columns.picture else sum(identity in here for identity in ids)
     if dry_run:
         return report
     kept = {(identity, e.image): e for identity, e in zip(ids, entries, strict=True) if identity not in gone}
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
-    record |= {"source": loaded.source, "rights": loaded.rights}
+    record |= {"source": loaded.source, "rights": loaded.rights} | {
+        key: report[key] for key in ("pictures",) if key in report
+    }
     return report | Import(corpus, kept, loaded, params, settings, vault, now, folder).publish(record)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.imports.cells import FALSE, TRUE, first, fullname_of, list_of, normal, text_of
-from pipelines.annotate.imports.published_files import File, Layout, read_files
+from pipelines.annotate.imports.published_files import File, Layout, read_files, values_of
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
 from pipelines.workspace.declare import Question, commented
@@ -188,9 +188,9 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
 def _without_header(file: File) -> bool:
     """Return whether the first row looks like the others: a long text, a number, or a cell that its column repeats."""
     return any(
-        len(name) > LONGEST or name.strip().isdecimal() or name in file.grid.columns[at][:1000].to_pylist()
+        len(name) > LONGEST or name.strip().isdecimal() or name in values_of(file.grid.columns[at][:1000])
         for at, name in enumerate(file.grid.header)
-        if name.strip() and hasattr(file.grid.columns[at], "to_pylist")
+        if name.strip()
     )
 
 

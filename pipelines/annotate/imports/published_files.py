@@ -29,16 +29,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.annotate.imports.cells import Cells, normal
-from pipelines.collect.submission import PICTURES
 from pipelines.core.config.base import Section
 from pipelines.core.errors import DataError
 
 Format = Literal["csv", "tsv", "json", "jsonl", "xlsx", "parquet", "arrow"]
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 SUFFIXES = {".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".xlsx", ".parquet", ".arrow", ".feather"}
 # Ours: far above any published table, pictures within it included, and small enough for the memory of a laptop.
 MAX_BYTES = 2**30
 # Ours: enough rows to see the delimiter.
 SAMPLE = 2**18
+# Ours: no first row is longer.
+HEAD = 2**23
 BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",
     b"\xff\xfe\x00\x00": "utf-32",
@@ -113,7 +115,7 @@ class Grid:
         """Yield the number and the cells of each row, a ragged one with as many cells as the first row."""
         width = len(self.header)
         cut = {number: [*cells, *[""] * width][:width] for number, cells in self.ragged.items()}
-        whole = zip(self.numbers, zip(*map(_values, self.columns), strict=True), strict=True)
+        whole = zip(self.numbers, zip(*map(values_of, self.columns), strict=True), strict=True)
         yield from sorted(chain(((n, list(cells)) for n, cells in whole), cut.items()), key=lambda row: row[0])
 
 
@@ -151,7 +153,7 @@ class File:
 
     def column(self, name: str) -> Sequence[Any]:
         """Return the cells of a column; a picture within a table stays as it is until somebody reads it."""
-        return _values(self.grid.columns[self._places[name]])
+        return values_of(self.grid.columns[self._places[name]])
 
     def rows(self, *, only: Collection[str] | None = None, empty: Collection[str] = ()) -> Iterator[FileRow]:
         """Yield the rows in their order, with the cells of the columns ``only``; ``empty`` are texts of empty cells."""
@@ -171,7 +173,7 @@ def _blank(cell: object, words: Collection[str]) -> bool:
     return isinstance(cell, str) and cell.strip().casefold() in words
 
 
-def _values(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
+def values_of(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
     """Return a column's cells as Python's; those with bytes, as pictures are, stay in Arrow's memory."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -470,13 +472,14 @@ def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequ
             ragged[row.number] = [row.text]
         return "skip"
 
-    text = text.lstrip("\r\n")
+    text = text.strip("\r\n")
     quoting: Literal[0, 3] = 0 if quote else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
-    width = len(next(csv.reader(io.StringIO(text, newline=""), delimiter=mark, quoting=quoting)))
+    head = io.StringIO(text[:HEAD], newline="")
+    width = len(next(csv.reader(head, delimiter=mark, quoting=quoting)))
     # a row after the last one is there only if all quotes end
     content = f"{text}\n{mark.join(['end'] * width)}\n".encode(errors="replace")
     table = pyarrow.csv.read_csv(
-        io.BytesIO(content),
+        pa.BufferReader(content),
         read_options=pyarrow.csv.ReadOptions(
             use_threads=False, autogenerate_column_names=True, block_size=len(content) + 1
         ),
@@ -495,13 +498,22 @@ def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequ
     table = table.slice(0, len(table) - closed)
     numbers: Sequence[int] = range(1, len(table) + len(ragged) + 1)
     numbers = [number for number in numbers if number not in ragged] if ragged else numbers
-    filled = functools.reduce(pc.or_, (pc.not_equal(column, "") for column in table.columns))
+    # most tables need one look: at a column without empty cells
+    filled = functools.reduce(_or, table.columns, None)
     if not pc.all(filled).as_py():
         numbers, table = (
             [n for n, is_filled in zip(numbers, filled.to_pylist(), strict=True) if is_filled],
             table.filter(filled),
         )
     return table, numbers, {number: cells for number, cells in ragged.items() if any(cells)}, closed
+
+
+def _or(filled: Any, column: pa.ChunkedArray) -> Any:
+    """Return which rows have a cell, in the columns seen before or in this one."""
+    if filled is not None and pc.all(filled).as_py():
+        return filled
+    here = pc.not_equal(column, "")
+    return here if filled is None else pc.or_(filled, here)
 
 
 def _regular_lines(text: str, *, mark: str) -> int:
