@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
-from pipelines.models.fitting.card import PREDICTIONS, SPENT
+from pipelines.models.fitting.training_records import PREDICTIONS, SPENT
 from pipelines.models.prediction import Prediction, Spent
 from pipelines.store import tables
 from pipelines.store.metrics_file import read_metrics, write_metrics

@@ -28,7 +28,7 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, CorpusError, DataError, name_of
 from pipelines.core.process import silent
-from pipelines.models.fitting import card, training_records
+from pipelines.models.fitting import training_records
 from pipelines.registry import lineage
 from pipelines.registry.candidate import Context, opened, registration
 from pipelines.registry.journal import SamePerson
@@ -152,7 +152,7 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
             entries = objects.tree(digest)
             if _lists(entries, objects=objects) & lists:
                 # a fit that has predictions only needs no second fit
-                if own := {file for name, file in entries.items() if name not in card.OWN}:
+                if own := {file for name, file in entries.items() if name not in training_records.OWN}:
                     doomed |= {file for file in own if objects.exists(file)}
                     folders.add(digest)
             else:
@@ -162,7 +162,7 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
 
 
 def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
-    listed = entries.get(card.CARD)
+    listed = entries.get(training_records.CARD)
     if listed is None or training_records.FILE not in entries or not objects.exists(listed):
         return set()
     with objects.file(listed) as path:

@@ -17,7 +17,7 @@ from crisis_corpus.journal import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.models.fitting import card, training_records
+from pipelines.models.fitting import training_records
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.pack import refuse_deleted
 from pipelines.registry.promotion import promote
@@ -94,7 +94,7 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
     with workspace(house.settings) as clone:
         clone.checkout("snapshot/posts/fits")
         folders = [clone.path / "snapshot/posts/fits" / name for name in ("all", "some")]
-        lists = [json.loads((folder / card.CARD).read_bytes())["train"]["digest"] for folder in folders]
+        lists = [json.loads((folder / training_records.CARD).read_bytes())["train"]["digest"] for folder in folders]
     one, other, both = (takedown._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
     assert (one[1], other[1]) == ({"train@all"}, {"train@some"})
     assert both[1] == one[1] | other[1]

@@ -21,12 +21,8 @@ from pipelines.core.rows import shown
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting import training_records
-from pipelines.models.fitting.training_records import TrainingRecords
+from pipelines.models.fitting.training_records import CARD, OWN, TrainingRecords
 from pipelines.models.kind import KINDS, Kind
-
-CARD = "model.json"
-PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
-OWN = frozenset({CARD, training_records.FILE, PREDICTIONS, SPENT})
 
 
 class Card(Section):

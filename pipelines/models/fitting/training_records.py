@@ -18,6 +18,9 @@ from pipelines.store import tables
 from pipelines.store.tables import Item
 
 FILE = "records.parquet"
+# The files of a fit that are no part of the model: its card and, without weights, its predictions and their cost.
+CARD, PREDICTIONS, SPENT = "model.json", "predictions.parquet", "spent.json"
+OWN = frozenset({CARD, FILE, PREDICTIONS, SPENT})
 # Tag of a training run in MLflow: the digest of its list.
 TAG = "selected"
 
