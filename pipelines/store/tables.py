@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,11 @@ from pipelines.store.table_files import Column, Contract
 UTC = pa.timestamp("us", tz="UTC")
 Item = tuple[str, int]
 """A record and the number of its image; a text is image 0."""
+Row = Mapping[str, object]
+# Of the column ``split``.
+TRAIN = "train"
+# The files of a fit that are no part of the model: its card, records and, without weights, predictions and their cost.
+FIT = CARD, RECORDS, PREDICTIONS, SPENT = ("model.json", "records.parquet", "predictions.parquet", "spent.json")
 
 
 def _all(kind: pa.DataType, *names: str, **rules: Any) -> tuple[Column, ...]:
@@ -385,3 +390,8 @@ def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -
         if at >= start + count:
             break
     return pa.concat_tables(parts)
+
+
+def item_of(row: Row) -> Item:
+    """Return the item of a row."""
+    return str(row["record_id"]), cast(int, row["image"])

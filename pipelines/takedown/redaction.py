@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
-from pipelines.datasets.example import TRAIN
 from pipelines.models.fitting.training_records import trained_on
 from pipelines.store import table_files, tables
+from pipelines.store.tables import TRAIN
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
 ABOUT = ("record_id", "other_id")

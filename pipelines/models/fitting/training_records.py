@@ -17,10 +17,7 @@ from pipelines.core.config.base import Section
 from pipelines.store import tables
 from pipelines.store.tables import Item
 
-FILE = "records.parquet"
-# The files of a fit that are no part of the model: its card and, without weights, its predictions and their cost.
-CARD, PREDICTIONS, SPENT = "model.json", "predictions.parquet", "spent.json"
-OWN = frozenset({CARD, FILE, PREDICTIONS, SPENT})
+FILE = tables.RECORDS
 # Tag of a training run in MLflow: the digest of its list.
 TAG = "selected"
 
