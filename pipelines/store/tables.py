@@ -6,6 +6,7 @@ its key and written in a fixed format (:mod:`table_files`), so that the same row
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -395,3 +396,15 @@ def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -
 def item_of(row: Row) -> Item:
     """Return the item of a row."""
     return str(row["record_id"]), cast(int, row["image"])
+
+
+def listed(record_ids: Collection[str] | pa.ChunkedArray) -> tuple[int, str]:
+    """Return the number of distinct record ids, and the SHA-256 of these, sorted, one id per line."""
+    known = record_ids.combine_chunks() if isinstance(record_ids, pa.ChunkedArray) else strings(list(record_ids))
+    if not pc.all(pc.less(known.slice(0, max(0, len(known) - 1)), known.slice(1))).as_py():
+        known = pc.unique(known)
+        known = known.take(pc.sort_indices(known))
+    lines = pc.binary_join_element_wise(known, "", "\n")
+    # the texts of an array that was just computed follow one another
+    text = lines.buffers()[2] if len(lines) else None
+    return len(known), hashlib.sha256(text or b"").hexdigest()
