@@ -22,17 +22,7 @@ import pyarrow as pa
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import (
-    UNFIT,
-    Question,
-    Row,
-    agreed,
-    answered,
-    item_of,
-    labels_of,
-    roster,
-    unfit,
-)
+from pipelines.annotate.response_validation import UNFIT, Question, agreed, answered, labels_of, roster, unfit
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load, tiers_of
@@ -43,7 +33,7 @@ from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.tables import Item
+from pipelines.store.tables import Item, Row, item_of
 from pipelines.store.vault.vault import Vault
 
 log = logging.getLogger(__name__)

@@ -17,10 +17,12 @@ from pipelines.core.errors import BadParams
 if TYPE_CHECKING:
     from pipelines.operate.services.airflow_api import Airflow
 
-app = group("Prepare an existing Airflow for this corpus, and run its Dags.")
+app = typer.Typer()
+airflow = group("Prepare an existing Airflow for this corpus, and run its Dags.")
+app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
 
 
-@app.command("setup")
+@airflow.command("setup")
 def setup(
     profile: Annotated[
         str | None, option("the profile whose providers get pools: a file in profiles/ without .yaml")
@@ -42,7 +44,7 @@ def setup(
         typer.echo(line)
 
 
-@app.command("trigger")
+@airflow.command("trigger")
 def trigger(
     dag: Annotated[str, argument("the Dag's id, such as forum_collect, with or without CORPUS_AIRFLOW_PREFIX", "DAG")],
     partition_key: Annotated[
@@ -61,7 +63,7 @@ def trigger(
     emit({"dag": dag_id, "run": run})
 
 
-@app.command("path")
+@airflow.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and the variables by which Airflow 3 finds them."""
     dags, plugins = project_root() / "dags", project_root() / "plugins"
@@ -78,7 +80,7 @@ def path() -> None:
     typer.echo(f"CORPUS_ROOT={project_root()}")
 
 
-@app.command("refresh")
+@airflow.command("refresh")
 def refresh() -> None:
     """Write the graph of the corpus branch's stages to CORPUS_HOME, and make Airflow generate the Dags from it."""
     from pipelines.workspace import dag_graph

@@ -137,6 +137,7 @@ def agreement_report(
 
 
 rounds = group("Open and close annotation rounds, import their answers, adjudicate undecided items.")
+app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 
 Name = Annotated[str, argument("an annotation round of the corpus's protocol, such as calibration", "ROUND")]
 

@@ -22,7 +22,7 @@ from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends import Item
 from pipelines.annotate.gold import settle
 from pipelines.annotate.manifest import Planned, RoundManifest
-from pipelines.annotate.response_validation import UNFIT, Question, Row, answered, item_of, marked
+from pipelines.annotate.response_validation import UNFIT, Question, answered, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases
 from pipelines.core.config.label import Round
@@ -32,6 +32,7 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
 from pipelines.store import tables
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 
