@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.imports.cells import FALSE, TRUE, first, fullname_of, list_of, normal, text_of
-from pipelines.annotate.imports.published_files import File, Layout, read_files, values_of
+from pipelines.annotate.imports.published_files import File, Layout, read_files
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
 from pipelines.workspace.declare import Question, commented
@@ -152,7 +152,7 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
     """Return the text of a mapping of files, to be edited; content without a date is assigned to ``month``."""
     layout: dict[str, Any] = {}
     files = read_files(paths)
-    if any(map(_without_header, files)):
+    if any(file.headerless for file in files):
         layout = {"header": [f"column {at}" for at, _ in enumerate(files[0].grid.header, start=1)]}
         files = read_files(paths, layout=Layout.model_validate(layout))
     file = files[0]
@@ -182,15 +182,6 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
             "labels": labels,
             **({} if "created" in columns else {"month": month}),
         }
-    )
-
-
-def _without_header(file: File) -> bool:
-    """Return whether the first row looks like the others: a long text, a number, or a cell that its column repeats."""
-    return any(
-        len(name) > LONGEST or name.strip().isdecimal() or name in values_of(file.grid.columns[at][:1000])
-        for at, name in enumerate(file.grid.header)
-        if name.strip()
     )
 
 

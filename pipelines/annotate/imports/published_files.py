@@ -37,6 +37,8 @@ PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 SUFFIXES = {".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".xlsx", ".parquet", ".arrow", ".feather"}
 # Ours: far above any published table, pictures within it included, and small enough for the memory of a laptop.
 MAX_BYTES = 2**30
+# Ours: rows that are compared with the header, and the longest name of a column.
+LOOKED_AT, LONGEST_NAME = 1000, 60
 # Ours: enough rows to see the delimiter.
 SAMPLE = 2**18
 # Ours: no first row is longer.
@@ -145,6 +147,15 @@ class File:
     @cached_property
     def twice(self) -> frozenset[str]:
         return frozenset(map(normal, self.grid.header)) - self.columns - {""}
+
+    @cached_property
+    def headerless(self) -> bool:
+        """Whether the first row looks like the others: a long text, a number, or a cell that its column repeats."""
+        return any(
+            len(name) > LONGEST_NAME or name.strip().isdecimal() or name in values_of(column[:LOOKED_AT])
+            for name, column in zip(self.grid.header, self.grid.columns, strict=True)
+            if name.strip()
+        )
 
     @property
     def size(self) -> int:

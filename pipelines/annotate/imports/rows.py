@@ -46,8 +46,6 @@ from pipelines.core.taxonomy.scheme import TIERS
 HARMLESS = {"alias", "duplicate"}
 # A row whose cell for the label is blank, where the mapping says that such rows are to come.
 UNLABELLED = "unlabelled"
-# Ours: rows that are compared with the header; of a label, one of the first rows has it.
-LOOKED_AT = 1000
 ONE_PART = {EVERYTHING: Part(files=("*",))}
 # Reddit's subreddit names. ``u_name`` is a user's profile page, which would reveal the user's name.
 SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
@@ -338,13 +336,8 @@ def missing_columns(files: Iterable[File], *, mapping: DatasetMapping) -> list[s
 
 
 def plain_names(file: File) -> list[str]:
-    """Return the names of a file's columns, but none that may be a text or an id of a file without names.
-
-    Where a name is a value of its column, too, as a label would be, the first row is no header.
-    """
-    if any(normal(str(cell)) == name for name in file.columns for cell in file.column(name)[:LOOKED_AT]):
-        return []
-    return sorted(name for name in file.columns if NAME.fullmatch(name))
+    """Return the names of a file's columns, but none that may be a text or an id of a file without names."""
+    return [] if file.headerless else sorted(name for name in file.columns if NAME.fullmatch(name))
 
 
 def _nearest(names: Names, *, file: File) -> str:
