@@ -19,7 +19,7 @@ ATTACKS = (
     *("display(frame)", "print(frame)", "frame.head()", "frame.text.iloc[0]", "[*frame.text]", "frame.to_html()"),
     *("frame.groupby('split').text.agg(list)", "frame.groupby('split').first()", "frame.text.value_counts()"),
     *("int(frame.text.iloc[0])", "{}[frame.text.iloc[0]]", "%xmode Verbose", "1 / frame.text.iloc[0]"),
-    *("frame.to_pickle('x')", "frame.to_csv()", "frame.to_json()", "frame.to_parquet()", "frame.text.iloc[0]?"),
+    *("frame.to_pickle('/dev/null')", "frame.to_csv()", "frame.to_json()", "frame.to_parquet()", "frame.text.iloc[0]?"),
     *("raise ValueError(frame.text.iloc[0])", "corpus", "corpus.score({('a', 0): frame.text.iloc[0]})"),
     *("corpus.items(split=frame.text.iloc[0])", "corpus.items(text=True, why='')", "%whos", "vars(corpus)"),
     *("f'{frame.text.iloc[0]}'", "frame.describe(include='all')", "frame.to_dict()", "frame.iloc[0]", "%store frame"),
