@@ -202,6 +202,7 @@ def test_texts_are_sealed_and_scrubbed_like_collected_ones_and_an_import_again_c
     assert report["texts"] == {"kept": 65, "dropped": {}}
     assert (report["gold"], report["silver"], report["splits"]) == (60, 5, 65)
     assert {row["split"] for row in run.rows("annotations/posts/cradle/splits.csv")} == {"dev", "train"}
+    assert {row["agreement"] for row in run.rows("annotations/posts/cradle/silver.csv")} == {"unanimous"}
     posts = run.posts("posts")
     assert len(posts) == 65
     assert not any("someone@example.org" in str(post["body"]) for post in posts.values())
@@ -287,6 +288,7 @@ def test_labels_that_are_subreddits_are_no_gold(run, tmp_path, vault):
     assert splits == {"train": 16, "test": 4}
     silver = {row["record_id"]: row["labels"] for row in run.rows("annotations/places/sdcnl/silver.csv")}
     assert silver[vault.record_id(f"t3_{100_003}")] == "SuicideWatch"
+    assert {row["agreement"] for row in run.rows("annotations/places/sdcnl/silver.csv")} == {"consensus"}
     writers = {vault.author_id(f"writer_{i}") for i in range(9)}
     assert {post["author_id"] for post in run.posts("places").values()} <= writers
 

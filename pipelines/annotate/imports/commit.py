@@ -35,7 +35,7 @@ STEP = "import"
 ATTEMPTS = 3
 HEADERS = {
     "gold": ["record_id", "image", "category", "labels"],
-    "silver": ["record_id", "image", "category", "labels"],
+    "silver": ["record_id", "image", "category", "labels", "agreement"],
     "splits": ["record_id", "image", "split"],
 }
 
@@ -172,12 +172,15 @@ class Import:
 
         They hold ids, so git has only pointers to them: a takedown cannot rewrite git's history.
         """
-        models = {name for name, part in self.mapping.parts.items() if not part.human}
+        models = {name: part.agreement for name, part in self.mapping.parts.items() if not part.human}
         files: dict[str, list[list[str]]] = {"gold": [], "silver": [], "splits": []}
         for (record_id, image), entry in sorted(self.entries.items()):
-            rows = files["silver" if entry.parts & models else "gold"]
+            # an item of both sets is unanimous
+            agreed = max((models[part] for part in entry.parts & models.keys()), default=None)
+            rows = files["gold" if agreed is None else "silver"]
             for category, chosen in sorted(entry.answers.items()):
-                rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
+                row = [record_id, str(image), category, "|".join(sorted(chosen))]
+                rows.append(row if agreed is None else [*row, agreed])
             if entry.split is not None:
                 files["splits"].append([record_id, str(image), entry.split])
         where.replace_labels({name: [HEADERS[name], *rows] for name, rows in files.items() if rows})

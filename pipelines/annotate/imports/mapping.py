@@ -173,11 +173,12 @@ class Part(Section):
     A row belongs to the part if a column of ``columns`` holds one of ``values`` or, without such a column, if the
     file's name matches a pattern of ``files``. A row may belong to several parts. ``split`` is the split that
     ``splits.csv`` gives the part's items (``None`` means no split). ``human`` is true if people gave the labels; labels
-    from models are not gold.
+    from models are not gold, and ``agreement`` says how far the models agreed on those of the part.
     """
 
     split: str | None = None
     human: bool = True
+    agreement: Literal["unanimous", "consensus"] = "consensus"
     columns: Names = ()
     values: Names = ()
     files: Names = ()
