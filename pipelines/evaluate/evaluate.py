@@ -51,7 +51,7 @@ value is ``null``. Its shape::
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
       "unflagged": {"n": int, "by_seed": {the same}}, # without the items that a review took in; absent without such
-      "leak_free": {"n": int, "valid": Scores | null, "all": Scores}    # without leaking items; absent without such
+      "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}    # without leaking items; absent without such
     }
     # "floors" and "pairs", which are claims of ours, leave out the leaking items; all else is on the split as published
     Scores = {"figures": {figure: Cell}, "labels": {label: {"f1": Cell, "precision": Cell, "recall": Cell}}}
@@ -219,8 +219,12 @@ def measure(
         origin = context.origins.get(name, Origin(None, name))
         on_dev = context.dev.get(name, ())
         scored = model_scores.score(board, runs=model_runs, valid=False)
-        on_fair = scored if fair is board else model_scores.score(fair, runs=model_runs, valid=False)
-        entrants[name] = paired.Entrant.of(fair, runs=model_runs, scored=on_fair)
+        clean: Json = {VALID: None, ALL: None}
+        if fair.items:
+            on_fair = scored if fair is board else model_scores.score(fair, runs=model_runs, valid=False)
+            entrants[name] = paired.Entrant.of(fair, runs=model_runs, scored=on_fair)
+            if fair is not board:
+                clean = _model(fair, runs=model_runs, whole=model_scores.scores(on_fair, board=fair))
         result["models"][name] = {
             **vars(origin),
             "deviations": list(origin.deviations),
@@ -228,7 +232,9 @@ def measure(
             "errors": label_errors.analyse(board, runs=model_runs, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
             "calibration": reliability.calibration(board, runs=model_runs),
-            "floors": reliability.floors(fair, runs=model_runs, dev=fair_dev, dev_runs=on_dev, wanted=context.floors),
+            "floors": reliability.floors(
+                fair, runs=model_runs, dev=fair_dev, dev_runs=on_dev, wanted=context.floors if fair.items else {}
+            ),
             "spent": context.spent.get(name),
             "crises": label_errors.crises_of(board, runs=model_runs),
         }
@@ -236,7 +242,6 @@ def measure(
             rest = _by_seed(part, runs=model_runs) if part.items else {}
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
         if fair is not board:
-            clean = _model(fair, runs=model_runs, whole=model_scores.scores(on_fair, board=fair))
             result["models"][name]["leak_free"] = {"n": len(fair.items), VALID: clean[VALID], ALL: clean[ALL]}
     result["best"] = best_of(result["models"])
     result["pairs"] = paired.pairs(fair, entrants=entrants)
