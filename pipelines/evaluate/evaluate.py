@@ -51,7 +51,7 @@ value is ``null``. Its shape::
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
       "unflagged": {"n": int, "by_seed": {the same}}, # without the items that a review took in; absent without such
-      "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}    # without leaking items; absent without such
+      "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}  # without leaking items
     }
     # "floors" and "pairs", which are claims of ours, leave out the leaking items; all else is on the split as published
     Scores = {"figures": {figure: Cell}, "labels": {label: {"f1": Cell, "precision": Cell, "recall": Cell}}}
