@@ -194,7 +194,7 @@ def measure(
     board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
     dev = _board(task, gold=gold, runs=context.dev, split=gold.validation, sampling=sampling) if context.dev else None
     # scores are for comparison with the paper's; what is claimed from them has to hold for posts that no model has seen
-    fair, fair_dev = (each and inputs.without_items(each, items=gold.leaks) for each in (board, dev))
+    fair, fair_dev = inputs.without_items(board, items=gold.leaks), dev and inputs.without_items(dev, items=gold.leaks)
     learnt = [split for split in (TRAIN, gold.validation) if gold.seen(task, split=split)] or [TRAIN]
     result: Json = {
         "kind": task.kind,
