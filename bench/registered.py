@@ -36,21 +36,23 @@ import transformers
 from crisis_corpus import integrity
 from crisis_corpus.integrity import Learnt, TrainedWeights, listing
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
-from pipelines.core.config.params import load
+from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import FOLDER
 from pipelines.core.taxonomy import load as load_scheme
-from pipelines.core.taxonomy.task import task_of
+from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.models import base_files
 from pipelines.models.fitting.inference import AT_ONCE
+from pipelines.models.kind import Kind
 from pipelines.models.kinds.encoder import Encoder
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging import model
 from pipelines.registry.packaging.described import SCHEME, Described
+from pipelines.registry.packaging.inputs import columns
 from pipelines.registry.packaging.register import put
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
@@ -105,15 +107,21 @@ def packed(shape: str, *, to: Path) -> Path:
     identity = Calibration("multi", np.tile([1.0, 0.0], (len(task.labels), 1)))
     recipe = {"batch": BATCH // AT_ONCE}
     recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json(), recipe=recipe)
+    return finished(to, spec=spec, name="crisis-posts", corpus="posts", task=task, params=params)
+
+
+def finished(to: Path, *, spec: Kind, name: str, corpus: str, task: Task, params: Params) -> Path:
+    """Write what a pack has beside the files of its model."""
+    scheme, inputs = params.corpora[corpus].scheme, columns(params.corpora[corpus].content, reads=spec.inputs)
     Described(
-        name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus",
-        shown=f"{shape}-consensus", base=shape, seed=1, labels=task.labels, definitions={}, item="post", items="posts",
-        scheme="cradle", scheme_digest="0" * 64, data_commit="none", split_digest="0" * 64, votes_digest=None,
+        name=name, corpus=corpus, kind=spec.kind, task=task.key, model=spec.kind, subset="gold", shown=spec.kind,
+        base=spec.named, seed=1, labels=task.labels, definitions={}, item="item", items="items",
+        scheme=scheme, scheme_digest="0" * 64, data_commit="none", split_digest="0" * 64, votes_digest=None,
         train=Learnt(records=0, digest="0" * 64), weights=TrainedWeights(run=None, files={}),
-        spec=spec.model_dump(exclude_unset=True), inputs=("title", "body"),
-        scrub=params.collect.scrub, batch=BATCH,
+        spec=spec.model_dump(exclude_unset=True), inputs=inputs, scrub=params.collect.scrub, batch=BATCH,
+        decode=params.images.decode if "image" in inputs else None,
     ).write(to)  # fmt: skip
-    shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)
+    shutil.copy(FOLDER / f"{scheme}.yaml", to / SCHEME)
     pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), to / integrity.RECORDS)
     (to / integrity.CARD).write_text(json.dumps({"for": "measuring"}))
     (to / integrity.PAGE).write_text("# For measuring\n")
@@ -130,7 +138,7 @@ def posts() -> list[dict[str, str]]:
 
 
 @contextmanager
-def champion(saved: Path, *, home: Path) -> Iterator[None]:
+def champion(saved: Path, *, home: Path, name: str = "crisis-posts") -> Iterator[None]:
     """Register a saved model at an MLflow server and record it as champion for the duration of the context."""
     home.mkdir()
     with socket.socket() as probe:
@@ -141,12 +149,12 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
     asked = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
     # as in the sandbox: the server's job runner occasionally takes a full core
     environment = {"CORPUS_HOME": str(home), "MLFLOW_TRACKING_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    before = {name: os.environ.get(name) for name in environment}
+    before = {key: os.environ.get(key) for key in environment}
     os.environ |= environment
     settings, params = Settings.from_env(), load(ROOT)
     server = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        for _ in range(600):
+        for _ in range(3000):
             with suppress(OSError), urllib.request.urlopen(f"{uri}/health", timeout=1):
                 break
             time.sleep(0.1)
@@ -155,7 +163,7 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
             Journal.of(settings) as journal,
         ):
             context = Context(Registry.open(settings), journal, params, params.promote, settings, vault)
-            name, who, why = "crisis-posts", "bench", "to be loaded"
+            who, why = "bench", "to be loaded"
             version, _ = put(name, saved, context=context, who=who, why=why)
             move = Move(name, "promoted", None, None, version.version, who, why, {}, version.digest)
             finish(intend(move, journal=journal), registry=context.registry, journal=journal, say=lambda _: None)
@@ -163,8 +171,8 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
 
 
 def fresh(code: str, *, folder: Path) -> float:

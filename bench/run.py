@@ -54,6 +54,10 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
 def main(names: list[str]) -> None:
     """Run all benchmarks, or the named ones; rows of other benchmarks are kept."""
     page = PAGE.read_text()
@@ -63,8 +67,7 @@ def main(names: list[str]) -> None:
             found = [[_cell(line[column]) for column in COLUMNS] for line in measure(script)]
             rows |= {(row[0], row[-1]): row for row in found}
     table = "".join(f"| {' | '.join(row)} |\n" for _, row in sorted(rows.items()))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    head = HEAD.format(date=datetime.now(UTC).date(), machine=machine)
+    head = HEAD.format(date=datetime.now(UTC).date(), machine=machine())
     PAGE.write_text(f"{head}{table}\n## {page.partition(chr(10) + '## ')[2]}")
 
 

@@ -53,6 +53,8 @@ from pipelines.takedown.object_versions import replaced
 from pipelines.workspace.clone import Workspace, workspace
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import datasets
 
 KEY = ["record_id", "image"]
@@ -209,7 +211,7 @@ class Corpus:
     def images(self, split: str | None = None, *, why: str | None = None) -> pd.DataFrame:
         """Return :meth:`items` with the column ``picture``, sealed; a picture that cannot be shown is ``None``."""
         if self.content != "images":
-            raise DataError("NotInCommit", corpus=self.name, what="pictures", commit=self.commit[:12])
+            raise self._absent("pictures")
         return self._with(self._listed(split), "picture", lambda post: next(iter(post.images), None), why=why)
 
     def show(self, ids: Iterable[str], *, why: str | None = None) -> None:
@@ -237,10 +239,7 @@ class Corpus:
 
     def predictions(self, model: str, *, split: str | None = None) -> pd.DataFrame:
         """Return what a model of the report, or ``champion``, says of the items outside test."""
-        rows = [row for task in self.tasks.values() for row in self._said(model, task=task)]
-        if not rows:
-            raise DataError("NotInCommit", corpus=self.name, what=f"predictions of '{model}'", commit=self.commit[:12])
-        return self._without_test(rows, name="predictions", split=split)
+        return self._without_test(self._said(model, *self.tasks.values()), name="predictions", split=split)
 
     def to_datasets(self, *, why: str | None = None) -> datasets.DatasetDict:
         """Return the splits as data sets of Hugging Face in memory: plain content, and labels by category outside test.
@@ -293,7 +292,7 @@ class Corpus:
         own = [_row(item, said, task=chosen) for item, said in predictions.items()]
         runs = {MINE: self._runs(own, chosen, gold=gold, split=split)}
         if against is not None:
-            rows = [row | {"model": against} for row in self._said(against, task=chosen)]
+            rows = [row | {"model": against} for row in self._said(against, chosen)]
             runs[against] = self._runs(rows, chosen, gold=gold, split=split)
         for model, found in runs.items():
             if not any(run.answers.keys() & {*board.items} for run in found):
@@ -403,12 +402,18 @@ class Corpus:
             raise NoGold(corpus=self.name)
         return EvaluationGold.read(self._clone.path / folder)
 
-    def _read(self, pattern: str, *, name: str) -> pa.Table:
+    def _paths(self, pattern: str) -> list[Path]:
+        """Return the tables of the corpus's snapshot with names of this pattern."""
         folder = f"snapshot/{self.name}"
         self._place(f"{folder}/{pattern.partition('/')[0]}")
-        paths = sorted((self._clone.path / folder).glob(pattern))
-        if not paths:
-            raise DataError("NotInCommit", corpus=self.name, what=name, commit=self.commit[:12])
+        return sorted((self._clone.path / folder).glob(pattern))
+
+    def _absent(self, what: str) -> DataError:
+        return DataError("NotInCommit", corpus=self.name, what=what, commit=self.commit[:12])
+
+    def _read(self, pattern: str, *, name: str) -> pa.Table:
+        if not (paths := self._paths(pattern)):
+            raise self._absent(name)
         return tables.concat(paths, name=name)
 
     def _answers(self, pattern: str, *, name: str, split: str | None) -> pd.DataFrame:
@@ -429,15 +434,20 @@ class Corpus:
         here = {item for item, (split, _) in self._splits().items() if split == TEST}
         return here | {item for item, split in newest_split(self._database, self.name).items() if split == TEST}
 
-    def _said(self, model: str, *, task: Task) -> list[Json]:
-        """Return a model's answers to a task; of the champion, what ``batch_predict`` stored."""
-        if model != CHAMPION:
-            rows = self._read(f"predictions/{task.key}-*/predictions.parquet", name="predictions").to_pylist()
-            return [row for row in rows if row["model"] == model]
-        pins = pinned_versions(self.name, root=self._clone.path)
-        names = [pin.name for pin in pins if entry(pin.name, params=self.params).task == task.key]
-        found = [self._read(f"scoring/{name}.parquet", name="predictions") for name in names[:1]]
-        return [row | {"seed": 0} for table in found for row in table.to_pylist()]
+    def _said(self, model: str, *tasks: Task) -> list[Json]:
+        """Return a model's answers to tasks; of the champion, what ``batch_predict`` stored."""
+        if model == CHAMPION:
+            pins = reversed([*pinned_versions(self.name, root=self._clone.path)])
+            champions = {entry(pin.name, params=self.params).task: pin.name for pin in pins}
+            patterns = [f"scoring/{champions[task.key]}.parquet" for task in tasks if task.key in champions]
+        else:
+            patterns = [f"predictions/{task.key}-*/predictions.parquet" for task in tasks]
+        paths = [path for pattern in patterns for path in self._paths(pattern)]
+        said = [row for path in paths for row in tables.read(path, name="predictions").to_pylist()]
+        rows = [row | {"seed": row["seed"] or 0} for row in said if model in (CHAMPION, row["model"])]
+        if not rows:
+            raise self._absent(f"predictions of '{model}'")
+        return rows
 
     def _with(self, frame: pd.DataFrame, column: str, part: Any, *, why: str | None) -> pd.DataFrame:
         posts = self._opened(list(frame.index), why=why)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
-from pipelines.core.errors import DataError
-from pipelines.operate.services.airflow_api import RUN_SECONDS, Airflow
-
-# A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
-POLL_SECONDS = 3.0
+from pipelines.operate.services.airflow_api import Airflow
 
 
 class AirflowClient(Airflow):
@@ -32,17 +26,3 @@ class AirflowClient(Airflow):
         """Return the number of a run's task instances in each state."""
         found = self._all(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", "task_instances")
         return Counter(t["state"] or "waiting" for t in found)
-
-    def finish(self, dag_id: str, run_id: str, *, answers: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-        """Wait for the end of a run and answer its human-in-the-loop tasks, by task: the option and the fields."""
-        deadline = time.monotonic() + RUN_SECONDS
-        while time.monotonic() < deadline:
-            for task_id, (option, given) in answers.items():
-                self.answer(dag_id, run_id, task_id, option=option, given=given)
-            state = self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
-            if state == "success":
-                return
-            if state == "failed":
-                break
-            time.sleep(POLL_SECONDS)
-        raise DataError("RunFailed", dag=dag_id, state=state, detail=f"within {RUN_SECONDS:.0f} s", address=self.base)

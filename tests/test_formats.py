@@ -67,7 +67,7 @@ def _rows(folder: Path, _: Settings) -> tuple[Path, Reader]:
 
 @case("corpus")
 def _layout(folder: Path, settings: Settings) -> tuple[Path, Reader]:
-    return _rows(folder, settings)[0], lambda: rows.require_format(folder)
+    return _rows(folder, settings)[0], lambda: formats.require_corpus(folder)
 
 
 @case("stages")

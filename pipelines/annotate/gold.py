@@ -8,6 +8,7 @@ space; later steps map them to the models' label space (``Category.check(mode="r
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,30 +22,21 @@ import pyarrow as pa
 
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import (
-    UNFIT,
-    Question,
-    Row,
-    agreed,
-    answered,
-    item_of,
-    labels_of,
-    roster,
-    unfit,
-)
+from pipelines.annotate.response_validation import UNFIT, Question, agreed, answered, labels_of, roster, unfit
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import Scheme, load, tiers_of
+from pipelines.curate.items import kept_items, published_split, read_csv, tracked
 from pipelines.curate.items import load as linked_items
-from pipelines.curate.items import published_split, read_csv, tracked
 from pipelines.curate.units import resolve, target_sizes
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
-from pipelines.store.tables import Item
+from pipelines.store.tables import Item, Row, item_of
 from pipelines.store.vault.vault import Vault
 
+log = logging.getLogger(__name__)
 HEADER = ["record_id", "image", "category", "labels"]
 # Values of the column ``how``; within a round an adjudicator's decision overrides the annotators' agreement.
 TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", "agreed", "adjudicated"
@@ -103,6 +95,9 @@ def run(ctx: Context) -> dict[str, Any]:
     counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
     sources += [_round(manifest, scheme=scheme, root=root) for manifest in counted]
     known, unfit = _merged(sources, sample=sample, scheme=scheme)
+    outside = {item for source in sources for item, _ in source.known} - sample
+    if outside:
+        _warn(outside, corpus=corpus, params=params, root=root)
     rows = [
         {"record_id": record_id, "image": image, "category": key, **asdict(label), "labels": sorted(label.labels)}
         for ((record_id, image), key), label in known.items()
@@ -117,12 +112,23 @@ def run(ctx: Context) -> dict[str, Any]:
         "labels": sum(len(label.labels) for label in known.values()),
         "unfit": len(unfit),
         "without": len(sample - records - unfit),
-        "outside": len({item for source in sources for item, _ in source.known if item not in sample}),
+        "outside": len(outside),
         "how": dict(sorted(Counter(label.how for label in known.values()).items())),
         "pending": len({item for source in sources for item in source.waiting if item in sample}),
         "rounds": {source.round: by_round[source.round] for source in sources if source.round},
     }
     return write_metrics(metrics, root / "metrics" / corpus / "gold.json")
+
+
+def _warn(outside: set[Item], *, corpus: str, params: Params, root: Path) -> None:
+    """Say how many labels are unused because the sample, which is drawn at random, does not have their items."""
+    kept = kept_items(corpus, params=params, root=root)
+    if left := len(outside & set(tables.items_of(kept))):
+        log.warning(
+            "gold %s: %d labelled items are not in the sample of %d. `corpus params set sample.%s.size %d --reason "
+            "all-labelled`, then `corpus run %s`, draws all items; no split moves.",
+            *(corpus, left, params.sample[corpus].size, corpus, kept.num_rows, corpus),
+        )
 
 
 def _merged(

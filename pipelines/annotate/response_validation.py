@@ -13,13 +13,13 @@ from datetime import UTC
 from typing import TYPE_CHECKING, cast
 
 from pipelines.annotate import form
+from pipelines.store.tables import Row, item_of
 
 if TYPE_CHECKING:
     from pipelines.annotate.backends import AnnotatorAnswer, Item
     from pipelines.annotate.manifest import RoundManifest
     from pipelines.core.taxonomy import Scheme
 
-Row = Mapping[str, object]
 Question = tuple["Item", str]
 """An item and a category of the scheme."""
 # Values of the column ``outcome``; only answered rows have labels.
@@ -105,11 +105,6 @@ def read(
             rejected[annotator] = lines
         answered[annotator] = len(own)
     return ReadAnswers(rows=rows, problems=problems, rejected=rejected, answered=answered, skipped=skipped)
-
-
-def item_of(row: Row) -> Item:
-    """Return the item (record id, image number) of a table row."""
-    return str(row["record_id"]), cast(int, row["image"])
 
 
 def labels_of(row: Row) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.options import argument, group, option
-from pipelines.cli.shared import emit, project_root
+from pipelines.cli.shared import doing, emit, project_root
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings, with_secret
 from pipelines.core.errors import BadParams
@@ -17,10 +17,12 @@ from pipelines.core.errors import BadParams
 if TYPE_CHECKING:
     from pipelines.operate.services.airflow_api import Airflow
 
-app = group("Prepare an existing Airflow for this corpus, and run its Dags.")
+app = typer.Typer()
+airflow = group("Prepare an existing Airflow for this corpus, and run its Dags.")
+app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
 
 
-@app.command("setup")
+@airflow.command("setup")
 def setup(
     profile: Annotated[
         str | None, option("the profile whose providers get pools: a file in profiles/ without .yaml")
@@ -42,22 +44,26 @@ def setup(
         typer.echo(line)
 
 
-@app.command("trigger")
+@airflow.command("trigger")
 def trigger(
     dag: Annotated[str, argument("the Dag's id, such as forum_collect, with or without CORPUS_AIRFLOW_PREFIX", "DAG")],
     partition_key: Annotated[
         str | None, option("the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months")
     ] = None,
+    wait: Annotated[bool, option("unpause the Dag, and wait until the run has succeeded", "--wait")] = False,
 ) -> None:
     """Start a run of a Dag for a partition key (such as a month), through the API of Airflow at CORPUS_AIRFLOW_URL."""
     from pipelines.operate.services import airflow_setup
 
     airflow = _connect()
     dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
+    if wait:
+        with doing(f"running {dag_id}"):
+            airflow_setup.wait(airflow, dag_id, run)
     emit({"dag": dag_id, "run": run})
 
 
-@app.command("path")
+@airflow.command("path")
 def path() -> None:
     """Print the folders of the Dags and of the plugin, and the variables by which Airflow 3 finds them."""
     dags, plugins = project_root() / "dags", project_root() / "plugins"
@@ -74,7 +80,7 @@ def path() -> None:
     typer.echo(f"CORPUS_ROOT={project_root()}")
 
 
-@app.command("refresh")
+@airflow.command("refresh")
 def refresh() -> None:
     """Write the graph of the corpus branch's stages to CORPUS_HOME, and make Airflow generate the Dags from it."""
     from pipelines.workspace import dag_graph
@@ -102,5 +108,5 @@ def _connect() -> Airflow:
     home = Settings.from_env().home
     if url := address(home):
         return connect(url, environment=os.environ, home=home)
-    detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
+    detail = "is not set; `corpus up` starts an Airflow here, and the variable names another one's API server"
     raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

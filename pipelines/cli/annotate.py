@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +15,7 @@ from pipelines.cli.shared import doing, emit, opened, project_root, show_sheets
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
+from pipelines.core.errors import ConfigError
 from pipelines.core.process import now
 
 if TYPE_CHECKING:
@@ -38,13 +41,20 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: Annotated[list[Path], argument("the files of the dataset", "FILE...", **EXISTING)],
+    files: Annotated[
+        list[Path], argument("the files of the dataset, or its folder of pictures", "FILE...", exists=True)
+    ],
+    *,
     mapping: Annotated[
         str | None,
         option(
             "the column mapping: a name in pipelines/annotate/imports/mappings, or a file; default: "
-            "corpora/CORPUS/mapping.yaml"
+            "corpora/CORPUS/mapping.yaml; a file that is not there is proposed from FILE"
         ),
+    ] = None,
+    pictures: Annotated[
+        Path | None,
+        option("the folder of the pictures that FILE names; default: that of FILE", exists=True, file_okay=False),
     ] = None,
     dry_run: Annotated[
         bool, option("read the files, compare their label counts with the paper's and write nothing", "--dry-run")
@@ -54,8 +64,29 @@ def import_(
     ] = 0.01,
 ) -> None:
     """Import labels of your own, or a published dataset, into a corpus; the parameters are those of its branch."""
+    options = {"dry_run": dry_run, "allow_bad": allow_bad, "pictures": pictures}
+    report, step = imported(corpus, files, mapping=mapping, **options)
+    typer.echo(step, err=True)
+    emit(report)
+
+
+def require_readable(corpus: str, file: Path) -> None:
+    """Refuse labels that the mapping of a corpus of one's own does not fit, before its posts are collected."""
     from pipelines.annotate.imports import imports
-    from pipelines.annotate.imports.mapping import read
+
+    root = project_root()
+    if (mapping := root / CORPORA / corpus / "mapping.yaml").is_file():
+        imports.check(corpus, mapping, files=[file], root=root)
+
+
+def imported(
+    corpus: str, files: list[Path], *, mapping: str | None = None, **options: Any
+) -> tuple[dict[str, Any], str]:
+    """Import files, and print what was found; return the report and a sentence with the next command."""
+    from pipelines.annotate.imports import imports, propose
+    from pipelines.annotate.imports.mapping import available, read
+    from pipelines.collect.month import Window
+    from pipelines.core.taxonomy import load as scheme_of
     from pipelines.workspace.clone import workspace
 
     own = Path(CORPORA, corpus, "mapping.yaml")
@@ -63,12 +94,19 @@ def import_(
         places = (root / own for root in (project_root(), clone.path))
         mapping = mapping or str(next((path for path in places if path.is_file()), own))
         params, root = load(clone.path), clone.path
-        options: dict[str, Any] = {"files": files, "mapping": mapping, "dry_run": dry_run, "allow_bad": allow_bad}
-        options |= {"params": params, "settings": settings, "vault": vault, "now": now(), "root": root}
-        report = imports.run(corpus, **options)
-        for line in imports.sentences(report, mapping=read(mapping, root=root), params=params):
-            typer.echo(line, err=True)
-    emit(report)
+        section = params.corpora[corpus]
+        if mapping not in available() and not Path(mapping).exists():
+            path = Path(mapping) if Path(mapping).parent.is_dir() else Path(own.name)
+            scheme = scheme_of(section.scheme, root=root)
+            # one that no backfill writes
+            before = f"{Window.from_key(section.first_month).start - timedelta(days=1):%Y-%m}"
+            with path.open("x") as file:
+                file.write(propose.mapping_text(files, scheme=scheme, content=section.content, month=before))
+            raise ConfigError("NoMapping", corpus=corpus, path=path, files=" ".join(map(shlex.quote, map(str, files))))
+        options |= {"files": files, "mapping": mapping, "params": params, "settings": settings, "vault": vault}
+        report = imports.run(corpus, **options, now=now(), root=root)
+        typer.echo(imports.sentence(report, pictures=section.content == "images"), err=True)
+        return report, imports.next_step(report, mapping=read(mapping, root=root), params=params)
 
 
 @app.command("agreement-report", rich_help_panel="Annotate")
@@ -80,17 +118,26 @@ def agreement_report(
     as_json: AsJson = False,
 ) -> None:
     """Show the inter-annotator agreement that the label schemes' papers print and, beside it, that of a corpus."""
+    from pipelines.annotate.manifest import opened as rounds_of
     from pipelines.evaluate.report import agreement_tables
+    from pipelines.operate import tasks
+    from pipelines.workspace.publish import head
 
     if corpus is None:
         show_sheets(list(agreement_tables.paper_tables(root=project_root())), as_json=as_json)
         return
-    with doing("reading the corpus repository"):
-        sheets, annotated = agreement_tables.of_corpus(Settings.from_env(), corpus=corpus)
+    settings = Settings.from_env()
+    at: dict[str, Any] = {"base": head(settings), "run": "agreement-report", "results": []}
+    with doing("measuring agreement"), tasks.stage_run(settings, **at) as (clone, context):
+        if rounds_of(clone.path, corpus):
+            # the answers that were pulled since the stage ran last are measured, too
+            clone.take(context.receive([tasks.reproduce(f"agreement@{corpus}", context=context)]))
+        sheets, annotated = agreement_tables.of_corpus(clone.path, corpus=corpus)
     show_sheets(sheets, as_json=as_json, note="" if annotated else f"Corpus {corpus} has no human annotations yet.")
 
 
 rounds = group("Open and close annotation rounds, import their answers, adjudicate undecided items.")
+app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 
 Name = Annotated[str, argument("an annotation round of the corpus's protocol, such as calibration", "ROUND")]
 

@@ -98,6 +98,7 @@ def housekeeping(
 vault = group(
     "Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again."
 )
+app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 
 # The first 32 bytes of the secret determine the record ids and never change.
 IDENTITY = 32

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.cli.options import argument
-from pipelines.cli.shared import doing, entry_points, project_root
-from pipelines.core.config.base import CORPORA
+from pipelines.cli.shared import doing, entry_points, own_corpora, project_root, unknown_corpus
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 
@@ -34,14 +33,17 @@ def up(name: Name = None) -> None:
     from pipelines.workspace.git import branches
 
     settings, root = Settings.from_env(), project_root()
-    own = sorted(path.parent.name for path in (root / CORPORA).glob("*/profile.yaml"))
-    exists = BRANCH in (branches(settings.repo) or {})
-    if name is None and exists:
+    own = own_corpora()
+    exists, profile = BRANCH in (branches(settings.repo) or {}), None
+    if exists:
         with workspace(settings, folders=()) as clone:
-            name = load(clone.path).profile
-    elif name is None and len(own) > 1:
+            profile = load(clone.path).profile
+    if name and name not in {*own, profile}:
+        raise unknown_corpus(name)
+    name = name or profile
+    if name is None and not exists and len(own) > 1:
         raise typer.BadParameter(f"is missing; choose one of {', '.join(own)}", param_hint="'NAME'")
-    name = name or next(iter(own), None)
+    name = name or (None if exists else next(iter(own), None))
     if name and (name in own or not exists):
         repository.prepare(settings, checkout=root, profile=name)
     require_corpus(settings)
@@ -50,7 +52,7 @@ def up(name: Name = None) -> None:
     added = [component for point in entry_points(COMPONENTS) for component in point.load()(settings, params)]
     start(settings, root=root, profile=params.profile, added=added)
     collect = named(f"{next(iter(params.corpora))}_collect")
-    typer.echo(f"collect    unpause the Dags, then: corpus airflow trigger {collect} --partition-key YYYY-MM")
+    typer.echo(f"collect    corpus airflow trigger {collect} --partition-key YYYY-MM --wait")
 
 
 @app.command(rich_help_panel="Repository")
@@ -58,16 +60,17 @@ def down() -> None:
     """Stop the services of this CORPUS_HOME, and no others."""
     from pipelines.core import components
 
-    for name in components.down(Settings.from_env()):
-        typer.echo(f"stopped {name}")
+    stopped = components.down(Settings.from_env())
+    typer.echo("\n".join(f"stopped {name}" for name in stopped) or "nothing of this CORPUS_HOME was running")
 
 
 def start(settings: Settings, *, root: Path, profile: str | None, added: Sequence[AddedComponent]) -> None:
     """Start the embedded services of a home, and print their addresses."""
+    from pipelines.core.components import starting
     from pipelines.operate.services.services import LocalDeployment
 
-    deployment = LocalDeployment(settings, root=root, profile=profile, added=added)
-    with doing("starting"):
+    with doing("starting"), starting():
+        deployment = LocalDeployment(settings, root=root, profile=profile, added=added)
         deployment.up(say=lambda _: None)
     typer.echo(f"Airflow    http://127.0.0.1:{deployment.ports.airflow}")
     typer.echo(f"MLflow     http://127.0.0.1:{deployment.ports.mlflow}")

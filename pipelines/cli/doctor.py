@@ -22,6 +22,7 @@ app = typer.Typer()
 plan = group(
     "Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start."
 )
+app.add_typer(plan, name="plan", rich_help_panel="Repository")
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 

@@ -43,7 +43,7 @@ def init(
     dry_run: Annotated[bool, option("print what would be done; change nothing", "--dry-run")] = False,
 ) -> None:
     """Create the corpus repository from this checkout's HEAD, or use an existing one; note the given addresses."""
-    from pipelines.core.config.params import load
+    from pipelines.core.config.params import load, profile_name
     from pipelines.workspace import parameters, repository
     from pipelines.workspace.git import local_path
 
@@ -65,7 +65,7 @@ def init(
     commit = repository.init(settings, checkout=checkout, profile=profile)
     if noted:
         set_of_home(settings.home, noted)
-    if edited := list(repository.uncommitted(checkout)):
+    if edited := list(repository.uncommitted(checkout, profile=profile and profile_name(Path(profile)))):
         more = "" if len(edited) < 4 else f" and {len(edited) - 3} more"
         typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
     if findings := _examined(noted):

@@ -12,6 +12,7 @@ import gc
 import os
 import sqlite3
 import sys
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,16 +20,9 @@ from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from pipelines.cli import annotate, backup, collect, doctor, init, new, registry, release, repository, takedown, train
-from pipelines.cli.airflow import app as airflow
-from pipelines.cli.deployment import app as deployment
 from pipelines.cli.options import STAGES, STEPS, AsJson, CorpusName, option
-from pipelines.cli.parts import check_parts
-from pipelines.cli.run import app as run
 from pipelines.cli.shared import doing, emit, entry_points, require_mlflow
-from pipelines.cli.stages import app as stages
-from pipelines.cli.task import app as task
-from pipelines.core.config.params import checks
+from pipelines.core.config.params import Params, checks
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CorpusError, StepFailed
 from pipelines.core.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -45,6 +39,29 @@ BAD_ARGUMENT, INPUT_OUTPUT = 64, 74
 DISK_FULL = "A file system is full, or a disk fails. Stored data is intact: free some space, then repeat the command."
 
 
+# Module -> its commands: a command imports no other module. `stages` has a command for each stage; one that another
+# module has, such as `report`, takes the place of the stage's.
+MODULES = {
+    "stages": "",
+    "new": "new",
+    "init": "init",
+    "repository": "params upgrade trust clone",
+    "backup": "backup restore housekeeping vault",
+    "collect": "collect refresh images texts partition shared-pictures try compile",
+    "annotate": "annotate import agreement-report round",
+    "train": "label votes-report report errors",
+    "registry": "register gate promote reject rollback withdraw registry subscribe deliver",
+    "takedown": "access sweep retention takedown",
+    "doctor": "doctor plan",
+    "deployment": "up down",
+    "run": "run",
+    "release": "release export",
+    "airflow": "airflow",
+    "task": "task",
+}
+OWNER = {name: module for module, names in MODULES.items() for name in names.split()}
+
+
 class UserCommandsFirst(TyperGroup):
     """A group of commands whose help lists those for people before those that DVC and Airflow run.
 
@@ -54,11 +71,15 @@ class UserCommandsFirst(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command of this package or of an extension, or ``None``."""
         if cmd_name not in self.commands:
+            self.commands.update(_commands(OWNER.get(cmd_name, "stages")))
+        if cmd_name not in self.commands:
             self.commands.update(_extensions())
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of their panels."""
+        for module in MODULES:
+            self.commands.update(_commands(module))
         self.commands.update(_extensions())
 
         def rank(name: str) -> int:
@@ -68,8 +89,20 @@ class UserCommandsFirst(TyperGroup):
         return sorted(self.commands, key=rank)
 
 
+def _commands(module: str) -> dict[str, Any]:
+    """Return the commands of a module."""
+    named = get_group(import_module(f"pipelines.cli.{module}").app).commands
+    return {name: command for name, command in named.items() if OWNER.get(name, "stages") == module}
+
+
 def _extensions() -> dict[str, TyperGroup]:
     return {entry.name: get_group(entry.load()) for entry in entry_points(COMMANDS)}
+
+
+def _check_parts(params: Params) -> list[str]:
+    from pipelines.cli.parts import check_parts
+
+    return check_parts(params)
 
 
 def _version(asked: bool) -> None:
@@ -88,7 +121,7 @@ def corpus(
     version: Annotated[bool, option("print the version", "--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Define the options of `corpus` itself."""
-    checks.add(check_parts)
+    checks.add(_check_parts)
 
 
 @app.command(rich_help_panel="Repository")
@@ -128,21 +161,6 @@ def status(
     from rich.console import Console
 
     Console().print(numbers.table(gathered))
-
-
-# a command of its own, such as `report`, takes the place of the stage's
-layers = (new.app, init.app, repository.app, backup.app, stages, collect.app, annotate.app, train.app, registry.app)
-for layer in (*layers, takedown.app, doctor.app, deployment, run):
-    app.add_typer(layer)
-app.add_typer(repository.params, name="params", rich_help_panel="Repository")
-app.add_typer(doctor.plan, name="plan", rich_help_panel="Repository")
-app.add_typer(release.app, name="release", rich_help_panel="Release")
-app.add_typer(release.export, name="export", rich_help_panel="Release")
-app.add_typer(annotate.rounds, name="round", rich_help_panel="Annotate")
-app.add_typer(backup.vault, name="vault", rich_help_panel="Privacy")
-app.add_typer(takedown.takedowns, name="takedown", rich_help_panel="Privacy")
-app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
-app.add_typer(task, name="task", rich_help_panel=STEPS)
 
 
 def main() -> None:

@@ -166,7 +166,7 @@ def _posts(
     settings: Settings,
 ) -> tuple[dict[str, Any], Path | None]:
     """Return the entry of section corpora, whose sources are a list, and the folder of its dumps."""
-    subs = [re.sub("^/?r/", "", each) for each in listed(asked(subreddits, "Subreddits to read", name="subreddits"))]
+    subs = _subreddits(asked(subreddits, "Subreddits to read", name="subreddits"))
     known = ", ".join(params.sources)
     sources = listed(asked(source, f"Source of posts ({known})", name="source", default="dump"))
     if strange := {*sources} - params.sources.keys():
@@ -182,6 +182,18 @@ def _posts(
     return corpus | {"last_month": None if end == "null" else end}, folder
 
 
+def _subreddits(text: str) -> list[str]:
+    """Return the names of subreddits, each once, from a list of names, of r/names or of their addresses."""
+    names: dict[str, str] = {}
+    for each in listed(text):
+        name = re.sub(r"^(https?://[^/]*reddit\.com)?/?(r/)?", "", each).rstrip("/")
+        if not re.fullmatch(r"\w{2,32}", name, re.ASCII):
+            detail = f"'{each}' is no subreddit's name; join several by commas"
+            raise ConfigError("NotDeclared", option="--subreddits", detail=detail)
+        names.setdefault(name.lower(), name)
+    return [*names.values()]
+
+
 def _months(folder: Path, *, subreddits: Sequence[str], params: Params) -> list[str]:
     """Return the months of the dumps of subreddits in a folder; refuse a folder without one."""
     from pipelines.collect.sources.dump import Dump, DumpEntry, survey
@@ -190,6 +202,8 @@ def _months(folder: Path, *, subreddits: Sequence[str], params: Params) -> list[
     with doing("reading the dumps"):
         entry = fitted(DumpEntry, params.sources[Dump.name], key=f"sources.{Dump.name}")
         paths, months = survey(folder, subreddits=subreddits, params=entry)
+    if not folder.is_dir():
+        raise ConfigError("NotDeclared", option="--dump", detail=f"there is no folder {folder}; it holds the *.zst")
     if not paths:
         names = ", ".join(path.name for path in sorted(folder.glob("*.zst"))[:5]) or "no *.zst"
         wanted = ", ".join(f"{each}_submissions.zst" for each in subreddits)
@@ -217,6 +231,8 @@ def _defined(labels: Sequence[str] | None) -> dict[str, str]:
     defined = {}
     for text in labels or ():
         label, _, definition = text.partition("=")
+        if not label.strip():
+            raise ConfigError("NotDeclared", option="--label", detail='needs NAME="one sentence"')
         defined[label.strip()] = definition.strip().strip('"')
     return defined
 
@@ -234,28 +250,28 @@ class Columns:
         self, name: str, content: str, *, defined: dict[str, str], several: bool
     ) -> tuple[dict[str, Question], dict[str, str]]:
         """Return the questions that models answer, and the texts of scheme and mapping."""
-        from pipelines.annotate.imports.published_files import FORMATS
         from pipelines.core.taxonomy import load_file
         from pipelines.workspace import declare
 
         scheme = load_file(self.scheme.resolve()) if self.scheme else None
-        ids, questions = self._read(scheme, defined=defined) if self.file else ("id", {})
+        ids, questions = self._read(scheme, defined=defined, several=several) if self.file else ("id", {})
         if not self.file:
             questions = {key: declare.Question({}, column=key) for key in scheme.categories} if scheme else {}
             questions = questions or {"labels": _typed(defined, several=several)}
         written = declare.scheme_text(name, questions, content=content)
         if self.scheme:
             written = re.sub(r"(?m)^name:.*$", f"name: {name}", self.scheme.read_text(), count=1)
-        form = FORMATS.get(self.file.suffix.lower(), "csv") if self.file else "csv"
-        mapping = declare.mapping_text(name, questions, columns=[ids], form=form)
+        mapping = declare.mapping_text(name, questions, columns=[ids])
         predicted = {k: v for k, v in questions.items() if scheme is None or scheme.categories[k].predicted}
         return predicted, {declare.SCHEME: written, declare.MAPPING: mapping}
 
-    def _read(self, scheme: Scheme | None, *, defined: Mapping[str, str]) -> tuple[str, dict[str, Question]]:
+    def _read(
+        self, scheme: Scheme | None, *, defined: Mapping[str, str], several: bool
+    ) -> tuple[str, dict[str, Question]]:
         from pipelines.annotate.imports import propose
-        from pipelines.annotate.imports.published_files import read_file
+        from pipelines.annotate.imports.published_files import read_files
 
-        read = read_file(Path(str(self.file)), usual="csv")
+        read, *_ = read_files([Path(str(self.file))])
         has = f"(the file has {', '.join(sorted(read.columns))})"
         ids = propose.id_column(read, given=self.ids)
         ids = ids or propose.id_column(
@@ -267,7 +283,7 @@ class Columns:
         if not self.named and not propose.certain(read, found):
             given = listed(asked(None, f"Columns with labels {has}", name="label-column"))
             found = propose.label_columns(read, given=given, without=str(ids))
-        return str(ids), propose.questions(read, found, defined=defined)
+        return str(ids), propose.questions(read, found, defined=defined, several=several)
 
 
 def _labels_file() -> Path | None:

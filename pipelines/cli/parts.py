@@ -80,7 +80,25 @@ def check_parts(params: Params) -> list[str]:
                 found[section][name] = parts.of(entry, params.distributions, where=f"{section}.{name}")
             except BadParams as error:
                 faults.append(error.fields["detail"])
-    return faults or [*_sources(params), *_providers(params, found["providers"], moderators=found["moderators"])]
+    providers = found["providers"], found["moderators"]
+    return faults or [*_sources(params), *_providers(params, *providers), *_rows(params, found["models"])]
+
+
+def _rows(params: Params, kinds: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the models that a corpus lists for what their kind cannot do, which the stage would refuse hours later."""
+    from pipelines.datasets.items import CONTENTS
+
+    for corpus, rows in params.train.rows.items():
+        inputs = CONTENTS[params.corpora[corpus].content].inputs
+        for name in rows.models:
+            if not kinds[name].fitted:
+                other = f"predict.rows.{corpus} lists such models"
+                yield f"train.rows.{corpus}.models: {name} is of kind {kinds[name].kind}, which is not fitted; {other}"
+            elif missing := ", ".join(sorted({*kinds[name].inputs} - {*inputs})):
+                yield f"train.rows.{corpus}.models: {name} reads what the items do not have: {missing}"
+    for corpus, names in params.predict.rows.items():
+        for name in (name for name in names if kinds[name].fitted):
+            yield f"predict.rows.{corpus}: {name} is of kind {kinds[name].kind}, which train.rows.{corpus}.models lists"
 
 
 def _sources(params: Params) -> Iterator[str]:
@@ -95,7 +113,7 @@ def _sources(params: Params) -> Iterator[str]:
                 yield f"corpora.{corpus}.source: {name} cannot be read beside {listed}; choose a source of past months"
 
 
-def _providers(params: Params, vendors: Mapping[str, Any], *, moderators: Mapping[str, Any]) -> Iterator[str]:
+def _providers(params: Params, vendors: Mapping[str, Any], moderators: Mapping[str, Any]) -> Iterator[str]:
     """Yield the labellers and moderators whose provider speaks another protocol."""
     for name, labeller in params.labellers.items():
         provider = getattr(labeller, "provider", None)

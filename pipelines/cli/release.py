@@ -35,12 +35,14 @@ from pipelines.core.process import now
 if TYPE_CHECKING:
     from pipelines.release.export.hub import Hub
 
-app = group("Draft, approve and update releases: packages of labels and ids, without the content of posts.")
+app = typer.Typer()
+releases = group("Draft, approve and update releases: packages of labels and ids, without the content of posts.")
+app.add_typer(releases, name="release", rich_help_panel="Release")
 
 Name = Annotated[str, argument("the release's name, such as forum-2026-1", "NAME")]
 
 
-@app.command("make")
+@releases.command("make")
 def make(
     corpus: CorpusName,
     name: Name,
@@ -64,7 +66,7 @@ def make(
     emit(made | {"links": links})
 
 
-@app.command("approve")
+@releases.command("approve")
 def approve(
     name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
@@ -77,7 +79,7 @@ def approve(
         emit(access.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
 
-@app.command("retire")
+@releases.command("retire")
 def retire(name: Name, who: Person, why: Reason) -> None:
     """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
     from pipelines.release import access
@@ -88,7 +90,7 @@ def retire(name: Name, who: Person, why: Reason) -> None:
 Number = Annotated[int, argument("the number of a request for the release", "NUMBER", min=1)]
 
 
-@app.command("request")
+@releases.command("request")
 def request(
     name: Name,
     researcher: Annotated[str, option("the researcher who asks, by name", "--for")],
@@ -102,7 +104,7 @@ def request(
     emit(access.request(name, **asked, settings=Settings.from_env(), now=now()))
 
 
-@app.command("grant")
+@releases.command("grant")
 def grant(
     name: Name,
     number: Number,
@@ -119,7 +121,7 @@ def grant(
     emit(access.decide(name, number, grant=True, who=who, why=why, expires=last, settings=settings, now=now()))
 
 
-@app.command("deny")
+@releases.command("deny")
 def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
     """Deny a request for a release, or end a grant."""
     from pipelines.release import access
@@ -127,7 +129,7 @@ def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
     emit(access.decide(name, number, grant=False, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
-@app.command("hand-over")
+@releases.command("hand-over")
 def hand_over(
     name: Name, number: Number, to: Annotated[Path, option("a new folder for the package and, apart from it, the key")]
 ) -> None:
@@ -137,7 +139,7 @@ def hand_over(
     emit(access.hand_over(name, number, to=to, settings=Settings.from_env(), now=now()))
 
 
-@app.command("requests")
+@releases.command("requests")
 def requests(name: Annotated[str | None, argument("one release; default: all", "[NAME]")] = None) -> None:
     """List the requests for releases with the decisions and the days on which a release was handed over."""
     from pipelines.release import access
@@ -145,7 +147,7 @@ def requests(name: Annotated[str | None, argument("one release; default: all", "
     emit({"requests": access.register(Settings.from_env(), name=name, now=now())})
 
 
-@app.command("list")
+@releases.command("list")
 def list_() -> None:
     """List the releases with their status and their number of removed records."""
     from pipelines.release import release_store
@@ -153,7 +155,7 @@ def list_() -> None:
     emit({"releases": release_store.summary(Settings.from_env())})
 
 
-@app.command("refresh")
+@releases.command("refresh")
 def refresh(
     at_once: Annotated[
         bool, option("remove all deleted records now, before their scheduled day and however few they are", "--at-once")
@@ -169,6 +171,7 @@ def refresh(
 export = group(
     "Write a release or a model as a folder for the Hugging Face Hub; push, list and remove copies on the Hub."
 )
+app.add_typer(export, name="export", rich_help_panel="Release")
 
 Repo = Annotated[str, option("the repository on the Hub that it is for: OWNER/NAME", "--repo")]
 To = Annotated[Path, option("a new or empty folder to write to", "--to")]

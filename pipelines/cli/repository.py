@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pipelines.workspace.parameters import Difference
 
 
+app = typer.Typer()
 params = group("Show and change the parameters of the corpus: params.yaml on the corpus branch.")
+app.add_typer(params, name="params", rich_help_panel="Repository")
 
 ChangeReason = Annotated[str, option("the reason for the change; written to its commit")]
 By = Annotated[str | None, option("the person who makes the change; default: git's user.name and user.email")]
@@ -143,9 +145,6 @@ def _who() -> str:
 
     name, address = configured("user.name") or getpass.getuser(), configured("user.email")
     return f"{name} <{address}>" if address else name
-
-
-app = typer.Typer()
 
 
 @app.command(rich_help_panel="Repository")

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.cli import annotate, registry
 from pipelines.cli.options import EXISTING, argument, option
-from pipelines.cli.shared import emit, project_root
+from pipelines.cli.shared import emit, own_corpora, project_root, unknown_corpus
 from pipelines.core.config.base import CORPORA
 from pipelines.core.config.settings import Settings, local_registry
-from pipelines.core.errors import BadParams, DataError
+from pipelines.core.errors import DataError
+from pipelines.core.process import WARNING, duration
+
+if TYPE_CHECKING:
+    from pipelines.operate.run import CorpusRun
 
 app = typer.Typer()
 # Lines of a failed step's messages that are shown; the log has all.
 SHOWN = 12
 REWRITE = "\r\x1b[K"
+# Seconds between two lines about the progress of a step in a file; ours.
+SELDOM = 60
+# As `core.process.reporter` writes it.
+PROGRESS = re.compile(r".+: (\d+/\d+(?:, about .+ left)?)")
 
 
 @app.command(rich_help_panel="Repository")
@@ -38,37 +50,69 @@ def run(
     dry_run: Annotated[bool, option("print what would run; change nothing", "--dry-run")] = False,
 ) -> None:
     """Run a corpus here, without Airflow: months, labels, stages, registered models; go on after an interruption."""
-    from pipelines.operate import run as whole
+    from pipelines.operate.run import alone
     from pipelines.workspace import repository
-    from pipelines.workspace.git import branches
 
-    settings, root = Settings.from_env(), project_root()
-    if (root / CORPORA / name / "profile.yaml").is_file() and not dry_run:
-        repository.prepare(settings, checkout=root, profile=name)
-    elif dry_run and not branches(settings.repo):
-        emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
-        return
-    log = settings.home / "logs" / f"run-{name}.log"
-    made = whole.CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
-    if to not in made.steps():
-        raise BadParams(where="--to", detail=f"is not one of {', '.join(made.steps())}")
+    settings = Settings.from_env()
+    own = _require_known(settings, name)
+    if labels:
+        annotate.require_readable(name, labels)
     if dry_run:
-        emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in whole.DAGS}})
+        _plan(settings, name, months=months, to=to)
         return
-    with whole.alone(settings, name):
+    with alone(settings, name):
+        if own:
+            repository.prepare(settings, checkout=project_root(), profile=name)
+        made = _made(settings, name, to=to)
         if to == "report":
             # before models are trained: MLflow gets their figures
             settings = made.settings = local_registry(settings)
         for month in made.months(months):
             made.month(month)
         if labels:
-            annotate.import_(name, [labels], mapping=None)
+            report, step = annotate.imported(name, [labels])
+            if not report["matched"]:
+                typer.echo(step, err=True)
         waits = str(DataError("NoLabels", corpus=name)) if made.dags() else ""
         registered = {}
         if to == "report" and not waits:
-            registered = registry.registered_of(settings, corpus=name)
+            with made.doing("register"):
+                registered = registry.registered_of(settings, corpus=name)
             made.scoring()
     _end(settings, name, waits=waits, registered=registered)
+
+
+def _require_known(settings: Settings, name: str) -> bool:
+    """Refuse a name that neither a folder nor the repository can have; return whether there is a folder."""
+    from pipelines.workspace.git import branches
+
+    own = name in own_corpora()
+    if not own and not branches(settings.repo):
+        raise unknown_corpus(name)
+    return own
+
+
+def _made(settings: Settings, name: str, *, to: str) -> CorpusRun:
+    """Return the run of a corpus up to a stage that it has."""
+    from pipelines.operate.run import CorpusRun
+
+    log = settings.home / "logs" / f"run-{name}.log"
+    made = CorpusRun(settings, name, lambda what: _doing(what, log), lambda text: typer.echo(text, err=True), to)
+    if to not in made.steps():
+        raise typer.BadParameter(f"'{to}' is not one of {', '.join(made.steps())}", param_hint="'--to'")
+    return made
+
+
+def _plan(settings: Settings, name: str, *, months: str | None, to: str) -> None:
+    """Print what a run would do."""
+    from pipelines.operate.run import DAGS
+    from pipelines.workspace.git import branches
+
+    if branches(settings.repo):
+        made = _made(settings, name, to=to)
+        emit({"months": made.months(months), "stages": {dag: made.stages(dag)[0] for dag in DAGS}})
+    else:
+        emit({"would": f"create the corpus repository with {CORPORA}/{name}, and run all its months and stages"})
 
 
 def _end(settings: Settings, corpus: str, *, waits: str, registered: dict[str, list[dict[str, Any]]]) -> None:
@@ -91,26 +135,69 @@ def _end(settings: Settings, corpus: str, *, waits: str, registered: dict[str, l
 
 @contextmanager
 def _doing(what: str, log: Path) -> Iterator[None]:
-    """Show a step with its time; its messages go to the log, and those of a failed step to the terminal, too."""
+    """Show a step with its progress and time; its messages go to the log, and those of a failed step are shown, too."""
     began, terminal = time.monotonic(), sys.stderr.isatty()
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if terminal:
-        sys.stderr.write(f"{REWRITE}{what} …")
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    start = os.fstat(file).st_size
+    messages = _Messages(log, os.fstat(file).st_size)
     os.dup2(file, 2)
     os.close(file)
-    failed = True
+    failed, ended = True, Event()
+    show = partial(_show_in_place if terminal else _show_seldom, what, messages, kept, ended)
+    shown = Thread(target=show, daemon=True)
+    shown.start()
     try:
         yield
         failed = False
     finally:
+        ended.set()
+        shown.join()
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        if failed:
-            lines = log.read_bytes()[start:].decode(errors="replace").splitlines()
-            sys.stderr.write("\n".join(["", *lines[-SHOWN:], ""]))
+        lines = [line for line in messages.lines() if not PROGRESS.fullmatch(line)]
+        told = ["", *lines[-SHOWN:]] if failed else [line for line in lines if line.startswith(WARNING)]
+        sys.stderr.write(REWRITE * (terminal and bool(told)) + "".join(f"{line}\n" for line in told))
     sys.stderr.write(f"{REWRITE * terminal}{what}: {time.monotonic() - began:.0f} s\n")
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """What a step has written to the log, which begins at a place in the file."""
+
+    log: Path
+    start: int
+
+    def lines(self) -> list[str]:
+        """Return the lines that there are by now."""
+        with self.log.open("rb") as file:
+            file.seek(self.start)
+            return file.read().decode(errors="replace").splitlines()
+
+    def progress(self) -> str:
+        """Return how much is done and how long the rest takes, or nothing if the step has not said so."""
+        matches = map(PROGRESS.fullmatch, reversed(self.lines()))
+        return next((match[1] for match in matches if match), "")
+
+
+def _show_in_place(what: str, messages: _Messages, out: int, ended: Event) -> None:
+    """Show on a terminal what a step does, how far it is, and for how long it has run."""
+    began = time.monotonic()
+    while True:
+        text = f"{REWRITE}{what} … {duration(time.monotonic() - began)}"
+        if progress := messages.progress():
+            text += f", {progress}"
+        os.write(out, text.encode())
+        if ended.wait(1):
+            return
+
+
+def _show_seldom(what: str, messages: _Messages, out: int, ended: Event) -> None:
+    """Write to a file how far a step is, if that has changed."""
+    shown = ""
+    while not ended.wait(SELDOM):
+        if (progress := messages.progress()) and progress != shown:
+            shown = progress
+            os.write(out, f"{what}: {progress}\n".encode())

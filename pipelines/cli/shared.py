@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pipelines.core.config.base import CORPORA
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import ConfigError
@@ -40,6 +41,17 @@ def project_root() -> Path:
         return Path(root).resolve()
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
+
+
+def own_corpora() -> list[str]:
+    """Return the names of the corpora that folders of the checkout declare."""
+    return sorted(path.parent.name for path in (project_root() / CORPORA).glob("*/profile.yaml"))
+
+
+def unknown_corpus(name: str) -> ConfigError:
+    """Return the refusal of a corpus that neither a folder nor the home has."""
+    known = ", ".join(own_corpora()) or "none (`corpus new NAME` declares one)"
+    return ConfigError("UnknownName", kind="corpus", name=name, known=known)
 
 
 def entry_points(group: str) -> Iterator[EntryPoint]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
+app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
 
 Who = Annotated[str, option("the requester's name; stored in the receipt of the takedown")]
 DryRun = Annotated[bool, option("count what would be removed in each store; change nothing", "--dry-run")]
@@ -236,10 +237,14 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
     """
     from crisis_corpus.journal import JournalBroken
     from pipelines.registry.journal import Journal
-    from pipelines.release.export.hub import Hub
 
     with Journal.of(settings) as journal:
         try:
+            journal.verify()
+            if all(row.event != "pushing" for row in journal.rows()):
+                return {}
+            from pipelines.release.export.hub import Hub
+
             listed = Hub(settings, journal, vault, now()).listing()
         except JournalBroken:
             return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
@@ -255,7 +260,7 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
         return
     from pipelines.registry.candidate import opened
 
-    with opened(settings, vault=vault) as context:
+    with opened(settings, vault=vault, parts=False) as context:
         yield context
 
 

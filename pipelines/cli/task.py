@@ -7,16 +7,20 @@ import re
 import sys
 from typing import Annotated, Any
 
-from pipelines.cli.options import CorpusName, Month, argument, group, option
+import typer
+
+from pipelines.cli.options import STEPS, CorpusName, Month, argument, group, option
 from pipelines.cli.shared import emit, open_vault
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams
 from pipelines.core.process import now
 
-app = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
+app = typer.Typer()
+steps = group("Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.")
+app.add_typer(steps, name="task", rich_help_panel=STEPS)
 
 
-@app.callback()
+@steps.callback()
 def prepare() -> None:
     """Clear the caches of this host if a takedown has run on another one: a vault that is a file has one host."""
     settings = Settings.from_env()
@@ -40,7 +44,7 @@ Results = Annotated[str, option("signed result references (tokens) of upstream s
 Pointers = Annotated[str, option("JSON object that maps each data file to the text of its .dvc file; - reads stdin")]
 
 
-@app.command("step", context_settings={"ignore_unknown_options": True})
+@steps.command("step", context_settings={"ignore_unknown_options": True})
 def step(
     argv: Annotated[list[str], argument("the command after `corpus`, and its arguments")],
     pointers: Pointers = "{}",
@@ -52,7 +56,7 @@ def step(
     emit(tasks.step(argv, settings=Settings.from_env(), out=out or [], pointers=_json(pointers)))
 
 
-@app.command("pin")
+@steps.command("pin")
 def pin(
     corpus: Annotated[str, option("the corpus of the months of --woken-by")] = "",
     woken_by: Annotated[
@@ -67,7 +71,7 @@ def pin(
     emit({"commit": head(settings), "later": later})
 
 
-@app.command("stage")
+@steps.command("stage")
 def stage(
     stages: Annotated[list[str], argument("the stages to run, such as dedupe@forum")],
     base: Base,
@@ -86,7 +90,7 @@ def stage(
         emit({"results": tokens})
 
 
-@app.command("label")
+@steps.command("label")
 def label(
     corpus: CorpusName,
     labeller: Annotated[str, argument("the labeller: a name in section labellers of catalogue.yaml")],
@@ -102,7 +106,7 @@ def label(
     _ask(corpus, *argv, base=base, run=run, results=results)
 
 
-@app.command("estimate")
+@steps.command("estimate")
 def estimate(
     corpus: CorpusName,
     steps: Annotated[list[str], argument("the steps that ask providers, such as votes or moderation")],
@@ -116,7 +120,7 @@ def estimate(
     _ask(corpus, *argv, base=base, run=run, results=results)
 
 
-@app.command("agreement")
+@steps.command("agreement")
 def agreement(
     corpus: CorpusName, name: Annotated[str, argument("the annotation round to summarise")], base: Base, run: RunName
 ) -> None:
@@ -130,7 +134,7 @@ def agreement(
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
 
 
-@app.command("approve")
+@steps.command("approve")
 def approve(
     subject: Annotated[str, argument("what the person approves or rejects, such as `promote forum-help 2`")],
     run: RunName,
@@ -142,7 +146,7 @@ def approve(
     emit({"token": answer.token(Settings.from_env().secret())})
 
 
-@app.command("publish-partition")
+@steps.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run: RunName | None = None) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
     from pipelines.operate import tasks
@@ -150,7 +154,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
     emit(tasks.publish_month(corpus, month, settings=Settings.from_env(), pointers=_json(pointers), run=run))
 
 
-@app.command("champions")
+@steps.command("champions")
 def champions(corpus: CorpusName) -> None:
     """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
     from pipelines.operate import tasks
@@ -158,7 +162,7 @@ def champions(corpus: CorpusName) -> None:
     emit(tasks.publish_champions(corpus, settings=Settings.from_env()))
 
 
-@app.command("drift")
+@steps.command("drift")
 def drift(corpus: CorpusName) -> None:
     """Print which champions' (promoted models') predictions have drifted in a month, and send webhooks about it."""
     from pipelines.registry import webhook
@@ -166,7 +170,7 @@ def drift(corpus: CorpusName) -> None:
     emit(webhook.notify_drift(corpus, settings=Settings.from_env()))
 
 
-@app.command("publish-snapshot")
+@steps.command("publish-snapshot")
 def publish_snapshot(
     corpus: CorpusName,
     targets: Annotated[list[str], argument("the last stages of the run; the commit's subject names them")],

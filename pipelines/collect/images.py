@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipelines.collect.image_fetch import fetch_images, may_pass
 from pipelines.collect.month import Window, first_post
 from pipelines.collect.read.confined_engine import open_engine
 from pipelines.collect.read.decode import DecodedPicture, Decoder
-from pipelines.collect.read.engine import ENGINES, OcrFailed
+from pipelines.collect.read.engine import ENGINES, OcrFailed, OcrReading
 from pipelines.collect.read.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.collect.read.language import CaptionReader, LanguageGate
 from pipelines.collect.read.words import words
@@ -49,24 +49,54 @@ class ImageJob:
     title: str = ""
 
 
+@dataclass(frozen=True)
+class GivenPictures:
+    """Pictures that a dataset's publisher gives: by address its bytes or why there are none, and the text in it.
+
+    ``source`` names who read these texts, as an OCR engine's identity does; a picture without a text is read here.
+    """
+
+    source: str
+    read: Callable[[str], bytes | str]
+    texts: Mapping[str, str]
+
+
+# Returns the bytes of each job's picture, or why there are none.
+Fetching = Callable[[list[ImageJob]], list[bytes | str]]
+
+
 def run(
-    corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, contact: str = "", root: Path = Path()
+    corpus: str,
+    *,
+    window: Window,
+    shard: int,
+    params: Params,
+    vault: Vault,
+    contact: str = "",
+    given: GivenPictures | None = None,
+    root: Path = Path(),
 ) -> dict[str, Any]:
     """Fetch and decode the pictures of one shard, and extract their text.
 
     A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on. If a
     picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. A picture
-    that failed for a reason that may pass is tried again after all others. Writes
-    ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
+    that failed for a reason that may pass is tried again after all others; if pictures are ``given``, nothing is
+    fetched. Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
-    reader = _PictureReader(params)
+    reader = _PictureReader(params, given=given)
+
+    def fetch(batch: list[ImageJob]) -> list[bytes | str]:
+        if given:
+            return [given.read(next(iter(job.addresses), "")) for job in batch]
+        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
+
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
-        read = _read(jobs, reader=reader, decoder=decoder, params=params, contact=contact)
+        read = _read(jobs, reader=reader, decoder=decoder, params=params, fetch=fetch)
         for done, (job, row) in enumerate(read, start=1):
             if isinstance(row, str):
                 drops[job.record_id, job.image] = row
@@ -96,7 +126,7 @@ def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJ
 
 
 def _read(
-    jobs: list[ImageJob], *, reader: _PictureReader, decoder: Decoder, params: Params, contact: str
+    jobs: list[ImageJob], *, reader: _PictureReader, decoder: Decoder, params: Params, fetch: Fetching
 ) -> Iterator[tuple[ImageJob, dict[str, Any] | str]]:
     """Yield every job with its row or drop reason, those that are tried again last.
 
@@ -105,7 +135,7 @@ def _read(
     originals = {(job.record_id, job.image): job for job in jobs}
     for last in (False, True):
         again = []
-        for job, picture in _decoded(jobs, decoder=decoder, params=params, contact=contact):
+        for job, picture in _decoded(jobs, decoder=decoder, params=params, fetch=fetch):
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str) and may_pass(row) and not last:
                 again.append(originals[job.record_id, job.image])
@@ -130,12 +160,8 @@ def batch_size(params: Fetch) -> int:
     return max(1, min(BATCH, params.memory_mb * 2**20 // (2 * params.max_bytes)))
 
 
-def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[tuple[ImageJob, bytes | str]]:
+def _fetched(jobs: list[ImageJob], *, params: Params, fetch: Fetching) -> Iterator[tuple[ImageJob, bytes | str]]:
     """Yield every job with its bytes or drop reason; the next batch is fetched while the current one is read."""
-
-    def fetch(batch: list[ImageJob]) -> list[bytes | str]:
-        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
-
     size = batch_size(params.images.fetch)
     batches = [jobs[i : i + size] for i in range(0, len(jobs), size)]
     with ThreadPoolExecutor(1) as ahead:
@@ -147,13 +173,13 @@ def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[
 
 
 def _decoded(
-    jobs: list[ImageJob], *, decoder: Decoder, params: Params, contact: str
+    jobs: list[ImageJob], *, decoder: Decoder, params: Params, fetch: Fetching
 ) -> Iterator[tuple[ImageJob, DecodedPicture | str]]:
     """Yield every job with its picture or drop reason; the previews of a picture that cannot be decoded come last."""
     reasons: dict[Item, str] = {}
     while jobs:
         previews = []
-        for job, fetched in _fetched(jobs, params=params, contact=contact):
+        for job, fetched in _fetched(jobs, params=params, fetch=fetch):
             picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
             if isinstance(picture, DecodedPicture):
                 yield job, picture
@@ -167,11 +193,12 @@ def _decoded(
 
 
 class _PictureReader:
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: Params, *, given: GivenPictures | None) -> None:
         ocr, allowed = params.images.ocr, params.distributions
         self.engine = open_engine(ocr, consent=params.consents.get(ocr.engine), allowed=allowed)
         paid = ENGINES.get(ocr.engine, allowed).remote
-        self.captions = CaptionReader(self.engine, LanguageGate(params.language), twice=not paid)
+        self.gate, self.given = LanguageGate(params.language), given
+        self.captions = CaptionReader(self.engine, self.gate, twice=not paid)
         self.kinds = params.collect.scrub
         self.placeholders = params.images.fetch.placeholder_digests
         self.fingerprint = params.images.fingerprint
@@ -180,8 +207,13 @@ class _PictureReader:
         """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
         if picture.sha256 in self.placeholders:
             return "placeholder"
+        text = self.given.texts.get(job.addresses[0], "") if self.given else ""
         try:
-            reading, verdict = self.captions.read(picture.data, title=job.title)
+            if self.given and text.strip():
+                reading = OcrReading(text, confidence=1.0, engine=self.given.source)
+                verdict = self.gate.judge(text, title=job.title, confidence=1.0)
+            else:
+                reading, verdict = self.captions.read(picture.data, title=job.title)
         except OcrFailed as failed:
             return str(failed)
         if not verdict.kept:
@@ -206,5 +238,5 @@ class _PictureReader:
             "outer_fingerprint": hashes.outer,
             "fingerprint_id": FINGERPRINT_ID,
             "energy": hashes.energy,
-            "text_area": reading.area,
+            "text_area": None if text.strip() else reading.area,
         }

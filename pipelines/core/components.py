@@ -7,14 +7,16 @@ and an open port does not show which process listens on it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shlex
 import signal
 import socket
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -30,6 +32,17 @@ STOP_SECONDS = 15.0
 
 class ServiceFailed(ConfigError):
     """A component of the embedded deployment (such as Airflow or MLflow) did not start."""
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Let one deployment of this host at a time choose free ports and begin to listen on them."""
+    folder = os.open(tempfile.gettempdir(), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def free_port(port: int, *, besides: Collection[int] = ()) -> int:

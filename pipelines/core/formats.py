@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.formats import require
+
+# A file of every corpus, which states the format of its layout.
+ROWS = "rows.yaml"
+STATED = re.compile(rb"^format: (\d+)$", re.MULTILINE)
 
 
 @cache
@@ -32,3 +37,11 @@ def opened(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     rest = dict(values)
     require(rest.pop("format", None), name=name, known=version(name))
     return rest
+
+
+def require_corpus(root: Path) -> None:
+    """Refuse a clone of a corpus whose layout this release does not read."""
+    if (root / ROWS).is_file():
+        # a line, because reading all rows takes seconds
+        stated = STATED.search((root / ROWS).read_bytes())
+        require(int(stated[1]) if stated else None, name="corpus", known=version("corpus"))

@@ -20,6 +20,8 @@ from pipelines.core.errors import BadParams
 
 # Set for commands that an Airflow worker starts; a command that a person starts may outlive their terminal.
 DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
+# Begins a message of a step that people should read though the step succeeded.
+WARNING = "warning: "
 
 
 def now() -> datetime:
@@ -86,6 +88,8 @@ def hide_messages() -> None:
     sys.excepthook = lambda _, error, __: report(error)
     threading.excepthook = lambda failure: report(None if failure.exc_type is SystemExit else failure.exc_value)
     sys.unraisablehook = lambda failure: report(failure.exc_value)
+    if logging.lastResort:
+        logging.lastResort.setFormatter(logging.Formatter(f"{WARNING}%(message)s"))
     # a record that cannot be formatted is not printed with its arguments
     logging.raiseExceptions = False
 

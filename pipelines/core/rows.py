@@ -7,7 +7,6 @@ full product). A row of ``fits`` or ``answers`` names the paths that it reads be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import Field
 
-from crisis_corpus.formats import require
 from pipelines.core import formats
 from pipelines.core.config.base import Section, read_section
 from pipelines.core.config.label import RemoteLabeller
@@ -27,12 +25,11 @@ from pipelines.core.errors import BadParams, ConfigError
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import tasks_of
 
-FILE = "rows.yaml"
+FILE = formats.ROWS
 HEAD = """\
 # Written by `corpus init`, `corpus params set` and `corpus upgrade` (in a checkout: `make stages`) from params.yaml,
 # the catalogue and the label schemes: what votes, silver, train and predict are run for. Do not edit.
 """
-FORMAT = re.compile(rb"^format: (\d+)$", re.MULTILINE)
 GOLD = "gold"
 # the code of a row that names no kind and no vendor of this package
 OWN = "pipelines/core/rows.py"
@@ -152,14 +149,6 @@ def check(root: Path) -> None:
     """Refuse a ``rows.yaml`` whose values could be more than a name in a command or lead out of the clone."""
     if (root / FILE).is_file():
         read(root)
-
-
-def require_format(root: Path) -> None:
-    """Refuse a clone of a corpus whose layout this release does not read."""
-    if (root / FILE).is_file():
-        # a line, because reading all rows takes seconds
-        stated = FORMAT.search((root / FILE).read_bytes())
-        require(int(stated[1]) if stated else None, name="corpus", known=formats.version("corpus"))
 
 
 def text(params: Params, *, root: Path) -> str:

@@ -107,6 +107,9 @@ class Decision:
     how: str
 
 
+UNDECIDED = Decision(None, "none", "discarded")
+
+
 @dataclass(frozen=True)
 class Panel:
     """An ensemble's votes on items in a category, with all that the aggregators need to decide the items' labels.

@@ -64,6 +64,9 @@ def run(ctx: Context) -> dict[str, Any]:
     """
     corpus, ensemble, params, root = ctx.corpus, ctx.row, ctx.params, ctx.root
     described = ctx.described("ensemble", params.ensembles)
+    if not described.members:
+        untested = {"detected": 0, "not_tested": {"published": 0}, "categories": {}}
+        return write_metrics(untested, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
     folder = root / "snapshot" / corpus / "votes"
     offline = silver.offline_members(described, labellers=params.labellers, folder=folder)
     with ExitStack() as stack:

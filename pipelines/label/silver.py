@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.core.config.label import Ensemble, Labeller, OfflineLabeller
@@ -24,8 +25,9 @@ from pipelines.core.taxonomy import Category, load
 from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.datasets.example import TEST, TRAIN
 from pipelines.datasets.items import VALIDATIONS
+from pipelines.label import published_labels
 from pipelines.label import silver_statistics as statistics
-from pipelines.label.aggregate import Decision, LabelModel, LabelSet, Panel, quorum
+from pipelines.label.aggregate import UNDECIDED, Decision, LabelModel, LabelSet, Panel, quorum
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.store import tables
@@ -112,7 +114,7 @@ class Snapshot:
 
 
 STAGE = Stage(
-    reads=("data", "few_shot", "gold", "split", "votes"),
+    reads=("annotations", "data", "few_shot", "gold", "split", "votes"),
     params=(
         "silver.k",
         "silver.resamples",
@@ -145,9 +147,22 @@ def run(ctx: Context, *, injected: Collection[Item] | None = None) -> dict[str, 
     described = ctx.described("ensemble", params.ensembles)
     scheme = load(params.corpora[corpus].scheme, root=root)
     found = Snapshot.read(corpus, members=described.members, vault=vault, root=root)
-    offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
+    offline = described.published is None and all(
+        isinstance(params.labellers[member], OfflineLabeller) for member in described.members
+    )
+    told = published_labels.read(described.published, corpus=corpus, root=root) if described.published else {}
+    if told.keys() - tasks_of(scheme).keys():
+        detail = f"{scheme.name} has no category {', '.join(sorted(told.keys() - tasks_of(scheme).keys()))} to predict"
+        raise BadParams(where=f"ensembles.{ensemble}.published", detail=detail)
     voted = {
-        key: Voted.of(found, task=task, name=ensemble, params=params, offline=offline)
+        key: Voted.read(
+            published_labels.decided(told.get(key, {}), task=task, scheme=scheme, within=found.split),
+            found,
+            task=task,
+            ensemble=described,
+        )
+        if described.published
+        else Voted.of(found, task=task, name=ensemble, params=params, offline=offline)
         for key, task in tasks_of(scheme).items()
     }
     items = found.split.keys()
@@ -251,6 +266,13 @@ class Voted:
             refused=refused_of(found.votes, category=task.key),
         )
 
+    @classmethod
+    def read(cls, decided: Mapping[Item, Decision], found: Snapshot, *, task: Task, ensemble: Ensemble) -> Voted:
+        """Take the labels that others published as the decisions; an item without any has none."""
+        panel = Panel.of(found.votes, ensemble=ensemble, items=list(decided), category=task.category)
+        model = LabelModel((), task.category, [], np.zeros((0, 0)))
+        return cls(task, panel, {}, decided, settle(decided, split=found.split), model, {})
+
     def rows(self, ensemble: str) -> Iterator[dict[str, Any]]:
         for item, decision in self.decisions.items():
             yield {
@@ -283,7 +305,9 @@ class Voted:
             "violations": statistics.violations(self.panel, decisions=decisions, gold=gold),
             "refusals": statistics.refusals(gold, refused=self.refused, members=members),
             "comparison": self.comparison,
-            "test": statistics.scores(self.panel, decisions=decisions, gold=scored[TEST]) if scored[TEST] else {},
+            "test": statistics.scores(self.panel, decisions=decisions, gold=scored[TEST])
+            if scored[TEST] and (self.panel.members or scored[TEST].keys() & decisions.keys())
+            else {},
             "posterior": {
                 split: statistics.posterior(decisions, model=self.model, gold=each) for split, each in scored.items()
             },
@@ -293,9 +317,8 @@ class Voted:
 
 def settle(decisions: Mapping[Item, Decision], *, split: Mapping[Item, str]) -> dict[Item, Decision]:
     """Return the decisions, with those on train discarded that lack a majority or used the fallback (CRADLE 5.1)."""
-    discarded = Decision(None, "none", "discarded")
     return {
-        item: discarded
+        item: UNDECIDED
         if split[item] == TRAIN and (decision.agreement == "none" or decision.how == "fallback")
         else decision
         for item, decision in decisions.items()

@@ -35,9 +35,12 @@ def agreement_of_members(
 ) -> dict[str, dict[str, int]]:
     """Count items by split and by how far an ensemble's members agree on any label set (CRADLE Table 5).
 
-    ``differs`` counts the items where this is not the agreement on the decided labels.
+    ``differs`` counts the items where this is not the agreement on the decided labels. Of published labels, whose votes
+    are unknown, it is the published agreement.
     """
     agreed: dict[Item, str] = {r: agree(panel.ballots.get(r, {}), members=panel.members)[0] for r in decisions}
+    if not panel.members:
+        agreed = {item: decision.agreement for item, decision in decisions.items()}
     pairs = [(split[r], agreed[r]) for r in decisions]
     pairs += [(split[r], "differs") for r, decision in decisions.items() if agreed[r] != decision.agreement]
     names = (*AGREEMENTS, "differs")

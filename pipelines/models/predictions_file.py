@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.datasets.example import TEST, VALIDATION, Item, Material
-from pipelines.models.fitting.card import PREDICTIONS, SPENT
 from pipelines.models.prediction import Prediction, Spent
 from pipelines.store import tables
 from pipelines.store.metrics_file import read_metrics, write_metrics
@@ -44,7 +43,7 @@ def write_predictions(
                 outcomes[split][prediction.outcome if prediction else "missing"] += 1
                 if prediction is not None:
                     rows.append(prediction.row(example.item, split=split, seed=seed, **about))
-    tables.write_rows(rows, folder / PREDICTIONS, name="predictions")
+    tables.write_rows(rows, folder / tables.PREDICTIONS, name="predictions")
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
@@ -56,20 +55,20 @@ def write_predictions(
 
 def copied(folder: Path, *, to: Path, vault: Vault) -> dict[str, Any]:
     """Copy predictions and their cost, without those of records that were taken down since; return their counts."""
-    table = tables.read(folder / PREDICTIONS, name="predictions")
+    table = tables.read(folder / tables.PREDICTIONS, name="predictions")
     table = tables.without(table, vault.tombstoned(set(table["record_id"].to_pylist())))
-    tables.write(table, to / PREDICTIONS, name="predictions")
+    tables.write(table, to / tables.PREDICTIONS, name="predictions")
     outcomes: dict[str, Counter[str]] = {}
     for row in table.select(["split", "outcome"]).to_pylist():
         outcomes.setdefault(row["split"], Counter())[row["outcome"]] += 1
     return {
         "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
         "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
-        "spent": _write_spent(read_metrics(folder / SPENT), to=to),
+        "spent": _write_spent(read_metrics(folder / tables.SPENT), to=to),
     }
 
 
 def _write_spent(spent: dict[str, Any] | None, *, to: Path) -> dict[str, Any] | None:
     # of an earlier attempt, and perhaps a link into DVC's cache
-    (to / SPENT).unlink(missing_ok=True)
-    return None if spent is None else write_metrics(spent, to / SPENT)
+    (to / tables.SPENT).unlink(missing_ok=True)
+    return None if spent is None else write_metrics(spent, to / tables.SPENT)

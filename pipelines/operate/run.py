@@ -6,22 +6,23 @@ with changed, a step of a month is found by the commit on which it worked, a sta
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pipelines.collect.month import Window
+from pipelines.collect.sources.dump import Dump, dump_files, expected_digest
 from pipelines.core.config.params import parse_all
 from pipelines.core.config.settings import Settings
-from pipelines.core.errors import CommitLost, ConfigError, DataError, StepFailed
+from pipelines.core.errors import CommitLost, ConfigError, DataError, SourceError, StepFailed
 from pipelines.core.process import now, write_private
 from pipelines.operate import tasks
+from pipelines.store.vault import locks
 from pipelines.workspace import dag_graph
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
@@ -43,14 +44,11 @@ Doing = Callable[[str], AbstractContextManager[None]]
 @contextmanager
 def alone(settings: Settings, corpus: str) -> Iterator[None]:
     """Wait until no other process of this host runs the corpus."""
-    path = settings.home / "run" / f"run-{corpus}.lock"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    name = f"run-{corpus}"
+    with ExitStack() as stack:
+        if not stack.enter_context(locks.of_host(settings, name, wait=False)):
             sys.stderr.write(f"Waiting for another `corpus run {corpus}` of this home.\n")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            stack.enter_context(locks.of_host(settings, name))
         yield
 
 
@@ -93,7 +91,41 @@ class CorpusRun:
         while window.start <= end.start and window.end <= now():
             months.append(window.key)
             window = Window.from_key(f"{window.end:%Y-%m}")
-        return [month for month in months if not self._published(month)]
+        if chosen and window.start <= end.start:
+            raise ConfigError("NotOver", month=window.key)
+        published = [month for month in months if self._published(month)]
+        other = [month for month in published if self._dumps_differ(month)]
+        if other and not chosen:
+            self.say(
+                f"The dumps have changed since {', '.join(other)} was collected, which stays: "
+                f"`corpus run {self.corpus} --months {other[0]}..{other[-1]}` collects it again."
+            )
+        return [month for month in months if month not in published or (chosen and month in other)]
+
+    def _dumps_differ(self, month: str) -> bool:
+        """Return whether a month was collected here from other dumps than there are now."""
+        noted, there = self._noted().get(month), self._dumps(month)
+        return bool(noted and there) and noted != there
+
+    def _dumps(self, month: str) -> dict[str, list[Any]]:
+        """Return checksum and size of the dumps of a month, by name; nothing if one is missing, or none is read."""
+        described = self.graph["corpora"][self.corpus]
+        sources = described["source"]
+        if Dump.name not in ([sources] if isinstance(sources, str) else sources):
+            return {}
+        with suppress(SourceError):
+            files = dump_files(self.settings.dumps, Window.from_key(month), subreddits=described["subreddits"])
+            return {path.name: [expected_digest(path), path.stat().st_size] for path in files}
+        return {}
+
+    @property
+    def _notes(self) -> Path:
+        return self.settings.home / "run" / f"{self.corpus}-dumps.json"
+
+    def _noted(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the dumps from which months were collected here."""
+        noted: dict[str, dict[str, list[Any]]] = json.loads(self._notes.read_bytes()) if self._notes.exists() else {}
+        return noted
 
     def _published(self, month: str) -> bool:
         """Return whether a month is published, and was collected with the present parameters."""
@@ -114,7 +146,11 @@ class CorpusRun:
 
     def month(self, month: str) -> None:
         """Collect a month, and publish it; steps that a killed run has ended are not repeated."""
-        state = _MonthState(self.settings, self.corpus, month)
+        state, dumps = _MonthState(self.settings, self.corpus, month), self._dumps(month)
+        self._attempt(month, state)
+        write_private(self._notes, json.dumps(self._noted() | {month: dumps}))
+
+    def _attempt(self, month: str, state: _MonthState) -> None:
         for _ in range(ATTEMPTS):
             try:
                 self._month(month, state)
@@ -192,15 +228,27 @@ class CorpusRun:
     def _snapshot(self, names: Sequence[str], *, below: Sequence[str], base: str) -> dict[str, Any]:
         at: dict[str, Any] = {"base": base, "run": RUN}
         tokens: list[Token] = []
+        waits: StepFailed | None = None
         with tasks.stage_run(self.settings, **at, results=[]) as (clone, context):
             for name in names:
                 self._ask_before(name, names, at=at, results=tokens)
-                with self.doing(name):
-                    tokens.append(tasks.reproduce(name, context=context))
-                    clone.take(context.receive(tokens[-1:]))
+                try:
+                    with self.doing(name):
+                        tokens.append(tasks.reproduce(name, context=context))
+                        clone.take(context.receive(tokens[-1:]))
+                except StepFailed as error:
+                    # what has ended is published: people label items of the sample
+                    if error.fields["returncode"] != WAITS or not tokens:
+                        raise
+                    waits = error
+                    break
+        last = str(tokens[-1]["stage"])
         published: dict[str, Any] = {"below": below, "results": tokens, "settings": self.settings, **at}
-        with self.doing(f"publish {names[-1]}"):
-            return tasks.publish_stages(self.corpus, names[-1:], **published)
+        with self.doing(f"publish {last}"):
+            done = tasks.publish_stages(self.corpus, [last], **published)
+        if waits and not done["superseded"]:
+            raise waits
+        return done
 
     def _ask_before(self, name: str, names: Sequence[str], *, at: Mapping[str, Any], results: Sequence[Any]) -> None:
         """Before the first stage that asks providers, say what all of these cost, and ask the labellers of votes."""

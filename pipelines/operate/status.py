@@ -76,7 +76,7 @@ def _parts(root: Path, corpus: str, *, settings: Settings) -> dict[str, Any]:
         parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
     if compared := {name: _drift(model["drift"]) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
-    parts |= _annotation(root, corpus)
+    parts |= _annotation(root, corpus) | _imports(root, corpus)
     if "votes" in (voted := votes_report.gather(root, corpus)):
         parts["votes"] = votes_report.summary(votes_report.count_hits(voted, settings))
     return parts
@@ -109,6 +109,16 @@ def _benchmark(task: Mapping[str, Any]) -> dict[str, Any]:
     scores = {name: (model["valid"] or undefined)["figures"]["macro_f1"] for name, model in task["models"].items()}
     majority = task["baselines"]["majority"]["figures"]["macro_f1"]
     return {"majority": majority, **{name: some(cell, "mean", "low", "high") for name, cell in scores.items()}}
+
+
+def _imports(root: Path, corpus: str) -> dict[str, Any]:
+    """Return by imported dataset its items and, where the corpus has pictures, those whose picture is there."""
+    paths = sorted((root / "annotations" / corpus).glob("*/import.json"))
+    return (
+        {"imports": {path.parent.name: some(read_metrics(path), "items", "pictures") for path in paths}}
+        if paths
+        else {}
+    )
 
 
 def _annotation(root: Path, corpus: str) -> dict[str, Any]:

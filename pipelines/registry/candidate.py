@@ -122,7 +122,12 @@ def registration(journal: Journal, version: Version) -> JournalRow | None:
 
 @contextmanager
 def opened(
-    settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
+    settings: Settings,
+    *,
+    name: str | None = None,
+    base: str | None = None,
+    vault: Vault | None = None,
+    parts: bool = True,
 ) -> Iterator[Context]:
     """Yield a :class:`Context` with a clone of the commit ``base``, with the data of the corpus of model ``name``."""
     with (
@@ -130,7 +135,7 @@ def opened(
         Journal.of(settings, clock=now) as journal,
         workspace(settings, revision=base) as clone,
     ):
-        params = load(clone.path)
+        params = load(clone.path, parts=parts)
         if name is not None:
             corpus = entry(name, params=params).corpus
             clone.checkout(f"data/{corpus}", *(f"snapshot/{corpus}/{part}" for part in TESTED_ON))

@@ -106,6 +106,12 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
     return now.champion
 
 
+def dismiss(name: str, version: int, *, registry: Registry) -> None:
+    """Remove the alias ``challenger`` of a model if it points to this version."""
+    if registry.alias(name, CHALLENGER) == version:
+        registry.point(name, CHALLENGER, None)
+
+
 def ahead(row: JournalRow) -> RegistryError:
     """Return the error for a change of champion that came later than the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version

@@ -82,7 +82,7 @@ def run(
         lost their metadata), ``splits``, ``labels``.
     """
     if corpus not in terms.corpora:
-        raise BadParams(where="release.corpora", detail=f"does not say which columns of '{corpus}' may be released")
+        raise ConfigError("NothingReleasable", corpus=corpus)
     shape, contact = terms.corpora[corpus], terms.contact or settings.contact
     if not contact:
         raise BadParams(

@@ -29,7 +29,6 @@ from pipelines.store.vault.vault import Vault
 COLUMNS = ("author_id", "subreddit", "created")
 SEALED = ("title", "body", "media")
 Item = tuple[str, int]
-TRAIN = "train"
 GOLD = "gold"
 # CRADLE 5.1: what is unanimous is within the consensus
 RELEASED = ("unanimous", "consensus")
@@ -139,7 +138,7 @@ def labelled(
         item = (str(row["record_id"]), int(row["image"]))
         if item in by_item:
             agreement, known = GOLD, by_item[item]
-        elif row["split"] == TRAIN and item in silver:
+        elif row["split"] == tables.TRAIN and item in silver:
             agreement, known = silver[item]
         else:
             continue

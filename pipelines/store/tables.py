@@ -6,11 +6,12 @@ its key and written in a fixed format (:mod:`table_files`), so that the same row
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,11 @@ from pipelines.store.table_files import Column, Contract
 UTC = pa.timestamp("us", tz="UTC")
 Item = tuple[str, int]
 """A record and the number of its image; a text is image 0."""
+Row = Mapping[str, object]
+# Of the column ``split``.
+TRAIN = "train"
+# The files of a fit that are no part of the model: its card, records and, without weights, predictions and their cost.
+FIT = CARD, RECORDS, PREDICTIONS, SPENT = ("model.json", "records.parquet", "predictions.parquet", "spent.json")
 
 
 def _all(kind: pa.DataType, *names: str, **rules: Any) -> tuple[Column, ...]:
@@ -85,7 +91,7 @@ CONTRACTS: dict[str, Contract] = {
         _all(pa.uint64(), "fingerprint", "inner_fingerprint", "outer_fingerprint", nullable=True),
         _texts("fingerprint_id"),
         _amounts("energy", about="grey levels"),
-        _shares("text_area"),
+        _shares("text_area", nullable=True, about="unknown if a publisher read the text"),
     ),
     "texts": _contract(
         "The items of a text corpus, one a post; an image corpus has `images` instead.",
@@ -396,3 +402,20 @@ def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -
         if at >= start + count:
             break
     return pa.concat_tables(parts)
+
+
+def item_of(row: Row) -> Item:
+    """Return the item of a row."""
+    return str(row["record_id"]), cast(int, row["image"])
+
+
+def listed(record_ids: Collection[str] | pa.ChunkedArray) -> tuple[int, str]:
+    """Return the number of distinct record ids, and the SHA-256 of these, sorted, one id per line."""
+    known = record_ids.combine_chunks() if isinstance(record_ids, pa.ChunkedArray) else strings(list(record_ids))
+    if not pc.all(pc.less(known.slice(0, max(0, len(known) - 1)), known.slice(1))).as_py():
+        known = pc.unique(known)
+        known = known.take(pc.sort_indices(known))
+    lines = pc.binary_join_element_wise(known, "", "\n")
+    # the texts of an array that was just computed follow one another
+    text = lines.buffers()[2] if len(lines) else None
+    return len(known), hashlib.sha256(text or b"").hexdigest()

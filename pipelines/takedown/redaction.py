@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.core.errors import DataError
-from pipelines.datasets.example import TRAIN
-from pipelines.models.fitting.training_records import trained_on
 from pipelines.store import table_files, tables
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
@@ -147,10 +145,10 @@ class Gone:
     def _lists(self, table: pa.Table) -> tuple[tuple[str, str, int], ...]:
         parts = [table["record_id"]]
         if "split" in table.column_names:
-            parts.append(table["record_id"].filter(pc.equal(table["split"], TRAIN)))
+            parts.append(table["record_id"].filter(pc.equal(table["split"], tables.TRAIN)))
         left = [part.filter(pc.invert(pc.is_in(part, value_set=self.array))) for part in parts]
-        changes = [(trained_on(old), trained_on(new)) for old, new in zip(parts, left, strict=True)]
-        return tuple((old.digest, new.digest, old.records - new.records) for old, new in changes if old != new)
+        changes = [(tables.listed(old), tables.listed(new)) for old, new in zip(parts, left, strict=True)]
+        return tuple((old, new, had - kept) for (had, old), (kept, new) in changes if (had, old) != (kept, new))
 
     def _about(self, table: pa.Table) -> pa.ChunkedArray:
         matches = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])

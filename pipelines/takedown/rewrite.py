@@ -24,7 +24,7 @@ from typing import Any
 
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed
-from pipelines.models.fitting import training_records
+from pipelines.store import tables
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace, workspace
@@ -103,7 +103,7 @@ class Pointers:
         stages = {}
         for name, stage in self._lock().items():
             for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
-                if self._tree(out["md5"]).get(training_records.FILE) in lists:
+                if self._tree(out["md5"]).get(tables.RECORDS) in lists:
                     stages[name] = Path(out["path"]).parts[1]
         return stages
 

@@ -98,7 +98,9 @@ def select(
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    schemes = {source.scheme for source in sources_of(params).values()} if asked.records else set()
+    # ids of Reddit need no source
+    schemed = any(SCHEMED.match(post.strip()) for post in asked.records)
+    schemes = {source.scheme for source in sources_of(params).values()} if schemed else set()
     selected = {"records": {_record(post, schemes=schemes, vault=vault) for post in asked.records}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),

@@ -28,12 +28,10 @@ from pipelines.core.config.operate import Takedown
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, CorpusError, DataError, name_of
 from pipelines.core.process import silent
-from pipelines.models.fitting import card, training_records
 from pipelines.registry import lineage
 from pipelines.registry.candidate import Context, opened, registration
 from pipelines.registry.journal import SamePerson
-from pipelines.registry.promotion import promote
-from pipelines.registry.promotion.promote import NotPromoted
+from pipelines.store import tables
 from pipelines.store.vault import removals
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import hosts, receipts, rewrite
@@ -75,6 +73,8 @@ class Expiry:
         ``opening`` opens the context in which the gate judges a version of the named model; tests kill the process in
         ``say``.
         """
+        from pipelines.registry.promotion import promote
+
         counts = {"moved": 0, "without_champion": 0}
         if self.context is not None:
             for version in self.versions:
@@ -124,12 +124,14 @@ def _successor(
     name: str, *, context: Context, opening: Callable[[str], AbstractContextManager[Context]], why: str
 ) -> bool:
     """Promote the newest version that is not stale and passes the gate; return whether there is one."""
+    from pipelines.registry.promotion.promote import NotPromoted, promote
+
     state = standing(context.journal, name)
     versions = [v for v in context.registry.versions(name) if v.version not in {*state.stale, *state.withdrawn}]
     for version in reversed([v for v in versions if registration(context.journal, v) is not None]):
         try:
             with opening(name) as own:
-                promote.promote(name, version.version, who=WHO, why=why, context=own, compare=False)
+                promote(name, version.version, who=WHO, why=why, context=own, compare=False)
             return True
         except (NotPromoted, SamePerson, ConfigError, DataError):
             # it failed the gate, cannot be judged, or needs two persons: the weights must go all the same
@@ -152,7 +154,7 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
             entries = objects.tree(digest)
             if _lists(entries, objects=objects) & lists:
                 # a fit that has predictions only needs no second fit
-                if own := {file for name, file in entries.items() if name not in card.OWN}:
+                if own := {file for name, file in entries.items() if name not in tables.FIT}:
                     doomed |= {file for file in own if objects.exists(file)}
                     folders.add(digest)
             else:
@@ -162,8 +164,8 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
 
 
 def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
-    listed = entries.get(card.CARD)
-    if listed is None or training_records.FILE not in entries or not objects.exists(listed):
+    listed = entries.get(tables.CARD)
+    if listed is None or tables.RECORDS not in entries or not objects.exists(listed):
         return set()
     with objects.file(listed) as path:
         card_values = json.loads(path.read_bytes())

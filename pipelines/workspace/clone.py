@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.core import rows
+from pipelines.core import formats
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import CommitLost, ConfigError, GitFailed, StepFailed
 from pipelines.core.telemetry import phase
@@ -236,7 +236,7 @@ def workspace(
                     # the branch exists, or the clone would have failed
                     raise
                 raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
-            rows.require_format(path)
+            formats.require_corpus(path)
             objects.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone

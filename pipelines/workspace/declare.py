@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pipelines.core import rows, taxonomy
 from pipelines.core.config.added_corpora import complete
 from pipelines.core.config.base import CORPORA
@@ -76,7 +78,7 @@ class Question:
         """The entry of a mapping's section ``labels``."""
         if self.flags:
             return {"flags": {label: [column] for label, column in self.flags.items()}}
-        several = {"separator": self.separator, "blank": "none"} if self.several else {}
+        several = {"separator": self.separator, "blank": "none"} if self.several else {"blank": "unlabelled"}
         return {"columns": [self.column], **several}
 
 
@@ -141,7 +143,7 @@ def profile_text(
     )
 
 
-def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Sequence[str], form: str) -> str:
+def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Sequence[str]) -> str:
     """Return the text of the mapping of a file with labels, whose rows are named by one of the ``columns``."""
     return commented(
         {
@@ -150,7 +152,6 @@ def mapping_text(name: str, questions: Mapping[str, Question], *, columns: Seque
             "source": "our annotators",
             "scheme": name,
             "level": "item",
-            "format": form,
             "columns": {"reddit": [*columns]},
             "labels": {key: question.mapped for key, question in questions.items()},
         }
@@ -217,12 +218,17 @@ def commented(values: Mapping[str, Any], *, place: str = "", indent: str = "") -
         fitting = (p for p in COMMENTS if here.count(".") == p.count(".") and fnmatchcase(here, p))
         text += "".join(f"{indent}# {COMMENTS[pattern]}\n" for pattern in fitting)
         if value and isinstance(value, Mapping):
-            text += f"{indent}{name}:\n{commented(value, place=f'{here}.', indent=f'{indent}  ')}"
+            text += f"{indent}{_key(name)}:\n{commented(value, place=f'{here}.', indent=f'{indent}  ')}"
         elif value and isinstance(value, list) and isinstance(value[0], Mapping):
-            text += f"{indent}{name}:\n" + "".join(f"{indent}  - {_flow(each)}\n" for each in value)
+            text += f"{indent}{_key(name)}:\n" + "".join(f"{indent}  - {_flow(each)}\n" for each in value)
         else:
-            text += f"{indent}{name}: {_flow(value)}\n"
+            text += f"{indent}{_key(name)}: {_flow(value)}\n"
     return text
+
+
+def _key(name: str) -> str:
+    """Return a key as YAML: one that YAML would not read as this text is quoted."""
+    return name if re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", name) and yaml.safe_load(name) == name else _flow(name)
 
 
 def _flow(value: Any) -> str:

@@ -36,7 +36,7 @@ from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 SCHEMES = str(taxonomy.OWN)
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = (*FILES, "dvc.yaml", "papers", "profiles", SCHEMES, CORPORA, "pipelines")
+READ = (*FILES, "dvc.yaml", "papers", "profiles", SCHEMES, "pipelines")
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
@@ -75,16 +75,7 @@ def prepare(settings: Settings, *, checkout: Path, profile: str) -> str:
     if (checkout / folder).is_dir() and git("status", "--porcelain", "--", folder, cwd=checkout):
         require_valid(profile, root=checkout, checkout=checkout, today=now().date())
         git("add", "--", folder, cwd=checkout)
-        git(
-            "commit",
-            "--quiet",
-            "--only",
-            "--message",
-            f"The corpus in {folder}",
-            "--",
-            folder,
-            cwd=checkout,
-        )
+        git("commit", "--quiet", "--only", "--message", f"The corpus in {folder}", "--", folder, cwd=checkout)
         sys.stderr.write(f"Committed {folder} in this checkout.\n")
     if branches(settings.repo):
         adopt(settings, branches(settings.repo) or {}, profile=profile)
@@ -133,10 +124,10 @@ def upgrade(
 
 def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take: Collection[str]) -> Upgraded | None:
     code = _head(checkout)
-    if edited := list(uncommitted(checkout)):
-        more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
-        raise ConfigError("Uncommitted", paths=", ".join(edited[:3]) + more)
     with workspace(settings) as clone:
+        if edited := list(uncommitted(checkout, profile=read_params(clone.path).get("profile"))):
+            more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
+            raise ConfigError("Uncommitted", paths=", ".join(edited[:3]) + more)
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
         if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
             # the tag of a corpus that was made before code was signed, or that was lost
@@ -261,10 +252,14 @@ def _head(checkout: Path) -> str:
         raise ConfigError("NotARepository", path=checkout.name) from None
 
 
-def uncommitted(checkout: Path) -> Iterator[str]:
-    """Yield the paths of uncommitted edits and new files in a checkout that an upgrade of a corpus would need."""
+def uncommitted(checkout: Path, *, profile: str | None) -> Iterator[str]:
+    """Yield the paths of uncommitted edits and new files in a checkout that an upgrade of its corpus would need.
+
+    Folders in ``corpora/`` are independent of each other: only the one with the corpus's profile counts.
+    """
     # a path that exists neither in the tree nor in the commit is no error for `git status`
-    listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
+    read = (*READ, *([f"{CORPORA}/{profile}"] if profile else []))
+    listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *read, cwd=checkout)
     for entry in filter(None, listed.split("\0")):
         yield entry.lstrip().partition(" ")[2].lstrip()
 

@@ -20,6 +20,7 @@ from crisis_corpus_sandbox import audit
 from crisis_corpus_sandbox.component import added, with_port
 from crisis_corpus_sandbox.demo_runs import CORPORA, MODELS, DemoPlan, Failures, Json, Look, Progress
 from crisis_corpus_sandbox.reddit.build import build
+from pipelines.core.components import starting
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import APPROVER, Settings
 from pipelines.core.errors import DataError
@@ -206,10 +207,11 @@ def run(settings: Settings, *, root: Path, profile: str, params: Params, verbose
         console.print(f"[green]✓[/] offline Reddit: {counts}")
         spinner.update("creating the corpus repository")
         repository.init(settings, checkout=root, profile=profile)
-        deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
-        # the services and all tasks inherit the variables
-        os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
-        deployment.up(say=lambda name: spinner.update(f"starting {name}"))
+        with starting():
+            deployment = LocalDeployment(settings, root=root, profile=profile, added=added(settings, params))
+            # the services and all tasks inherit the variables
+            os.environ |= audit.begin(settings, environment=deployment.environment, root=root)
+            deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     airflow = deployment.client()
     console.print(f"[green]✓[/] Airflow at {airflow.base}; users and passwords: {deployment.passwords}")
     plan = DemoPlan(airflow, sandbox.months, partial(newest, settings))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.annotate.backends import Item
-from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds.opening import assign, draw
 from pipelines.core.errors import BadParams
+from pipelines.store.tables import item_of
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))
 NAMES = ["ada", "ben", "cem", "dia"]

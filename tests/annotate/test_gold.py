@@ -19,7 +19,7 @@ from pipelines.store.seal import write_rows
 from pipelines.store.vault.vault import Vault
 from tests.annotate.round_manifest import write_manifest
 from tests.contexts import context_of
-from tests.small_corpus import write_table
+from tests.small_corpus import full, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
@@ -109,6 +109,9 @@ def world(tmp_path: Path, vault: Vault) -> World:
     vault.admit([(r, f"t3_{r}") for r in [*ITEMS, OUTSIDE]], corpus="posts", month="2023-01", now=NOW)
     made = World(tmp_path, vault)
     made.sample([(record, 0) for record in ITEMS])
+    rows = [full("texts", record_id=record) for record in [*ITEMS, OUTSIDE]]
+    write_rows(rows, tmp_path / "data/posts/2023-01/texts/000.parquet", name="texts", vault=vault)
+    write_table(tmp_path / "snapshot/posts/dedupe/drops.parquet", [], name="drops")
     return made
 
 
@@ -117,13 +120,16 @@ def closed(*, go_on: bool) -> dict[str, Any]:
     return {"status": "closed", "closed": NOW, "decision": decision}
 
 
-def test_every_sampled_item_has_gold_and_others_are_counted(world: World) -> None:
-    world.published(*(f"{r},0,labels,selfharm_past|rape_past" for r in [*ITEMS, OUTSIDE]))
+def test_every_sampled_item_has_gold_and_others_are_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = "c" * 32
+    world.published(*(f"{r},0,labels,selfharm_past|rape_past" for r in [*ITEMS, OUTSIDE, elsewhere]))
     rows = world.run(published="gold.csv")
+    assert "1 labelled items are not in the sample" in caplog.text, "of the two, one is not in the corpus"
+    assert f"sample.posts.size {len(ITEMS) + 1}" in caplog.text
     assert {record for record, _, _ in rows} == set(ITEMS)
     assert all(r["labels"] == [PAST, HARM] and r["how"] == "published" for r in rows.values())
     found = world.metrics()
-    assert (found["records"], found["outside"], found["without"]) == (9, 1, 0)
+    assert (found["records"], found["outside"], found["without"]) == (9, 2, 0)
 
 
 def test_an_item_that_all_find_unfit_has_no_gold(world: World) -> None:

@@ -9,15 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.annotate.imports import mapping
-from pipelines.annotate.imports.published_files import (
-    UnreadableFile,
-    complete_posts,
-    flag_of,
-    fullname_of,
-    list_of,
-    moment_of,
-    read_file,
-)
+from pipelines.annotate.imports.cells import complete_posts, flag_of, fullname_of, list_of, moment_of
+from pipelines.annotate.imports.published_files import UnreadableFile, read_files
 from pipelines.annotate.imports.rows import GatheredEntries, gather
 from pipelines.core import taxonomy
 from tests.annotate import published_sets as sets
@@ -26,8 +19,7 @@ CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cs
 
 
 def gathered(*paths: Path, by: mapping.DatasetMapping) -> GatheredEntries:
-    files = [read_file(path, usual=by.format) for path in paths]
-    return gather(files, mapping=by, scheme=taxonomy.load(by.scheme))
+    return gather(read_files(paths, layout=by), mapping=by, scheme=taxonomy.load(by.scheme))
 
 
 def reasons(entries: GatheredEntries) -> dict[int, str]:
@@ -130,18 +122,20 @@ def test_a_persons_posts_become_one_text_and_a_short_cell_that_ends_in_a_list_is
 
 
 @pytest.mark.parametrize(
-    ("cell", "read"),
-    [(b'"caf\xc3"', "caf\ufffd"), (b"caf\xe2\x98", "caf\ufffd"), (b'"caf\xf0\x9f"', "caf\ufffd"),
-     (b"caf\xc3\xa9", "café"), (b"caf\xe9 au lait", None), (b"\xa9", None), (b"\xff", None), (b"caf\xc0", None)],
-)  # fmt: skip
-def test_only_a_character_at_the_end_of_a_cell_may_be_cut(tmp_path, cell, read):
+    ("cell", "read", "note"),
+    [
+        (b"caf\xc3\xa9", "café", ""),
+        (b"caf\xc3\xa9 \xe2\x98\x95 caf\xc3", "café ☕ caf\ufffd", "1 damaged"),
+        (b"caf\xe9 au lait", "café au lait", "cp1252"),
+        (b"\x93caf\xe9\x94", "\u201ccafé\u201d", "cp1252"),
+        (b"caf\xe9 \x81", "café \x81", "latin-1"),
+    ],
+)
+def test_text_in_another_encoding_is_read_and_said_so(tmp_path, cell, read, note):
     path = tmp_path / "dev.csv"
     path.write_bytes(b"text,labels\n" + cell + b",no_crisis\n")
-    if read is None:
-        with pytest.raises(UnreadableFile):
-            read_file(path, usual="csv")
-    else:
-        assert read_file(path, usual="csv").rows[0].cells["text"] == read
+    [file] = read_files([path])
+    assert (file.column("text")[0], note in file.grid.note, bool(file.grid.note)) == (read, True, bool(note))
 
 
 def test_flags_and_times_say_one_thing_or_nothing():
@@ -157,7 +151,7 @@ def test_flags_and_times_say_one_thing_or_nothing():
 
 def test_every_format_gives_the_same_entries_and_a_duplicate_column_is_ambiguous(tmp_path):
     twice = table(tmp_path / "twice.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
-    assert "labels" not in read_file(twice, usual="csv").columns
+    assert "labels" not in read_files([twice])[0].columns
     rows = [{"Title": "A", "Text": f"Some words {i}", "labels": ["rape_past", "selfharm_past"]} for i in range(3)]
     (tmp_path / "dev.json").write_text(json.dumps(rows))
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dev.parquet")
@@ -270,12 +264,12 @@ def test_an_image_is_a_small_number_and_a_date_column_gives_the_month(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.json", "{}"), ("a.json", "[1"), ("a.json", "[" + "1" * 5000 + "]"), ("a.parquet", "x"), ("a.csv", "\xff")],
+    [("a.json", "{}"), ("a.json", "[1"), ("a.json", "[" + "1" * 5000 + "]"), ("a.parquet", "x"), ("a.zip", "PK\3\4")],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(UnreadableFile, match=name):
-        read_file(tmp_path / name, usual="csv")
+        read_files([tmp_path / name])
 
 
 def test_cradles_published_layout_is_read(tmp_path):

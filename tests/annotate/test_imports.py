@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 from rich.console import Console
 
 from pipelines.annotate import gold
-from pipelines.annotate.imports import imports
+from pipelines.annotate.imports import imports, mapping
 from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
@@ -307,7 +308,7 @@ def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_wor
     assert "heartbreak" not in str(caught.value) and "walked" not in str(caught.value)
     assert run.head() == head
     assert "2 of 100" in str(run("posts", "cradle", path, dry_run=True)["refused"])
-    with refused("BadImport", match=r"more than the share of 0\.015 that --allow-bad permits"):
+    with refused("BadImport", match=r"more than the share of 0\.015 that may be left out"):
         run("posts", "cradle", path, allow_bad=0.015)
     report = run("posts", "cradle", path, allow_bad=0.02)
     assert (report["items"], report["refused"]) == (98, None)
@@ -358,11 +359,11 @@ def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
         run("memes", "figsim", path)
     assert "remark" not in str(caught.value) and "columns of the file: split" in str(caught.value)
     path.write_text("permlink,split,contexts\nt3_abcdef,train,1\n")
-    with refused("BadImport", match=r"own or text\) \(the mapping has .*; nearest: permlink\)") as caught:
+    with refused("BadImport", match=r"picture or text\) \(the mapping has .*; nearest: permlink\)") as caught:
         run("memes", "figsim", path)
     assert "columns of the file: contexts, permlink, split" in str(caught.value)
     path.write_text('permalink,split\n"never closed,train\n')
-    with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
+    with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at row 2"):
         run("memes", "figsim", path)
     path.write_text("permalink,split\n")
     with refused("BadImport", match="no rows"):
@@ -377,3 +378,44 @@ def test_a_round_of_the_same_name_is_never_written_into(run, tmp_path, settings)
         clone.commit("round")
     with refused("BadImport", match="round has this name"):
         run.figsim(tmp_path)
+
+
+def test_pictures_of_a_folder_are_sealed_read_and_counted_like_collected_ones(run, tmp_path, vault):
+    decode = run.params.images.decode.model_copy(update={"sandbox": "accepted_without"})
+    ocr = run.params.images.ocr.model_copy(update={"sandbox": "accepted_without"})
+    images = run.params.images.model_copy(update={"decode": decode, "ocr": ocr})
+    run.params = run.params.model_copy(update={"images": images})
+    flags = {"F1": 1, "SS1": 1, "SR6": 1, "M1": 1, "C1": 1}
+    rows = [{**dict.fromkeys(sets.CODES, 0), **flags, "id": i, "img": f"img/{i}.png"} for i in range(4)]
+    rows = [row | {"text": f"the garden by the river in the morning, number {row['id']}"} for row in rows]
+    path = sets.jsonl(tmp_path / "train.json", rows)
+    columns = {"own": ["id"], "picture": ["img"], "body": ["text"]}
+    made = yaml.safe_load((mapping.FOLDER / "figsim.yaml").read_text())
+    made |= {"dataset": "folder", "columns": columns, "month": "2017-12", "expected": {}, "rights": "ours, for tests"}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
+    mine = str(tmp_path / "mine.yaml")
+    with refused("BadImport", match=r"0 of 4 items have a picture: .* pass --pictures FOLDER"):
+        run("memes", mine, path)
+
+    folder = tmp_path / "pictures"
+    (folder / "img").mkdir(parents=True)
+    for i in range(2):
+        Image.effect_noise((400, 300), 40 + 9 * i).convert("RGB").save(folder / "img" / f"{i}.png")
+    (folder / "img" / "2.png").write_bytes(b"no picture")
+    (tmp_path / "3.png").write_bytes((folder / "img" / "0.png").read_bytes())
+    (folder / "img" / "3.png").symlink_to(tmp_path / "3.png")
+    report = run("memes", mine, path, pictures=folder)
+    assert (report["pictures"], report["gold"], report["splits"]) == (3, 4, 4), "a link does not lead out of the folder"
+    assert report["images"] == {"kept": 2, "dropped": {"no_picture_file": 1, "not_an_image": 1}}
+    assert "3 of 4 items have a picture." in imports.sentence(report, pictures=True)
+    record = json.loads(run.show("annotations/memes/folder/import.json"))
+    assert (record["source"], record["rights"], record["pictures"]) == (made["source"], "ours, for tests", 3)
+    with workspace(run.settings) as clone:
+        names = [n.removesuffix(".dvc") for n in run.names() if "/images" in n and n.endswith(".dvc")]
+        clone.checkout(*names)
+        table = tables.concat([clone.path / name for name in names], name="images")
+    texts = open_column(table, name="images", column="text", vault=vault)
+    assert sorted(text.decode() for text in texts) == [row["text"] for row in rows[:2]]
+    assert set(table["ocr_engine"].to_pylist()) == {"published/folder"} and table["text_area"].null_count == 2
+    assert not any(b"garden" in value for value in table["text"].to_pylist())
+    assert run("memes", mine, path, pictures=folder)["changed"] is False

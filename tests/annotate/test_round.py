@@ -478,11 +478,11 @@ def test_another_guideline_reads_no_answer(lab: Lab, monkeypatch: pytest.MonkeyP
     assert lab.do(rounds.pull)["answered"] == {ONE: 50, TWO: 0}
 
 
-def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
+def test_without_a_sample_it_says_which_stage_to_run(lab: Lab) -> None:
     with workspace(lab.settings) as clone:
         (clone.path / "dvc.lock").unlink()
         clone.commit("no stage ever ran")
-    with refused("NotMade", match="stage split@memes"):
+    with refused("NotMade", match="stage sample@memes"):
         lab.do(rounds.open_round)
 
 

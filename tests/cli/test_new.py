@@ -94,8 +94,13 @@ def argv(*more: str, name: str = "adhd", **flags: str | None) -> list[str]:
     ]
 
 
+BLANK = {"blank": "unlabelled"}
 MADE = {
-    "labels as options": (argv(*TWO), {"labels": ("single", ["asks", "tells"])}, {"labels": {"columns": ["labels"]}}),
+    "labels as options": (
+        argv(*TWO),
+        {"labels": ("single", ["asks", "tells"])},
+        {"labels": {"columns": ["labels"], **BLANK}},
+    ),
     "several of them": (
         argv(*TWO, "--several"),
         {"labels": ("multi", ["asks", "tells"])},
@@ -104,12 +109,12 @@ MADE = {
     "a file": (
         argv(labels="../labels.csv"),
         {"labels": ("single", ["asks", "tells"])},
-        {"labels": {"columns": ["label"]}},
+        {"labels": {"columns": ["label"], **BLANK}},
     ),
     "two columns of it": (
         argv("--label-column", "Label", "--label-column", "mood", labels="../labels.csv"),
         {"label": ("single", ["asks", "tells"]), "mood": ("multi", ["calm", "sad", "tense"])},
-        {"label": {"columns": ["label"]}, "mood": {"columns": ["mood"], "separator": "|", "blank": "none"}},
+        {"label": {"columns": ["label"], **BLANK}, "mood": {"columns": ["mood"], "separator": "|", "blank": "none"}},
     ),
     "a column for each label": (
         argv("--label-column", "asks", "--label-column", "tells", labels="../labels.csv"),
@@ -119,13 +124,13 @@ MADE = {
     "a scheme": (
         argv(scheme="../scheme.yaml"),
         {"aim": ("single", ["asks", "tells"]), "mood": ("multi", ["calm", "sad", "tense"])},
-        {"aim": {"columns": ["aim"]}, "mood": {"columns": ["mood"]}},
+        {"aim": {"columns": ["aim"], **BLANK}, "mood": {"columns": ["mood"], **BLANK}},
     ),
     "pictures of a live source": (
         argv("--access-basis", "terms", "--approval", "7", "--expires", "2099-01-01", "--retention-days", "90",
              "--first-month", "2024-01", *TWO, content="images", source="reddit", dump=None),
         {"labels": ("single", ["asks", "tells"])},
-        {"labels": {"columns": ["labels"]}},
+        {"labels": {"columns": ["labels"], **BLANK}},
     ),
 }  # fmt: skip
 
@@ -184,6 +189,25 @@ def test_the_corpus_is_prepared_and_has_its_own_column(here: Path) -> None:
         output(*argv(*TWO, name="other"))
 
 
+ITEMS = [(f"zz{n:04d}", ("asks", "tells")[n % 2]) for n in range(40)]
+# What a spreadsheet or a colleague makes of a file of labels, which means the same; one row has no label yet.
+WRITTEN = {
+    "semicolons": ("post;label", "{0};{1}"),
+    "tabs": ("post\tlabel", "{0}\t{1}"),
+    "addresses": ("post,label", "https://www.reddit.com/r/ADHD/comments/{0}/title/,{1}"),
+    "fullnames": ("Post , LABEL", "t3_{0},{1} "),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_file_of_labels_may_be_written_in_other_ways(name: str, here: Path, tmp_path: Path) -> None:
+    header, row = WRITTEN[name]
+    lines = [header, *(row.format(*item) for item in ITEMS), row.format("zz9999", "")]
+    (tmp_path / "labels.csv").write_text("\n".join(lines), encoding="utf-8-sig")
+    output(*argv(labels="../labels.csv", id_column="post", label_column="label"))
+    assert [*taxonomy.load("adhd").category().names] == ["asks", "tells"]
+
+
 MISTAKES: dict[str, tuple[list[str], str, str]] = {
     "name": (argv(*TWO, name="Adhd"), "NotDeclared", "lower-case"),
     "a corpus of ours": (argv(*TWO, name="memes"), "NotDeclared", "another name"),
@@ -204,7 +228,23 @@ MISTAKES: dict[str, tuple[list[str], str, str]] = {
     "answers that the scheme refuses": (
         argv(labels="../labels.csv", scheme="../scheme.yaml"), "BadLabels", "20 of 40 rows .*aim: several"),
     "model": (argv(*TWO, model="gtp"), "BadParams", "gtp"),
-    "month": (argv(*TWO, first_month="2022-13"), "BadParams", "first_month"),
+    "month": (argv(*TWO, first_month="2022-13"), "BadParams", "first_month: is not a month, YYYY-MM"),
+    "months in the wrong order": (
+        argv(*TWO, first_month="2022-12", last_month="2022-11"), "BadParams", "2022-11 is before first_month 2022-12"),
+    "a model that is not fitted": (argv("--model", "gpt", *TWO), "BadParams", "predict.rows.adhd lists such"),
+    "a model of pictures": (argv("--model", "clip", *TWO), "BadParams", "clip"),
+    "a model that is misspelt": (argv("--model", "knm", *TWO), "BadParams", "nearest: knn"),
+    "subreddits without a comma": (argv(*TWO, subreddits="ADHD;Focus"), "NotDeclared", "'ADHD;Focus' is no subreddit"),
+    "a dump for the folder": (argv(*TWO, dump="../dumps/RS_2023-01.zst"), "NotDeclared", "no folder .*RS_2023-01.zst"),
+    "a label without a name": (argv(*TWO, "--label", "=Both."), "NotDeclared", "--label: needs NAME"),
+    "a label that joins two": (argv(*TWO, "--label", "a|b=Both."), "BadScheme", "joins an item's labels"),
+    "a label that no row has": (
+        argv("--label", "aks=The writer asks.", labels="../labels.csv"), "BadLabels", "aks.*nearest: asks"),
+    "one label in all rows": (argv(labels="../same.csv"), "BadLabels", "the same label"),
+    "no rows": (argv(labels="../empty.csv"), "BadLabels", "no rows"),
+    "a workbook": (argv(labels="../labels.xlsx"), "UnreadableFile", "save its sheet as CSV"),
+    "another encoding": (argv(labels="../latin.csv"), "UnreadableFile", "iconv"),
+    "a quotation mark that is left open": (argv(labels="../open.csv"), "UnreadableFile", "line 42: unexpected end"),
     "live source": (argv(*TWO, source="reddit", first_month="2022-11"), "NotDeclared", "--access-basis: is needed"),
 }  # fmt: skip
 
@@ -212,6 +252,11 @@ MISTAKES: dict[str, tuple[list[str], str, str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence_and_writes_nothing(name: str, here: Path, tmp_path: Path) -> None:
     command, code, words = MISTAKES[name]
+    (tmp_path / "same.csv").write_text("\n".join(["id,label", *(f"{item},same" for item, _ in ITEMS)]))
+    (tmp_path / "empty.csv").write_text("id,label\n")
+    (tmp_path / "labels.xlsx").write_bytes(b"PK")
+    (tmp_path / "latin.csv").write_bytes(LABELS.replace("tells", "erzählt").encode("latin-1"))
+    (tmp_path / "open.csv").write_text(f'{LABELS}"zz0040,asks')
     if name == "no dump of it":
         (tmp_path / "dumps" / "RS_2023-01.zst").unlink()
     with refused(code, match=words):
@@ -222,6 +267,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(name: str, here: Path, tmp
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [("kind: single", "kind: singel", "BadScheme"), ("name: adhd", "name: adhs", "BadScheme"),
+     ("name: tells", "name: no", "BadScheme"),
      ("categories:", "categoris:", "BadScheme"), ("L2", "asks", "BadScheme")],
 )  # fmt: skip
 def test_a_scheme_with_a_typo_is_refused_before_anything_is_collected(

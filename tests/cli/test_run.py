@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+import zstandard
 
 from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
@@ -99,35 +105,77 @@ def subjects(place: Nearby) -> list[str]:
     ).splitlines()
 
 
+MISTAKES = {
+    "another name": (["forums"], "known: forum"),
+    "months in the wrong order": ([NAME, "--months", "2022-12..2022-11"], "2022-11, is before"),
+    "no month": ([NAME, "--months", "2022/11"], "YYYY-MM"),
+    "a month to come": ([NAME, "--months", "2099-01"], "2099-01 has not ended"),
+    "a month without a dump": ([NAME, "--months", "2021-01"], "collect"),
+    "another corpus's labels": ([NAME, "--labels", "../other.csv"], "columns of the file: mark, post"),
+}
+
+
+def killed(place: Nearby, *argv: str, after: Path) -> None:
+    """Run a command in a process of its own, and kill it with all of its children once a file exists."""
+    with (place.home / "killed.log").open("w") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "pipelines", *argv], cwd=place.checkout, stdout=log, stderr=log,
+            env=place.environment | {"PYTHONPATH": str(place.checkout)}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            end = time.monotonic() + 300
+            while not after.exists() and child.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert after.exists(), (place.home / "killed.log").read_text()
+
+
 def test_a_killed_run_goes_on_and_waits_for_labels_that_come_later(
     place: Nearby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    killed(place, "run", NAME, "--to", "split", after=place.home / "run" / f"{NAME}-{MONTH}.json")
+    assert subjects(place) == [], "the month is not published"
     ran: list[str] = []
     step = tasks.step
 
-    def killed(argv: list[str], **options: object) -> object:
-        if argv[0] == "partition" and "partition" not in ran:
-            ran.append("partition")
-            raise KeyboardInterrupt
+    def noted(argv: list[str], **options: object) -> object:
         ran.append(" ".join(argv))
         return step(argv, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tasks, "step", killed)
-    with pytest.raises((KeyboardInterrupt, world.CommandFailed)):
-        place.run("run", NAME, "--to", "split")
-    assert "partition" in ran and subjects(place) == []
+    monkeypatch.setattr(tasks, "step", noted)
     found = place.call("run", NAME, "--to", "split")
     assert found["waits"], "no label is imported yet"
     assert subjects(place) == [f"data({NAME}): {MONTH}"]
-    assert len(ran) == len(set(ran)), "no step ran twice"
+    assert not any(line.startswith("collect") for line in ran), "the step that had ended is not repeated"
+    lock = git("--git-dir", str(place.home / "corpus.git"), "show", "corpus:dvc.lock")
+    assert f"sample@{NAME}" in lock and f"split@{NAME}" not in lock, "people can label the sample"
 
     labels = str(place.home.parent / "labels.csv")
+    ran.clear()
     found = place.call("run", NAME, "--to", "split", "--labels", labels)
-    assert not found["waits"]
-    assert len(ran) == len(set(ran)), "the published month is not collected again"
+    assert not found["waits"] and not ran, "the published month is not collected again"
     clone = place.clone()
     split = json.loads((clone / "metrics" / NAME / "split.json").read_text())
     assert split["leakage"] == 0 and all(split["sizes"].values())
     assert json.loads((clone / "metrics" / NAME / "gold.json").read_text())["records"] > 50
     before = git("--git-dir", str(place.home / "corpus.git"), "rev-parse", "corpus")
-    assert place.call("run", NAME, "--to", "split")["commit"] == before.strip(), "nothing is left to do"
+
+    (place.home.parent / "other.csv").write_text("post,mark\nzz0001,long\n")
+    (place.checkout / "corpora" / "other").mkdir()
+    (place.checkout / "corpora" / "other" / "profile.yaml").write_text("half: written")
+    for argv, words in MISTAKES.values():
+        with pytest.raises(world.CommandFailed, match=words):
+            place.run("run", *argv, "--to", "split")
+    assert place.call("run", NAME, "--to", "split")["commit"] == before.strip(), "nothing was left to do"
+
+    dump = place.home.parent / "dumps" / f"RS_{MONTH}.zst"
+    dump.write_bytes(dump.read_bytes() + zstandard.compress(b""))
+    dump.with_name(f"{dump.name}.sha256").write_text(f"{hashlib.sha256(dump.read_bytes()).hexdigest()}  {dump.name}\n")
+    ran.clear()
+    assert place.call("run", NAME, "--to", "split")["commit"] == before.strip() and not ran
+    place.run("run", NAME, "--to", "split", "--months", MONTH)
+    assert ran, "a month that is named is collected again from another dump"
+    shown = git("--git-dir", str(place.home / "corpus.git"), "show", f"corpus:metrics/{NAME}/split.json")
+    assert json.loads(shown)["sizes"] == split["sizes"], "no item has moved"

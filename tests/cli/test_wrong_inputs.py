@@ -146,6 +146,8 @@ WRONG = [
     Wrong("vault tombstones", 75, "The vault cannot be used now", POSTGRES_DOWN),
     Wrong("annotate", 78, "make annotate", {"CORPUS_LABEL_STUDIO_ENV": "{tmp}/none"}),
     Wrong("up", 78, "no corpus repository", NO_REPO),
+    Wrong("up forun", 64, "There is no corpus 'forun'"),
+    Wrong("run forun", 64, "There is no corpus 'forun'", NO_REPO),
     Wrong("sandbox build", 78, "export CORPUS_SANDBOX_PORT=", {"CORPUS_SANDBOX_PORT": "{hung}"}),
     Wrong("sandbox serve", 78, "corpus sandbox build", {"CORPUS_SANDBOX": "{tmp}/none"}),
 ]

@@ -43,26 +43,6 @@ DIGITS = 9
 SHOWN = 8
 # Characters of a record's pseudonym that are kept.
 ID = 10
-# Paths that were renamed after the freezing. The seed of a fit was in no path before.
-SEED = "20251001"
-RENAMED = {
-    r"^(data/[^/]+/[^/]+)/posts\.parquet$": r"\1/records.parquet",
-    r"^(snapshot/[^/]+)/predictions/train/([^/]+)/([^/]+)/(\d+)/(predictions)": r"\1/\5/\2-\3-gold-\4/\5",
-    r"^(snapshot/[^/]+)/predictions/train/([^/]+)/([^/]+)/(\d+)/(records)": r"\1/fits/\2-\3-gold-\4/\5",
-    r"^(snapshot/[^/]+)/finetuned/([^/]+)/([^/]+)/": rf"\1/fits/labels-\3-\2-{SEED}/",
-    r"^(snapshot/[^/]+)/predictions/finetuned/([^/]+)/([^/]+)/": rf"\1/predictions/labels-\3-\2-{SEED}/",
-    r"^(snapshot/[^/]+)/predictions/repeats/([^/]+)/([^/]+)/(\d+)/": r"\1/predictions/labels-\3-\2-\4/",
-    r"^(snapshot/[^/]+)/predictions/untuned/([^/]+)/": r"\1/predictions/labels-\2/",
-    r"^(snapshot/[^/]+)/remarks/([^/]+)/remarks": r"\1/rationales/\2/rationales",
-    r"^(metrics/[^/]+)/train-([^-]+)-(.+)-(\d+)\.json$": r"\1/train-\2-\3-gold-\4.json",
-    r"^(metrics/[^/]+)/finetune-([a-z]+)-(.+)\.json$": rf"\1/train-labels-\3-\2-{SEED}.json",
-    r"^(metrics/[^/]+)/predict_finetuned-([a-z]+)-(.+)\.json$": rf"\1/predict-labels-\3-\2-{SEED}.json",
-    r"^(metrics/[^/]+)/baselines-(.+)\.json$": r"\1/predict-labels-\2.json",
-}
-PROMPTED = re.compile(r"^snapshot/([^/]+)/predictions/prompted/([^/]+)/predictions\.parquet$")
-# Tables whose rows have the number of an image since.
-BY_ITEM = re.compile(r"/(votes|silver)/[^/]+/(votes|silver|queue)\.parquet$")
-OF_ROW = re.compile(r"^(?:snapshot/([^/]+)/(fits|predictions)/([^/]+)/|metrics/([^/]+)/(train|predict)-(.+)\.json$)")
 
 
 def lines_of(path: Path, *, unseal: Unseal) -> Lines:
@@ -205,39 +185,7 @@ def save(frozen: Frozen, path: Path) -> None:
 def load(path: Path) -> Frozen:
     """Read what :func:`save` wrote."""
     frozen: Frozen = json.loads(lzma.decompress(path.with_suffix(".xz").read_bytes()))
-    moved: Frozen = {}
-    for stage, files in frozen.items():
-        for name, lines in files.items():
-            for path, part in _renamed(name, {key: text for key, text in lines.items() if not NOW.match(text)}):
-                moved.setdefault(_stage(path) or stage, {})[path] = part
-    return moved
-
-
-def _renamed(path: str, lines: Lines) -> Iterator[tuple[str, Lines]]:
-    """Yield the present path of a frozen file, or of each part of it, with its lines."""
-    if found := PROMPTED.match(path):
-        corpus, model = found.groups()
-        parts = {key: key.split() for key in lines}
-        for task in sorted({part[2] for part in parts.values() if len(part) > 1}):
-            own = {key: text for key, text in lines.items() if len(parts[key]) == 1 or parts[key][2] == task}
-            yield f"snapshot/{corpus}/predictions/{task}-{model}/predictions.parquet", own
-        return
-    for old, new in RENAMED.items():
-        path = re.sub(old, new, path)
-    if BY_ITEM.search(path):
-        lines = {
-            f"{key.partition(' ')[0]} 0 {key.partition(' ')[2]}" if " " in key else key: text
-            for key, text in lines.items()
-        }
-    yield path, lines
-
-
-def _stage(path: str) -> str:
-    """Return the stage of a file that belongs to a row of ``rows.yaml``, else nothing."""
-    if (found := OF_ROW.match(path)) is None:
-        return ""
-    corpus, folder, row, of_metrics, step, name = found.groups()
-    return f"{step}@{of_metrics}-{name}" if step else f"{'train' if folder == 'fits' else 'predict'}@{corpus}-{row}"
+    return frozen
 
 
 def differences(wanted: Frozen, found: Frozen) -> Iterator[str]:

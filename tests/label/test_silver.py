@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.core.config.label import Ensemble
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import BadParams
 from pipelines.core.taxonomy import load as scheme
-from pipelines.label import silver, votes_report
+from pipelines.label import injection_test, published_labels, silver, votes_report
 from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests.contexts import context_of
@@ -299,3 +300,89 @@ def test_scores_are_asked_for_where_the_aggregator_needs_them(corpus: Path, para
         run(corpus, params=params, vault=vault, ensemble="offline")
     with refused("UnknownName"):
         run(corpus, params=params, vault=vault, ensemble="nobody")
+
+
+PUBLISHED = "annotations/posts/others/silver.csv"
+
+
+def published(root: Path, *, params: Params, rows: list[str]) -> Params:
+    (root / PUBLISHED).parent.mkdir(parents=True)
+    (root / PUBLISHED).write_text("\n".join([",".join(published_labels.HEADER), *rows, ""]))
+    others = Ensemble(aggregate="published", published=PUBLISHED)
+    return params.model_copy(update={"ensembles": {**params.ensembles, "others": others}})
+
+
+def test_labels_that_others_published_are_an_ensemble_that_nobody_is_asked_for(
+    corpus: Path, params: Params, vault: Vault
+) -> None:
+    """They give the same subsets, tables and queue of undecided items as the votes that they came from."""
+    own = run(corpus, params=params, vault=vault)["categories"]["labels"]
+    rows = made(corpus, "cradle", "silver")
+    told = [
+        f"{record},0,labels,{'|'.join(row['labels'] or ())},{row['agreement']}"
+        for record, row in rows.items()
+        if record.startswith("t")
+    ]
+    # a record that left the corpus since, and one with labels in validation
+    told += [f"gone,0,labels,{HARM},unanimous", f"d1,0,labels,{PAST},consensus"]
+    values = published(corpus, params=params, rows=told)
+    report = run(corpus, params=values, vault=vault, ensemble="others")
+    again = made(corpus, "others", "silver")
+    assert again.keys() == {record for record in rows if record.startswith("t")} | {"d1"}
+    for record in again.keys() - {"d1"}:
+        assert [again[record][key] for key in ("labels", "agreement")] == [
+            rows[record][key] for key in ("labels", "agreement")
+        ]
+    assert {row["how"] for row in again.values()} == {"published", "discarded"}
+    others = report["categories"]["labels"]
+    for name in ("train_unanimous", "train_consensus"):
+        assert others["distributions"][name] == own["distributions"][name]
+    assert others["agreement"]["train"] == own["agreement"]["train"]
+    assert (report["members"], report["labellers"], report["cost"], report["offline"]) == ([], {}, 0, False)
+    assert others["by_agreement"]["dev"]["consensus"] == {"n": 1, "exact": 0} and others["test"] == {}
+    assert made(corpus, "others", "queue").keys() == {"t1", "t3", "t5"}
+    probed = injection_test.run(context_of("posts", row="others", params=values, vault=vault, root=corpus))
+    assert probed["categories"] == {}
+    assert list(votes_report.sheets(votes_report.gather(corpus, "posts")))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (f"t1,0,labels,{HARM},mostly", "agreement"),
+        (f"t1,x,labels,{HARM},unanimous", "agreement"),
+        (f"t1,0,labels,{HARM}", "agreement"),
+        (f"t1,0,labels,{HARM},unanimous\nt1,0,labels,{PAST},unanimous", "already"),
+        ("t1,0,labels,good,unanimous", "unknown labels"),
+        (f"t1,0,labels,{HARM}|{NOTHING},unanimous", "breaks"),
+        (f"t1,0,weather,{HARM},unanimous", "no category weather"),
+    ],
+)
+def test_a_malformed_file_of_published_labels_is_refused(
+    corpus: Path, params: Params, vault: Vault, row: str, message: str
+) -> None:
+    with pytest.raises(BadParams, match=message):
+        run(corpus, params=published(corpus, params=params, rows=[row]), vault=vault, ensemble="others")
+    assert not (corpus / "snapshot" / "posts" / "silver").exists()
+
+
+def test_published_labels_that_are_not_imported_yet_are_none(corpus: Path, params: Params, vault: Vault) -> None:
+    values = published(corpus, params=params, rows=[])
+    (corpus / PUBLISHED).unlink()
+    with refused("NoLabels"):
+        run(corpus, params=values, vault=vault, ensemble="others")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"aggregate": "published"},
+        {"aggregate": "label_set_majority"},
+        {"aggregate": "label_set_majority", "published": PUBLISHED},
+        {"aggregate": "published", "published": PUBLISHED, "members": ("gpt",)},
+        {"aggregate": "published", "members": ("gpt",)},
+    ],
+)
+def test_an_ensemble_has_members_or_a_published_file(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="members, or aggregate"):
+        Ensemble(**given)

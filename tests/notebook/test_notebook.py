@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import io
 import json
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
+from PIL import Image
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
@@ -30,7 +35,7 @@ from pipelines.store.vault import access
 from pipelines.takedown.selection import Selection
 from pipelines.takedown.takedown import Deletion
 from pipelines.workspace.clone import workspace
-from tests.notebook.published import CORPUS, MODEL, Published, published
+from tests.notebook.published import CORPUS, MEMES, MODEL, PICTURES, Published, published
 from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train import small_posts
@@ -47,9 +52,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
 
 @pytest.fixture
 def corpus(home: Published) -> Iterator[Corpus]:
-    opened = open_corpus(CORPUS, why=WHY)
-    yield opened
-    opened.close()
+    with closing(open_corpus(CORPUS, why=WHY)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def memes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Published, Corpus]]:
+    made = published(tmp_path / "home", PICTURES)
+    monkeypatch.setenv("CORPUS_HOME", str(made.settings.home))
+    with closing(open_corpus(PICTURES, why=WHY)) as opened:
+        yield made, opened
 
 
 def words(home: Published) -> set[str]:
@@ -67,21 +79,38 @@ def openings(*argv: str) -> list[dict[str, Any]]:
     return found
 
 
-def attacks(frame: pd.DataFrame) -> Iterator[Callable[[], Any]]:
-    """Everything that a person does with a frame and a notebook then stores."""
-    column, cell = frame.text, frame.text.iloc[0]
+def attacks(frame: pd.DataFrame, name: str) -> Iterator[Callable[[], Any]]:
+    """Everything that a person does with a frame whose column ``name`` is sealed, and a notebook then stores."""
+    column, cell, formatter = frame[name], frame[name].iloc[0], DisplayFormatter()
+    formatter.active_types = formatter.format_types
     for each in (frame, frame.head(), column, column.head(), cell, [cell], {"a": cell}, frame.iloc[0], column.values):
         yield from (lambda each=each: repr(each), lambda each=each: str(each), lambda each=each: f"{each}")
+        yield lambda each=each: formatter.format(each)
     yield from (frame._repr_html_, frame.to_html, frame.to_csv, frame.to_json, frame.to_markdown, frame.to_latex)
     yield from (frame.to_dict, column.to_json, column.to_list, frame.info, lambda: frame.describe(include="all"))
-    yield from (frame.groupby("split").text.first, lambda: frame.groupby("split").agg(list).to_html())
+    yield from (frame.groupby("split")[name].first, lambda: frame.groupby("split").agg(list).to_html())
     yield from (lambda: pd.DataFrame({"nested": [frame]}).to_html(), lambda: column.astype(str).to_list())
     yield from (lambda: column.str.lower().to_list(), lambda: column.map("{}".format).to_list(), column.sum)
     yield from (lambda: int(cell), lambda: {}[cell], lambda: cell + "", lambda: json.dumps(cell), lambda: cell[0])
     yield from (lambda: vars(cell), lambda: json.dumps(cell, default=str), lambda: column.value_counts().to_string())
     yield from (lambda: pickle.dumps(frame), lambda: pickle.dumps(cell), lambda: copy.deepcopy(cell), cell)
-    yield from (frame.to_parquet, lambda: frame.to_pickle("frame.pickle"), lambda: bytes(cell))
+    yield from (frame.to_parquet, lambda: frame.to_pickle("frame.pickle"), lambda: bytes(cell), frame.to_records)
+    yield from (
+        lambda: np.save("frame.npy", column.to_numpy()),
+        lambda: frame.to_excel("frame.xlsx"),
+        column.sort_values,
+    )
+    yield from (lambda: [*cell], lambda: Image.open(cell), lambda: Image.fromarray(cell), lambda: cell.reveal)
     yield lambda: [getattr(cell, name) for name in dir(cell) if not callable(getattr(cell, name))]
+
+
+def held(attack: Callable[[], Any], secret: Iterable[str]) -> tuple[bool, bool]:
+    """Return whether an attack ran without an error, and whether neither answer nor error has one of the secrets."""
+    try:
+        ran, shown = True, repr(attack())
+    except Exception as error:
+        ran, shown = False, f"{error!r} {error}"
+    return ran, not [word for word in secret if word in shown or word in repr(shown)]
 
 
 def test_frames_need_no_secret_and_have_no_content(
@@ -111,16 +140,9 @@ def test_content_does_not_show_unless_it_is_revealed(
     frame, secret = corpus.items(split="train", text=True), words(home)
     texts = frame.text.reveal()
     assert texts[0] == frame.text.iloc[0].reveal() and any(word in texts[0] for word in secret)
-    ran = 0
-    for number, attack in enumerate(attacks(frame)):
-        shown = ""
-        try:
-            shown = repr(attack())
-            ran += 1
-        except Exception as error:
-            shown = f"{error!r} {error}"
-        assert not [word for word in secret if word in shown or word in repr(shown)], number
-    assert ran > 40, "the attacks do not work at all"
+    found = [held(attack, secret) for attack in attacks(frame, "text")]
+    assert all(sealed for _, sealed in found), [number for number, (_, sealed) in enumerate(found) if not sealed]
+    assert sum(ran for ran, _ in found) > 50, "the attacks do not work at all"
     sys.stdout.write(f"{frame} {frame.text.iloc[0]} {[*frame.text]}")
     assert not [word for word in secret if word in "".join(capsys.readouterr())]
     left = [path.read_bytes() for path in tmp_path.iterdir() if path.is_file()]
@@ -180,6 +202,11 @@ def test_own_predictions_are_scored_as_the_report_scores_its_models(home: Publis
     assert found.n == 23, "the example of the prompts is left out"
     cell = found.models["mine"]["figures"]["macro_f1"]
     assert cell["low"] < cell["mean"] < cell["high"]
+    best = corpus.score(said, against="champion")
+    assert best.models["champion"]["figures"]["exact"]["mean"] == 1 > best.models["mine"]["figures"]["exact"]["mean"]
+    assert {*corpus.predictions("champion").split} == {"train", "dev"}
+    with refused("NotInCommit", match="predictions of 'another'"):
+        corpus.score(said, against="another")
     worst = corpus.score(pd.Series("no_crisis", index=dev.index), against=MODEL)
     assert worst.tests.value.iloc[0] != 0 and "mine" in repr(worst) and worst.look is None
     with pytest.raises(BadParams, match="is not of its labels") as caught:
@@ -249,3 +276,49 @@ def test_data_sets_have_labels_outside_test(corpus: Corpus) -> None:
     }  # fmt: skip
     assert "labels" in made["dev"].features and "labels" not in made["test"].features
     assert made["dev"][0]["labels"] and made["dev"][0]["text"].startswith("Title: ") and "Title:" not in repr(made)
+
+
+def test_pictures_do_not_show_and_their_opening_is_on_record(
+    memes: tuple[Published, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home, corpus = memes
+    frame = corpus.images("validation")
+    pictures = frame.picture.reveal()
+    assert pictures == [home.posts[record].image for record, _ in frame.index] and len(pictures) == MEMES["validation"]
+    assert frame.picture.map(len).to_list() == [*map(len, pictures)]
+    secret = [
+        text for data in pictures for text in (repr(data[60:72]).strip("b'"), base64.b64encode(data[60:72]).decode())
+    ]
+    assert not held(lambda: pictures, secret)[1], "what is revealed shows"
+    found = [held(attack, secret) for attack in attacks(frame, "picture")]
+    assert all(sealed for _, sealed in found), [number for number, (_, sealed) in enumerate(found) if not sealed]
+    month = f"{datetime.now(UTC):%Y-%m}"
+    assert [(each["items"], each["why"]) for each in openings("--month", month)] == [(len(frame), WHY)]
+    corpus.show(home.of("train")[:1], why="one of train")
+    assert "IPython.core.display.Image" in capsys.readouterr().out
+    assert [each["items"] for each in openings()] == [len(frame), 1]
+    with refused("NotInCommit", match="no votes"):
+        corpus.votes()
+
+
+def test_one_task_of_several_is_scored(memes: tuple[Published, Corpus]) -> None:
+    _, corpus = memes
+    said = corpus.predictions(MODEL)
+    assert {*said.task} == {"severity"} and {*said.split} == {"validation"}
+    found = corpus.score(said.labels, task="severity", against="champion")
+    assert found.n == MEMES["validation"] and found.models["champion"]["figures"]["exact"]["mean"] == 1
+    with refused("NotInCommit", match="predictions of 'champion'"):
+        corpus.score(pd.Series("Metaphor", index=said.index), task="figurative", against="champion")
+
+
+def test_data_sets_have_pictures(memes: tuple[Published, Corpus]) -> None:
+    pytest.importorskip("datasets")
+    home, corpus = memes
+    made = corpus.to_datasets(why="a fit elsewhere")
+    assert {name: len(rows) for name, rows in made.items()} == MEMES and "severity" not in made["test"].features
+    row = made["validation"][0]
+    with Image.open(io.BytesIO(home.posts[row["record_id"]].image)) as picture:
+        assert row["picture"].convert("RGB").tobytes() == picture.convert("RGB").tobytes()
+    assert row["severity"] == sorted(home.posts[row["record_id"]].labels["severity"]) and "Title:" not in repr(made)
+    assert [(each["items"], each["why"]) for each in openings()] == [(sum(MEMES.values()), "a fit elsewhere")]

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.notebook.published import CORPUS, MODEL, Published, published
+from tests.notebook.published import CORPUS, Published, published
 from tests.notebook.test_notebook import words
 from tests.small_corpus import ROOT
 
@@ -19,9 +19,11 @@ ATTACKS = (
     *("display(frame)", "print(frame)", "frame.head()", "frame.text.iloc[0]", "[*frame.text]", "frame.to_html()"),
     *("frame.groupby('split').text.agg(list)", "frame.groupby('split').first()", "frame.text.value_counts()"),
     *("int(frame.text.iloc[0])", "{}[frame.text.iloc[0]]", "%xmode Verbose", "1 / frame.text.iloc[0]"),
-    *("frame.to_pickle('x')", "frame.to_csv()", "frame.to_json()", "frame.to_parquet()", "frame.text.iloc[0]?"),
+    *("frame.to_pickle('/dev/null')", "frame.to_csv()", "frame.to_json()", "frame.to_parquet()", "frame.text.iloc[0]?"),
     *("raise ValueError(frame.text.iloc[0])", "corpus", "corpus.score({('a', 0): frame.text.iloc[0]})"),
     *("corpus.items(split=frame.text.iloc[0])", "corpus.items(text=True, why='')", "%whos", "vars(corpus)"),
+    *("f'{frame.text.iloc[0]}'", "frame.describe(include='all')", "frame.to_dict()", "frame.iloc[0]", "%store frame"),
+    *("corpus.to_datasets()", "frame.text.iloc[0].reveal", "frame.text.iloc[0].reveal??", "frame.text.reveal?"),
 )
 
 
@@ -43,8 +45,6 @@ def executed(notebook: Any, *, home: Published, errors: bool = False) -> str:
 def test_a_notebook_that_ships_runs_and_stores_no_content(home: Published, name: str) -> None:
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "it is committed without outputs"
-    for cell in notebook.cells:
-        cell.source = cell.source.replace('"champion"', repr(MODEL))
     text = executed(notebook, home=home)
     assert not [word for word in words(home) if word in text]
     assert ("mcnemar" if name.startswith("try") else "image/png") in text

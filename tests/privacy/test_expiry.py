@@ -17,11 +17,12 @@ from crisis_corpus.journal import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
 from pipelines.core.config.operate import Takedown
-from pipelines.models.fitting import card, training_records
+from pipelines.models.fitting import training_records
 from pipelines.registry.candidate import Context
 from pipelines.registry.packaging.pack import refuse_deleted
 from pipelines.registry.promotion import promote
 from pipelines.registry.webhook import Watch
+from pipelines.store import tables
 from pipelines.store.vault import removals
 from pipelines.takedown import receipts, takedown
 from pipelines.takedown.selection import Selection
@@ -94,7 +95,7 @@ def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House
     with workspace(house.settings) as clone:
         clone.checkout("snapshot/posts/fits")
         folders = [clone.path / "snapshot/posts/fits" / name for name in ("all", "some")]
-        lists = [json.loads((folder / card.CARD).read_bytes())["train"]["digest"] for folder in folders]
+        lists = [json.loads((folder / tables.CARD).read_bytes())["train"]["digest"] for folder in folders]
     one, other, both = (takedown._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
     assert (one[1], other[1]) == ({"train@all"}, {"train@some"})
     assert both[1] == one[1] | other[1]

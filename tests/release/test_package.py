@@ -192,6 +192,8 @@ def test_only_columns_that_are_named_can_get_in(world: World) -> None:
     for wrong in ("author_id", "group", "title", "record_id", "created", "sha256"):
         with pytest.raises(BadParams, match="may not be released"):
             world.release("memes", "m1", terms=changed("memes", columns=("severity", wrong)))
+    with refused("NothingReleasable", match=r"corpus params set release\.corpora\.memes '\{form: splits"):
+        world.release("memes", "m1", terms=TERMS.model_copy(update={"corpora": {}}))
     assert not world.folder("m1").exists()
     folder = Path(world.release("memes", "m1", terms=changed("memes", columns=("severity",)))["package"])
     assert list(table(folder / "annotations.csv")[0]) == ["id", "image", "severity"]

@@ -11,6 +11,7 @@ import pytest
 import requests
 from tenacity import wait_none
 
+from pipelines.operate.services.airflow_setup import wait
 from tests.airflow_client import AirflowClient
 from tests.json_server import Request, json_server
 from tests.refusals import refused
@@ -32,6 +33,7 @@ class Server:
         self.answers: list[Any] = []
         self.asked = datetime(2022, 12, 1, tzinfo=UTC)  # when the human-in-the-loop task started
         self.seen: list[tuple[str, str]] = []
+        self.states: list[str] = []  # of a run, each time it is asked for
 
     def answer(self, request: Request) -> tuple[int, Any] | None:
         self.seen.append((request.method, request.path))
@@ -61,6 +63,8 @@ class Server:
             return 200, body
         if method == "PATCH" and path == "/api/v2/dags/known":
             return 200, {}
+        if re.search(r"/dagRuns/\w+$", path):
+            return 200, {"state": self.states.pop(0)}
         if path.endswith("/taskInstances"):
             return 200, page("task_instances", self.tasks, query, most=100)
         if path.endswith("/dagRuns"):
@@ -134,6 +138,16 @@ def test_an_answer_waits_until_the_scheduler_has_seen_the_question(server: Serve
         server.asked = datetime.now(UTC) - timedelta(seconds=seconds)
         airflow.answer("known", "r", "approve", option="Yes", given={})
         assert len(server.answers) == answered
+
+
+def test_a_run_is_awaited_and_its_failure_is_named(
+    server: Server, airflow: AirflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.operate.services.airflow_api.POLL_SECONDS", 0)
+    server.states = ["queued", "running", "success", "running", "failed"]
+    wait(airflow, "known", "mine")
+    with refused("RunFailed", match="known is failed: run mine"):
+        wait(airflow, "known", "mine")
 
 
 def test_an_expired_token_is_renewed(server: Server, airflow: AirflowClient) -> None:

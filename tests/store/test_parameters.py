@@ -231,12 +231,12 @@ def test_edits_that_an_upgrade_would_ignore_are_refused(settings: Settings, chec
 
 def test_edits_of_all_that_an_upgrade_reads_are_found(checkout: Path) -> None:
     read = {"params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml"}
-    read |= {"schemes/figsim.yaml", "pipelines/core/config/params.py"}
-    for path in (*read, "README.md"):
+    read |= {"schemes/figsim.yaml", "pipelines/core/config/params.py", "corpora/own/scheme.yaml"}
+    for path in (*read, "README.md", "corpora/other/scheme.yaml"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         with (checkout / path).open("a") as file:
             file.write("# edited\n")
-    assert set(repository.uncommitted(checkout)) == read
+    assert set(repository.uncommitted(checkout, profile="own")) == read
 
 
 def test_older_code_and_other_code_are_not_merged(settings: Settings, checkout: Path) -> None:

@@ -45,6 +45,7 @@ MODELS: dict[str, Kind] = {
     "knn": Knn(kind="knn", neighbours=(1, 3), blend=(0.5,)),
     "knn-gpt": Knn(kind="knn", neighbours=(1, 3), votes="gpt", blend=(1.0,)),
     "linear": Linear(kind="linear"),
+    "linear-embedding": Linear(kind="linear", features="embedding"),
     "sft": Sft(
         kind="sft", base="tiny:qwen3", tuning="full", batch=4, accumulation=1, max_length=1536, learning_rate=0.002,
         warmup=0.1, weight_decay=0, epochs=1, packing=True,

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("embedded_once")
 METRICS = Path(f"root/metrics/posts/train-{row_of('encoder')}.json")
 
 
-@pytest.mark.parametrize("model", ["encoder", "knn", "linear", "sft"])
+@pytest.mark.parametrize("model", ["encoder", "knn", "linear", "linear-embedding", "sft"])
 def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, settings: Settings, model: str) -> None:
     left = folder(posts, model=model) / "left.over"
     left.parent.mkdir(parents=True)

@@ -67,17 +67,25 @@ def neighbours(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) ->
         yield Trained(place / "model", predictor, metrics, [], knn.SEEN, knn.DEV, knn.UNSEEN, knn.TRUTH)
 
 
-@pytest.fixture(scope="module")
-def linear(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    out = tmp_path_factory.mktemp("linear") / "model"
-    shared: dict[str, Any] = {"spec": MODELS["linear"], "scheme": None, "seed": 1, "out": out, "folder": out}
+def head(model: str, *, out: Path) -> Trained:
+    shared: dict[str, Any] = {"spec": MODELS[model], "scheme": None, "seed": 1, "out": out, "folder": out}
     job = Job(train=knn.SEEN, validation=knn.DEV, task=floored(TASK, **{HARM: FLOOR}), **shared)
     metrics = job.spec.fit(job, say=None)
     predictor = job.spec.open(out, job)
     return Trained(out, predictor, metrics, [], knn.SEEN, knn.DEV, knn.UNSEEN, knn.TRUTH)
 
 
-@pytest.fixture(params=["encoder", "neighbours", "linear"])
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return head("linear", out=tmp_path_factory.mktemp("words") / "model")
+
+
+@pytest.fixture(scope="module")
+def embedding(embedded_once: None, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return head("linear-embedding", out=tmp_path_factory.mktemp("embedding") / "model")
+
+
+@pytest.fixture(params=["encoder", "neighbours", "words", "embedding"])
 def trained(request: pytest.FixtureRequest) -> Trained:
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 

@@ -204,5 +204,5 @@ def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Setti
         with refused("BadSaved", match=said):
             run(posts, settings, spec=Saved(kind="saved", path=path))
     (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")
-    with refused("BadSaved", match="not one of"):
+    with refused("BadSaved", match="its content is not that of a .xlsx file"):
         run(posts, settings, spec=Saved(kind="saved", path="a.xlsx"))

@@ -12,7 +12,6 @@ import csv
 import io
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, ClassVar
 from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files, usable, write
 from pipelines.annotate.form import Form
+from pipelines.annotate.imports.published_files import Fault, Layout, content_of, grid_of
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.scheme import normal
 
@@ -29,8 +29,6 @@ Table = list[list[str]]
 TIMES = 3
 # Excel: a cell has at most 32,767 characters, and a post at most 40,000 (Reddit).
 LONGEST = 32_000
-# Ours: far above any round, and small enough for the memory of a laptop.
-MAX_BYTES = 200_000_000
 # A program with another separator or quotes than ours sees further cells, so it is every place where one may begin.
 FORMULA = re.compile(r"""(^|[;,|"'\t\r\n])(?=\s*[=+\-@＝＋－＠])""")
 CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -85,9 +83,9 @@ class Sheets(Files):
         super().remove(queue, items=[*items])
         with usable():
             left = set(map(name_of, self.present(queue)))
-            for path in (path for path in folder.rglob("*") if path.suffix in READ):
+            for path in (path for path in folder.rglob("*") if path.suffix in WRITE):
                 try:
-                    rows = [row for _, row in READ[path.suffix](path)]
+                    rows = [row for _, row in _rows(path)]
                     at = [normal(name) for name in rows[0]].index("item") if rows else 0
                 except (_UnreadableTable, ValueError):
                     path.unlink()
@@ -121,7 +119,7 @@ class Sheets(Files):
         """Return the queue's tables as they are, in either format, after writing those of which there is none."""
         found = []
         for path, rows in self._tables(self._folder(queue)).items():
-            paths = [each for each in (path.with_suffix(suffix) for suffix in READ) if each.exists()]
+            paths = [each for each in (path.with_suffix(suffix) for suffix in WRITE) if each.exists()]
             if len(paths) > 1:
                 detail = f"{paths[1].name} exists too; keep the one that is filled in"
                 raise DataError("BadAnswers", file=str(paths[0]), line=1, detail=detail)
@@ -175,7 +173,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
 def _answers(path: Path, *, form: Form, annotator: str, table: int) -> Iterator[AnnotatorAnswer]:
     saved = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     try:
-        (_, header), *lines = [*READ[path.suffix](path)] or [(1, [])]
+        (_, header), *lines = _rows(path) or [(1, [])]
         names = [normal(name) for name in header]
         columns = {key: [normal(name) for name in named] for key, named in _columns(form).items()}
         if missing := [name for name in ("item", *columns) if names.count(normal(name)) != 1]:
@@ -219,49 +217,20 @@ def _item(name: str) -> Item:
         return "", 0  # no round has it
 
 
-def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield row numbers and cells of a file with any separator and encoding with which Excel saves."""
-    content = path.read_bytes()
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return number and cells of each row that is not empty, as text without surrounding spaces and our apostrophe.
+
+    Of a workbook, these are the rows of the sheet that has a column ``item``; a formula is its text.
+    """
     try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError:
-        text = content.decode("cp1252", errors="replace")
-    text = re.sub(r"^sep=.\r?\n", "", text)
-    first = text.lstrip().partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    try:
-        yield from _plain(enumerate(lines, start=1))
-    except csv.Error:
-        raise _UnreadableTable("it is not a whole CSV file") from None
-
-
-def _read_xlsx(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield row numbers and cells of the sheet that has a column ``item``; a formula is its text."""
-    from openpyxl import load_workbook
-
-    try:
-        with zipfile.ZipFile(path) as parts:
-            if sum(part.file_size for part in parts.infolist()) > MAX_BYTES:
-                raise _UnreadableTable("it is larger than any round")
-        book = load_workbook(path, read_only=True)
-        sheets = [[*_plain(enumerate(sheet.iter_rows(values_only=True), start=1))] for sheet in book.worksheets]
-        book.close()
-    except _UnreadableTable:
-        raise
-    except Exception:  # openpyxl states no errors of its own for most faults of a file
-        raise _UnreadableTable("it is no workbook, or has a password") from None
-    yield from next((rows for rows in sheets if rows and "item" in map(normal, rows[0][1])), [(1, [])])
-
-
-def _plain(rows: Iterable[tuple[int, Iterable[object]]]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not empty, their cells as text without surrounding spaces and our apostrophe."""
-    for number, cells in rows:
-        texts = ["" if cell is None else str(cell).strip().removeprefix("'") for cell in cells]
-        if any(texts):
-            yield number, texts
+        grid = grid_of(
+            content_of(path), layout=Layout(format="xlsx" if path.suffix == ".xlsx" else "csv"), needs="item"
+        )
+    except Fault as fault:
+        raise _UnreadableTable(str(fault)) from None
+    rows = [(1, [*grid.header]), *grid.rows]
+    plain = [(n, ["" if c is None else str(c).strip().removeprefix("'") for c in cells]) for n, cells in rows]
+    return [(number, cells) for number, cells in plain if any(cells)]
 
 
 def _csv(rows: Table, form: Form, readme: str) -> bytes:
@@ -307,5 +276,4 @@ def _xlsx(rows: Table, form: Form, readme: str) -> bytes:
     return content.getvalue()
 
 
-READ = {".csv": _read_csv, ".xlsx": _read_xlsx}
 WRITE = {".csv": _csv, ".xlsx": _xlsx}

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipelines.annotate.imports.mapping import DatasetMapping
-from pipelines.annotate.imports.rows import ImportEntry, Text
-from pipelines.collect import admission, collect, partition, texts
+from pipelines.annotate.imports.rows import ImportEntry, Picture, Text
+from pipelines.collect import admission, collect, images, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
 from pipelines.core import formats
@@ -42,7 +42,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Import:
-    """An import of a dataset's ``entries``, keyed by (record id, image), into a corpus."""
+    """An import of a dataset's ``entries``, keyed by (record id, image), into a corpus; ``pictures`` is a folder."""
 
     corpus: str
     entries: Mapping[tuple[str, int], ImportEntry]
@@ -51,6 +51,12 @@ class Import:
     settings: Settings
     vault: Vault
     now: datetime
+    pictures: Path = Path()
+
+    @property
+    def content(self) -> str:
+        """What the corpus has: texts or images."""
+        return self.params.corpora[self.corpus].content
 
     def publish(self, record: Mapping[str, object]) -> dict[str, object]:
         """Commit labels, splits and texts; a repeated import makes no commit.
@@ -66,32 +72,36 @@ class Import:
     def _attempt(self, record: Mapping[str, object]) -> dict[str, object]:
         with workspace(self.settings) as clone:
             where = _DatasetFiles(clone, corpus=self.corpus, dataset=self.mapping.dataset)
-            texts_written = self._texts(where)
-            written = {**self._labels(where), "texts": texts_written}
+            content = self._posts(where)
+            written = {**self._labels(where), self.content: content}
             where.report({**record, **written})
             commit = clone.commit(f"import({self.corpus}): {self.mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
 
-    def _texts(self, where: _DatasetFiles) -> dict[str, object]:
-        """Import the texts month by month through the same steps as collected posts; return counts."""
-        with_text = {record_id: entry for (record_id, _), entry in self.entries.items() if entry.text is not None}
-        here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
+    def _posts(self, where: _DatasetFiles) -> dict[str, object]:
+        """Import texts or pictures month by month through the same steps as collected posts; return counts."""
+        items: dict[str, dict[int, ImportEntry]] = defaultdict(dict)
+        for (record_id, image), entry in self.entries.items():
+            if entry.text is not None:
+                items[record_id][image] = entry
+        reddit = any(entry.reddit for found in items.values() for entry in found.values())
+        here = where.collected() if reddit else set()
         months: dict[str, dict[str, Submission]] = defaultdict(dict)
-        for record_id, entry in with_text.items():
-            if record_id not in here and entry.text is not None:
-                post = self._submission(entry, text=entry.text, record_id=record_id)
+        for record_id, found in items.items():
+            if record_id not in here:
+                post = self._submission(found, record_id=record_id)
                 months[f"{post.created:%Y-%m}"][record_id] = post
         for month in sorted(months):
             where.require_own(month)
         done = [self._month(where.clone.path, posts, month=month) for month, posts in sorted(months.items())]
         where.replace(sorted(months))
-        dropped = Counter({"collected": len(with_text.keys() & here)})
+        dropped = Counter({"collected": len(items.keys() & here)})
         for counted in done:
             dropped.update(counted["dropped"])
         return {"kept": sum(n["items"] for n in done), "dropped": {why: n for why, n in sorted(dropped.items()) if n}}
 
     def _month(self, root: Path, posts: Mapping[str, Submission], *, month: str) -> dict[str, Any]:
-        """Admit, seal and filter the texts of one month and write its tables; return the counts."""
+        """Admit, seal and filter the posts of one month and write its tables; return the counts."""
         corpus, vault, params, window = self.corpus, self.vault, self.params, Window.from_key(month)
         if self.mapping.lengths is not None:
             lengths = params.texts.model_copy(update=self.mapping.lengths.model_dump())
@@ -107,29 +117,55 @@ class Import:
         written = write_rows(rows, folder / "records.parquet", name="records", vault=vault)
         write_exclusions({(r, WHOLE): why for r, why in out.items()}, folder / "drops.parquet", step=STEP)
         for shard in range(max(1, -(-written // params.collect.shard_size))):
-            texts.run(corpus, window=window, shard=shard, params=params, vault=vault, root=root)
+            place: dict[str, Any] = {"window": window, "shard": shard, "params": params, "vault": vault, "root": root}
+            if self.content == "images":
+                images.run(corpus, given=self._given(), **place)
+            else:
+                texts.run(corpus, **place)
         return partition.run(corpus, window=window, params=params, vault=vault, root=root)
 
-    def _submission(self, entry: ImportEntry, *, text: Text, record_id: str) -> Submission:
-        """Return the entry as a submission. A post without an author gets one of its own, linked to no other post."""
-        author, dataset = text.author, self.mapping.dataset
+    def _submission(self, found: Mapping[int, ImportEntry], *, record_id: str) -> Submission:
+        """Return the items of a post. A post without an author gets one of its own, linked to no other post."""
+        entry = found[min(found)]
+        text, dataset = cast("Text", entry.text), self.mapping.dataset
+        author = text.author
         if author is None or self.mapping.level == "user":
             # No Reddit name contains a slash, so the dataset's own names cannot collide with Reddit's.
             author = f"{dataset}/{author or record_id}"
+        pictures = self.content == "images"
+        media = [(_address(found[i]),) if i in found else () for i in range(max(found) + 1)] if pictures else []
         return Submission(
             fullname=entry.name,
             author=author,
             subreddit=text.subreddit,
             created=text.created,
-            kind="text",
+            kind=("gallery" if len(media) > 1 else "image") if pictures else "text",
             title=text.title,
-            body=text.body,
-            media=(),
+            body="" if pictures else text.body,
+            media=tuple(media),
             nsfw=False,
             spoiler=False,
             source=f"import/{dataset}",
             source_digest=entry.digest,
         )
+
+    def _given(self) -> images.GivenPictures:
+        """Return the pictures by the addresses that :meth:`_submission` gives them, and the publisher's texts."""
+        by_address = {_address(entry): entry for entry in self.entries.values() if entry.picture}
+        texts = {address: entry.text.body for address, entry in by_address.items() if entry.text}
+
+        def read(address: str) -> bytes | str:
+            entry = by_address.get(address)
+            if entry is None or entry.picture is None:
+                return "no_picture"
+            if (data := entry.picture.data) is not None:
+                return data
+            path = picture_file(entry.picture, folder=self.pictures)
+            if path is None:
+                return "no_picture_file"
+            return path.read_bytes() if path.stat().st_size <= self.params.images.fetch.max_bytes else "too_large"
+
+        return images.GivenPictures(f"published/{self.mapping.dataset}", read, texts)
 
     def _labels(self, where: _DatasetFiles) -> dict[str, int]:
         """Push ``gold.csv``, ``silver.csv`` and ``splits.csv``, omitting empty files; return the number of items.
@@ -146,6 +182,21 @@ class Import:
                 files["splits"].append([record_id, str(image), entry.split])
         where.replace_labels({name: [HEADERS[name], *rows] for name, rows in files.items() if rows})
         return {name: len({(row[0], row[1]) for row in rows}) for name, rows in files.items()}
+
+
+def _address(entry: ImportEntry) -> str:
+    """Return by what a picture of a dataset is known: its own record and number."""
+    return f"import:{entry.name}/{entry.image}"
+
+
+def picture_file(picture: Picture, *, folder: Path) -> Path | None:
+    """Return the file of a picture in a folder, by its path there or its bare name; links do not lead out of it."""
+    root = folder.resolve()
+    for name in (picture.name, Path(picture.name).name):
+        path = (root / name).resolve()
+        if path.is_relative_to(root) and path.is_file():
+            return path
+    return None
 
 
 REPORT = "import.json"

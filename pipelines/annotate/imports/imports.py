@@ -1,9 +1,9 @@
-"""Import a published dataset as gold, splits and, if it has texts, posts (``corpus import``).
+"""Import a published dataset as gold, splits and, if it has texts or pictures, posts (``corpus import``).
 
 Labels and splits go to ``annotations/<corpus>/<dataset>/`` as CSV files of ids, for ``gold.<corpus>.published`` and
-``split.<corpus>.published``; texts are scrubbed, sealed and filtered by the same steps as Reddit's posts. Labels from
-models are written to ``silver.csv``: they are not gold. Nothing is committed if more than 1 % of the rows are invalid,
-or more than the share that ``--allow-bad`` gives.
+``split.<corpus>.published``; texts and pictures are read, scrubbed, sealed and filtered by the same steps as Reddit's
+posts. Labels from models are written to ``silver.csv``: they are not gold. Nothing is committed if more than 1 % of the
+rows are invalid, or more than the share that ``--allow-bad`` gives.
 A count that differs from the paper's is reported and does not stop the import.
 """
 
@@ -16,11 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.annotate.imports.commit import Import
+from pipelines.annotate.imports.commit import Import, picture_file
+from pipelines.annotate.imports.join import joined
 from pipelines.annotate.imports.mapping import Answers, CountComparison, DatasetMapping, compare_counts, totals
 from pipelines.annotate.imports.mapping import read as read_mapping
-from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, gather, missing_columns, plain_names
+from pipelines.annotate.imports.published_files import File, read_files
+from pipelines.annotate.imports.rows import ONE_PART, UNLABELLED, GatheredEntries, gather, missing_columns, plain_names
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, DataError
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 MAX_BAD = 0.01
 # Ours: lines shown per reason, enough to find the fault.
 SHOWN = 20
+CONFLICT = (
+    "conflict: rows of one item differ. If only their labels do, `conflict: majority`, `all` or `first` in the mapping "
+    "takes what more than half of the rows have, every label, or the first row"
+)
 Report = dict[str, object]
 Parts = dict[str, list[Answers]]
 
@@ -63,14 +68,16 @@ def run(
     now: datetime,
     dry_run: bool = False,
     allow_bad: float = MAX_BAD,
+    pictures: Path | None = None,
     console: Console | None = None,
     root: Path = Path(),
 ) -> Report:
     """Import the files of one dataset into a corpus and commit them; with ``dry_run``, only read and report.
 
     ``mapping`` is the name of an included mapping or the path of a file; ``allow_bad`` is the share of rows that may be
-    invalid; ``console`` receives the counts before anything is committed (default: stderr). ``root`` has the parameters
-    and a team's own label schemes.
+    invalid; ``pictures`` is the folder with the pictures that the files name (default: that of the first file);
+    ``console`` receives the counts before anything is committed (default: stderr). ``root`` has the parameters and a
+    team's own label schemes.
 
     The report (:func:`describe`) is extended, after an import, by what was committed (``commit.publish``).
     """
@@ -80,6 +87,8 @@ def run(
     show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
         raise DataError("BadImport", file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
+    folder = pictures or (files[0] if files[0].is_dir() else files[0].parent)
+    given = _pictures(read, mapping=loaded, folder=folder)
     # an entry with a Reddit id gets the record id of the collected post
     entries = read.gathered.entries
     ids = [vault.record_id(e.name, domain="post" if e.reddit else "import") for e in entries]
@@ -93,6 +102,8 @@ def run(
         "matched": len(here),
         "not_collected": len(of_reddit - here),
     }
+    if params.corpora[corpus].content == "images":
+        report["pictures"] = given if loaded.columns.picture else sum(identity in here for identity in ids)
     if dry_run:
         return report
     kept = {(identity, e.image): e for identity, e in zip(ids, entries, strict=True) if identity not in gone}
@@ -100,7 +111,20 @@ def run(
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
     record["members"] = dict(sorted(Counter(entry.split for entry in entries if entry.split is not None).items()))
-    return report | Import(corpus, kept, loaded, params, settings, vault, now).publish(record)
+    record |= {"source": loaded.source, "rights": loaded.rights} | {
+        key: report[key] for key in ("pictures",) if key in report
+    }
+    return report | Import(corpus, kept, loaded, params, settings, vault, now, folder).publish(record)
+
+
+def _pictures(read: ReadDataset, *, mapping: DatasetMapping, folder: Path) -> int:
+    """Return how many items have a picture in the files or in the folder; refuse a folder that has none of them."""
+    named = [entry.picture for entry in read.gathered.entries if entry.picture]
+    count = sum(picture.cell is not None or picture_file(picture, folder=folder) is not None for picture in named)
+    if named and not count:
+        detail = f"0 of {len(named):,} items have a picture: {folder} has none of the files; pass --pictures FOLDER"
+        raise DataError("BadImport", file=_names(read.files), mapping=mapping.dataset, detail=detail)
+    return count
 
 
 def check(corpus: str, mapping: Path, *, files: Sequence[Path], root: Path) -> None:
@@ -114,10 +138,11 @@ def read_all(
     files: Sequence[Path], *, mapping: DatasetMapping, scheme: Scheme, allow_bad: float = MAX_BAD
 ) -> ReadDataset:
     """Read the files of a dataset, and compare their counts with those in its paper."""
-    read = sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest))
+    tables = joined(read_files(files, layout=mapping), mapping=mapping)
+    read = sorted(tables, key=lambda f: (f.name, f.digest))
     gathered = gather(read, mapping=mapping, scheme=scheme)
     detail = "" if gathered.rows else "it has no rows"
-    if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
+    if missing := missing_columns([file for file in read if file.size], mapping=mapping):
         known = ", ".join(dict.fromkeys(name for file in read for name in plain_names(file)))
         detail = f"no column for {', '.join(missing)}; columns of the file: {known or 'none with a plain name'}"
     if detail:
@@ -165,22 +190,27 @@ def describe(read: ReadDataset, *, mapping: DatasetMapping, scheme: Scheme) -> R
     }
 
 
-def sentences(report: Report, *, mapping: DatasetMapping, params: Params) -> list[str]:
-    """Return what an import found and did, and the next command, in words."""
-    corpus, away = report["corpus"], report["not_collected"]
-    lines = [f"{report['rows']:,} rows: {report['items']:,} items, {report['tombstoned']:,} of them taken down before."]
+def sentence(report: Report, *, pictures: bool) -> str:
+    """Return what an import found, in one line; ``pictures``: with how many items have one."""
+    line = f"{report['rows']:,} rows: {report['items']:,} items, {report['tombstoned']:,} of them taken down before"
+    if pictures:
+        line += f"; {report['pictures']:,} of {report['items']:,} items have a picture"
     if report["reddit"]:
-        lines.append(f"{report['matched']:,} match collected posts, {away:,} are of posts that are not collected.")
+        line += f"; {report['matched']:,} match collected posts, {report['not_collected']:,} are of other posts"
+    return f"{line}."
+
+
+def next_step(report: Report, *, mapping: DatasetMapping, params: Params) -> str:
+    """Return the next command after an import, in a sentence."""
+    corpus = report["corpus"]
     gold = f"annotations/{corpus}/{mapping.dataset}/gold.csv"
     if report["dry_run"]:
-        lines.append("Nothing was written. Next: the same command without --dry-run.")
-    elif away and not report["matched"] and not mapping.columns.body:
-        lines.append(f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them.")
-    elif report["gold"] and params.gold[str(corpus)].published != gold:
-        lines.append(f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold.")
-    else:
-        lines.append(f"Next: corpus run {corpus} goes on with them.")
-    return lines
+        return "Nothing was written. Next: the same command without --dry-run."
+    if report["not_collected"] and not report["matched"] and not mapping.columns.body:
+        return f"The labels wait for their posts. Next: corpus run {corpus} --months FIRST..LAST collects them."
+    if report["gold"] and params.gold[str(corpus)].published != gold:
+        return f"Next: corpus params set gold.{corpus}.published {gold} --reason TEXT makes them gold."
+    return f"Next: corpus run {corpus} goes on with them."
 
 
 def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None = None) -> None:
@@ -198,7 +228,9 @@ def show(read: ReadDataset, *, mapping: DatasetMapping, console: Console | None 
     if read.lines:
         console.print(table)
     notes = [f"{name}: {text.strip()}" for name in ("tried", "assumed") if (text := getattr(mapping, name))]
+    notes += [f"{file.name}: {file.grid.note}" for file in read.files if file.grid.note]
     notes += [f"left out, {reason}: {_summary(places)}" for reason, places in read.gathered.bad.items()]
+    notes += [CONFLICT for reason in read.gathered.bad if reason == "conflict"]
     notes += [f"cut off, complete posts kept: {_summary(cut)}" for cut in [read.gathered.cut] if cut]
     for note in notes:
         console.print(note, markup=False, highlight=False)
@@ -215,17 +247,26 @@ def _fit(corpus: str, *, mapping: DatasetMapping, params: Params, root: Path) ->
     if section.scheme != mapping.scheme:
         detail = f"the corpus has label scheme {section.scheme}, but {mapping.dataset} has {mapping.scheme}"
         raise BadParams(where=f"corpora.{corpus}.scheme", detail=detail)
-    if mapping.columns.body and section.content != "texts":
-        detail = f"{mapping.dataset} has texts, but this corpus has images"
+    if mapping.columns.picture and section.content != "images":
+        detail = f"{mapping.dataset} has pictures, but this corpus has texts"
+        raise BadParams(where=f"corpora.{corpus}.content", detail=detail)
+    if mapping.columns.body and not mapping.columns.picture and section.content != "texts":
+        detail = (
+            f"{mapping.dataset} has texts and no pictures, but this corpus has images. If they are the texts of "
+            "pictures, name the column of the pictures as columns.picture in the mapping; without columns.body, only "
+            "labels are imported"
+        )
         raise BadParams(where=f"corpora.{corpus}.content", detail=detail)
     return load(mapping.scheme, root=root)
 
 
 def _refusal(gathered: GatheredEntries, *, allowed: float) -> str | None:
+    if not gathered.entries and UNLABELLED in gathered.bad:
+        return "no row has a label"
     if gathered.bad_rows <= allowed * gathered.rows:
         return None
     reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())
-    share = f"more than the share of {allowed:g} that --allow-bad permits"
+    share = f"more than the share of {allowed:g} that may be left out (`corpus import --allow-bad`)"
     return f"{gathered.bad_rows:,} of {gathered.rows:,} rows are invalid, {share} ({reasons})"
 
 

@@ -11,15 +11,17 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from pipelines.annotate.imports.cells import Names, normal
+from pipelines.annotate.imports.published_files import Layout
 from pipelines.core.config.base import Month, Positive, Section, read_section
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
-from pipelines.core.taxonomy.scheme import normal
 
 # one item's labels by category
 Answers = Mapping[str, frozenset[str]]
@@ -129,23 +131,25 @@ def _meant(name: str, *, scheme: Scheme) -> Sequence[tuple[str, str]]:
 
 
 FOLDER = Path(__file__).parent / "mappings"
-Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class Columns(Section):
     """The names of the dataset's columns other than labels; each field lists the names to try, or none if it is absent.
 
     A record is named by the first of these fields that the file has: ``reddit`` (a fullname, a bare id or a post's
-    URL), ``own`` (the dataset's own number or user), ``text`` (if true, by the digest of title and body, for datasets
-    without ids). Only records named by ``reddit`` can match posts collected from Reddit. ``author`` is a Reddit name;
-    ``own_author`` is the dataset's own name or number of an author. With ``joined``, a body ``Title: ... Text: ...``
-    of a file without a title is taken apart into both.
+    URL), ``own`` (the dataset's own number or user), ``picture`` (its file), ``text`` (if true, by the digest of title
+    and body, for datasets without ids). Only records named by ``reddit`` can match posts collected from Reddit.
+    ``author`` is a Reddit name; ``own_author`` is the dataset's own name or number of an author. With ``joined``, a
+    body ``Title: ... Text: ...`` of a file without a title is taken apart into both. ``picture`` is the name of a file,
+    or the picture itself (Parquet, as the Hugging Face Hub has them); ``body`` is then the text that the publisher read
+    in it.
     """
 
     reddit: Names = ()
     own: Names = ()
     text: bool = False
     image: Names = ()
+    picture: Names = ()
     author: Names = ()
     own_author: Names = ()
     subreddit: Names = ()
@@ -156,8 +160,8 @@ class Columns(Section):
 
     @model_validator(mode="after")
     def _named(self) -> Columns:
-        if not (self.reddit or self.own or self.text):
-            raise ValueError("one of reddit, own and text must name the records")
+        if not (self.reddit or self.own or self.picture or self.text):
+            raise ValueError("one of reddit, own, picture and text must name the records")
         if self.text and not self.body:
             raise ValueError("text: true requires the columns of body")
         return self
@@ -187,17 +191,19 @@ class Part(Section):
 class Labels(Section):
     """The columns of one category. ``flags`` maps each label, in any spelling, to the names of its 0/1 column;
     ``columns`` are the names of one column with a label, a list, or labels joined by ``separator``; ``values`` maps
-    what the column holds to labels, where it holds no spelling of them.
+    what the column holds to labels, where it holds no spelling of them. Of a column that several categories name, each
+    takes its own labels.
 
     If both are given, ``flags`` are used for a file that has a column for each of them, else ``columns``. With ``blank:
-    missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set.
+    missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set; with
+    ``blank: unlabelled``, the row is left out.
     """
 
     flags: dict[str, Names] = Field(default_factory=dict)
     columns: Names = ()
     values: dict[str, str] = Field(default_factory=dict)
     separator: Annotated[str, Field(min_length=1)] = "|"
-    blank: Literal["missing", "none"] = "missing"
+    blank: Literal["missing", "none", "unlabelled"] = "missing"
 
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:
@@ -213,8 +219,13 @@ class Lengths(Section):
     max_words: Positive
 
 
-class DatasetMapping(Section):
-    """The content of a mapping file; texts without a date are assigned to the first day of ``month``.
+class DatasetMapping(Layout):
+    """The content of a mapping file; items without a date are assigned to the first day of ``month``.
+
+    ``empty`` are texts that mean an empty cell. If posts and labels are in different files, ``join`` are the names of
+    the column that both have. ``conflict`` says what becomes of rows of one item whose labels differ: ``drop`` leaves
+    the item out, ``first`` takes the first row, ``all`` every label of any row, ``majority`` what more than half of the
+    rows have. ``rights`` states on what terms the content may be used; pictures need it.
 
     With ``level: user``, a row is a person with all their posts, which become one text. The dataset's own user names
     are never matched with Reddit's. A list of posts that ends before its bracket in a cell of at least ``cut_from``
@@ -228,10 +239,13 @@ class DatasetMapping(Section):
     assumed: str = ""
     scheme: str
     level: Literal["item", "user"]
-    format: Literal["csv", "jsonl", "json", "parquet"]
+    rights: str = ""
     columns: Columns
     parts: dict[str, Part] = Field(default_factory=dict)
     labels: dict[str, Labels]
+    empty: tuple[str, ...] = ()
+    join: Names = ()
+    conflict: Literal["drop", "first", "all", "majority"] = "drop"
     cut_from: Positive | None = None
     month: Month | None = None
     lengths: Lengths | None = None
@@ -246,9 +260,24 @@ class DatasetMapping(Section):
     def _parts(self) -> DatasetMapping:
         if unknown := sorted(set(self.expected) - (set(self.parts) or {EVERYTHING})):
             raise ValueError(f"expected names parts that `parts` lacks: {', '.join(unknown)}")
-        if self.columns.body and not (self.month or self.columns.created):
+        if self.content and not (self.month or self.columns.created):
             raise ValueError("a mapping with texts must set month or columns.created")
+        if self.columns.picture and not self.rights.strip():
+            raise ValueError("a mapping with pictures must state their rights, such as their licence")
         return self
+
+    @property
+    def content(self) -> Names:
+        """The names of the columns with the content of items; without any, the labels are of collected posts."""
+        return self.columns.picture or self.columns.body
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The normalised names of all columns that the mapping reads."""
+        named = [value for value in dict(self.columns).values() if isinstance(value, tuple)]
+        named += [part.columns for part in self.parts.values()]
+        named += [names for labels in self.labels.values() for names in (labels.columns, *labels.flags.values())]
+        return frozenset(map(normal, chain(self.join, *named)))
 
 
 # The single part of a dataset that defines no parts.

@@ -1,19 +1,22 @@
-"""Propose from a file of labels which column names the posts, which have labels, and what the questions are.
+"""Propose from a file what its columns are: what names the posts, what has labels, and which questions these answer.
 
-Read are the names of the columns, and the different values of those with labels; nothing of the file is kept.
+Read are the names of the columns, and the different values of those with labels; nothing of the files is kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from pipelines.annotate.imports.published_files import FALSE, TRUE, File, fullname_of, list_of, text_of
+from pipelines.annotate.imports.cells import FALSE, TRUE, first, fullname_of, list_of, normal, text_of
+from pipelines.annotate.imports.published_files import File, Layout, read_files
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
-from pipelines.core.taxonomy.scheme import normal
-from pipelines.workspace.declare import Question
+from pipelines.workspace.declare import Question, commented
 
 # Names under which files usually have them, the likeliest first; ours.
 IDS = ("reddit", "fullname", "redditid", "postid", "submissionid", "id", "name", "post", "permalink", "url", "link")
@@ -21,10 +24,26 @@ LABELS = ("labels", "label", "class", "category")
 # Ours: more different values, or in more than half of the rows, or longer ones, are no labels; a few may be.
 MOST_LABELS, FEW, LONGEST = 100, 10, 60
 SEPARATORS = ("|", ";", ",")
+# Names of other columns, as normalised, the likeliest first; ours.
+ROLES = {
+    "own": ("id", "key", "user", "userid"),
+    "picture": ("filename", "image", "img", "picture", "imagepath", "imagename", "file"),
+    "title": ("title", "posttitle"),
+    "body": ("selftext", "body", "text", "post", "posttext", "content", "caption", "ocrtext"),
+    "author": ("author", "username"),
+    "subreddit": ("subreddit", "community"),
+    "created": ("createdutc", "created", "socialtimestamp", "timestamp", "date"),
+}
+# Words that publishers write into an empty cell.
+PLACEHOLDERS = {"emptypost", "nan", "none", "null", "n/a", "na", "empty"}
+SPLITS = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
+EDIT = "EDIT: a label of the scheme"
 
 
 def id_column(file: File, *, given: str | None) -> str | None:
     """Return the column with Reddit's ids, fullnames or addresses: the given one, or what most rows of one are."""
+    if not file.size:
+        raise _refused(file, "it has no rows below the names of its columns")
     if given is not None:
         return _known(file, given)
     named = [name for name in IDS if name in file.columns]
@@ -32,7 +51,7 @@ def id_column(file: File, *, given: str | None) -> str | None:
 
 
 def _names_posts(file: File, column: str) -> bool:
-    cells = [row.cells.get(column) for row in file.rows if not row.fault]
+    cells = file.column(column)
     named = {fullname_of(cell) for cell in cells} - {None}
     # a bare id looks like a short word: words repeat
     return len(named) > 0.9 * len(cells)
@@ -43,7 +62,7 @@ def label_columns(file: File, *, given: Sequence[str], without: str) -> list[str
     if given:
         return [_known(file, name) for name in given]
     named = [name for name in LABELS if name in file.columns]
-    possible = [name for name in sorted(file.columns - {without}) if 1 < len(_values(file, name)) <= len(file.rows) / 2]
+    possible = [name for name in sorted(file.columns - {without}) if 1 < len(_values(file, name)) <= file.size / 2]
     likely = [name for name in possible if max(map(len, _values(file, name))) <= LONGEST]
     return named[:1] or likely
 
@@ -57,30 +76,38 @@ def _are_flags(file: File, columns: Sequence[str]) -> bool:
     return len(columns) > 1 and all({v.lower() for v in _values(file, name)} <= TRUE | FALSE for name in columns)
 
 
-def questions(file: File, columns: Sequence[str], *, defined: Mapping[str, str]) -> dict[str, Question]:
+def questions(
+    file: File, columns: Sequence[str], *, defined: Mapping[str, str], several: bool = False
+) -> dict[str, Question]:
     """Return the questions whose answers the columns have; ``defined`` are definitions of labels."""
     if _are_flags(file, columns):
         labels = {name: defined.get(name, "") for name in columns}
         return {"labels": Question(labels, several=True, flags={name: name for name in columns})}
-    found = {name: _question(file, name, defined=defined) for name in columns}
+    found = {name: _question(file, name, defined=defined, several=several) for name in columns}
     return {"labels": found[columns[0]]} if len(columns) == 1 else found
 
 
-def _question(file: File, column: str, *, defined: Mapping[str, str]) -> Question:
-    cells = [row.cells.get(column) for row in file.rows]
+def _question(file: File, column: str, *, defined: Mapping[str, str], several: bool) -> Question:
+    cells = file.column(column)
     lists = [list_of(cell) for cell in cells]
     separator = next((mark for mark in SEPARATORS if _joins(_values(file, column), mark)), None)
     cut = (text_of(cell).split(separator) if separator else [text_of(cell)] for cell in cells)
     parts = Counter(map(str.strip, chain.from_iterable(filter(None, lists)) if any(lists) else chain(*cut)))
     # of several spellings the commonest
     spelt = sorted(parts, key=lambda part: (parts[part], part))
+    for name in defined:
+        near = get_close_matches(name, spelt, n=1)
+        if near and normal(name) not in map(normal, spelt):
+            raise _refused(file, f"no row has label {name}, which --label defines; nearest: {near[0]}")
     labels = {normal(name): name for name in [*spelt, *reversed(list(defined))] if normal(name)}
-    most = min(MOST_LABELS, max(FEW, len(file.rows) // 2))
+    most = min(MOST_LABELS, max(FEW, file.size // 2))
     if len(labels) > most or not labels or max(map(len, labels.values())) > LONGEST:
         detail = f"column {column} has {len(labels)} different values, or long ones: these are no labels"
         raise _refused(file, detail)
     names = [name for name in [*defined, *sorted(labels.values())] if labels.pop(normal(name), None) is not None]
-    several = separator is not None or any(part is not None for part in lists)
+    several = several or separator is not None or any(part is not None for part in lists)
+    if len(names) < 2 and not several:
+        raise _refused(file, f"all rows of column {column} have the same label, so that nothing can be learnt")
     return Question({name: defined.get(name, "") for name in names}, several, column, separator or "|")
 
 
@@ -108,7 +135,7 @@ def of_scheme(file: File, columns: Sequence[str], *, scheme: Scheme) -> dict[str
 
 
 def _values(file: File, column: str) -> set[str]:
-    return {text_of(row.cells.get(column)).strip() for row in file.rows} - {""}
+    return {text_of(cell).strip() for cell in file.column(column)} - {""}
 
 
 def _known(file: File, name: str) -> str:
@@ -119,3 +146,81 @@ def _known(file: File, name: str) -> str:
 
 def _refused(file: File, detail: str) -> DataError:
     return DataError("BadLabels", file=file.name, detail=detail)
+
+
+def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: str) -> str:
+    """Return the text of a mapping of files, to be edited; content without a date is assigned to ``month``."""
+    layout: dict[str, Any] = {}
+    files = read_files(paths)
+    if any(file.headerless for file in files):
+        layout = {"header": [f"column {at}" for at, _ in enumerate(files[0].grid.header, start=1)]}
+        files = read_files(paths, layout=Layout.model_validate(layout))
+    file = files[0]
+    ids = id_column(file, given=None)
+    roles = {role: next((n for n in names if n in file.columns and n != ids), None) for role, names in ROLES.items()}
+    roles |= {"picture": roles["picture"] if content == "images" else None}
+    columns: dict[str, Any] = {"reddit": [ids] if ids else []} | {role: [n] for role, n in roles.items() if n}
+    if not (ids or roles["own"] or roles["picture"]) and roles["body"]:
+        columns["text"] = True
+    if content == "images" and not roles["picture"]:
+        columns.pop("body", None)
+    likely = label_columns(file, given=(), without=str(ids))
+    labels = {key: _labels(file, key, scheme=scheme, likely=likely) for key in scheme.categories}
+    seen = {text_of(c).strip().casefold() for n in (roles["body"], roles["title"]) if n for c in file.column(n)}
+    return commented(
+        {
+            "dataset": normal(scheme.name)[:20] + "_import",
+            "title": "EDIT: what the dataset is",
+            "source": "EDIT: who published it, and where",
+            "rights": "EDIT: the terms on which it may be used",
+            "scheme": scheme.name,
+            "level": "item",
+            **layout,
+            "columns": columns,
+            **({"empty": empty} if (empty := sorted(seen & PLACEHOLDERS)) else {}),
+            **({"parts": parts} if (parts := _parts(files)) else {}),
+            "labels": labels,
+            **({} if "created" in columns else {"month": month}),
+        }
+    )
+
+
+def _labels(file: File, key: str, *, scheme: Scheme, likely: Sequence[str]) -> dict[str, Any]:
+    """Return the entry of a category: its flags, the column with most of its labels, or values to be edited."""
+    category = scheme.category(key)
+    flags = {label.name: normal(label.name) for label in category.labels if normal(label.name) in file.columns}
+    if len(flags) == len(category.labels):
+        return {"flags": {name: [column] for name, column in flags.items()}}
+    known = category.spellings.keys()
+    shares = {name: _share(_parts_of(file, name), known) for name in sorted(file.columns)}
+    column = max(shares, key=lambda name: (shares[name], name == normal(key), name in likely), default="")
+    if not shares.get(column):
+        column = next((name for name in (normal(key), *likely) if name in file.columns), "EDIT: a column of the file")
+    found = _parts_of(file, column) if column in file.columns else set[str]()
+    separator = next((mark for mark in SEPARATORS if found and _joins(_values(file, column), mark)), None)
+    strange = sorted(value for value in found if normal(value) not in known)
+    several = {"separator": separator} if separator else {}
+    return {"columns": [column], **several, **({"values": dict.fromkeys(strange, EDIT)} if strange else {})}
+
+
+def _parts_of(file: File, column: str) -> set[str]:
+    """Return the different labels in a column, of lists too; none if there are too many or too long ones."""
+    cells = [first({column: cell}, (column,)) for cell in file.column(column)]
+    lists = [list_of(cell) for cell in cells]
+    found = set(chain.from_iterable(filter(None, lists))) if any(lists) else _values(file, column)
+    mark = next((mark for mark in SEPARATORS if not any(lists) and _joins(found, mark)), None)
+    parts = {part.strip() for value in found for part in (value.split(mark) if mark else [value])} - {""}
+    return parts if len(parts) <= MOST_LABELS and max(map(len, parts), default=0) <= LONGEST else set()
+
+
+def _share(values: set[str], known: Mapping[str, str] | Any) -> float:
+    return sum(normal(value) in known for value in values) / len(values) if values else 0.0
+
+
+def _parts(files: Sequence[File]) -> dict[str, Any]:
+    """Return the splits that the names of the files state."""
+    named = {
+        split: [f"*{word}*" for word in words if any(word in file.name.lower() for file in files)]
+        for split, words in SPLITS.items()
+    }
+    return {split: {"split": split, "files": patterns} for split, patterns in named.items() if patterns}

@@ -17,18 +17,17 @@ from pipelines.annotate.response_validation import (
     UNFIT,
     Fault,
     Question,
-    Row,
     agreed,
     answered,
     check,
     counted,
-    item_of,
     labels_of,
     latest,
     places,
     roster,
     unfit,
 )
+from pipelines.store.tables import Row, item_of
 
 if TYPE_CHECKING:
     from pipelines.annotate.backends import AnnotatorAnswer, Item

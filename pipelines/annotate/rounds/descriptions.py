@@ -15,11 +15,11 @@ from pathlib import Path
 from pipelines.annotate.backends import item_of as item_named
 from pipelines.annotate.backends import name_of
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
 from pipelines.core.errors import AnnotationError
 from pipelines.core.process import write_private
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round

@@ -13,7 +13,6 @@ from pipelines.annotate import response_validation
 from pipelines.annotate.backends import AnnotationTask, Item, Queue
 from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import opening, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions
 from pipelines.annotate.rounds.adjudicate import rejected as unfit_of
@@ -24,6 +23,7 @@ from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
 from pipelines.datasets.items import open_images, opened_posts
 from pipelines.datasets.post import media_type
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 

@@ -22,7 +22,7 @@ from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends import Item
 from pipelines.annotate.gold import settle
 from pipelines.annotate.manifest import Planned, RoundManifest
-from pipelines.annotate.response_validation import UNFIT, Question, Row, answered, item_of, marked
+from pipelines.annotate.response_validation import UNFIT, Question, answered, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases
 from pipelines.core.config.label import Round
@@ -32,6 +32,7 @@ from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.core.taxonomy.guideline import digest, guideline
 from pipelines.store import tables
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 
@@ -102,7 +103,7 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
 
 
 def plan(clone: Workspace, *, corpus: str, planned: Planned, asking: Round, vault: Vault, now: datetime) -> RoundPlan:
-    """Draw an annotation round's items from the published split, and return the plan of the round.
+    """Draw an annotation round's items from the published split or sample, and return the plan of the round.
 
     ``asking`` is section ``round`` of the parameters with what the command states otherwise.
 
@@ -115,7 +116,6 @@ def plan(clone: Workspace, *, corpus: str, planned: Planned, asking: Round, vaul
     if len(people) < planned.annotators:
         detail = f"round {name} needs {planned.annotators} people (`--annotators NAME,NAME`)"
         raise BadParams(where="round.annotators", detail=detail)
-    store.fetch_stages(clone, f"split@{corpus}")
     candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
     # a review and a round that labels again draw items of other rounds
     taken = _of_rounds(clone, corpus=corpus) if planned.draw == "sample" else set()
@@ -178,10 +178,12 @@ def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Sch
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
     """Return the items that a round may draw, and the number that a review leaves out."""
-    path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
-    splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
     within = planned.splits or load(clone.path).gold[corpus].splits
-    fit = {item_of(row) for row in splits if within is None or row["split"] in within}
+    # without labels there is no split yet: it will be balanced on those that people give
+    stage, name = ("split", "splits") if within or f"split@{corpus}" in clone.lock() else ("sample", "sample")
+    store.fetch_stages(clone, f"{stage}@{corpus}")
+    rows = tables.read(clone.path / "snapshot" / corpus / stage / f"{name}.parquet", name=name).to_pylist()
+    fit = {item_of(row) for row in rows if within is None or row["split"] in within}
     gone = vault.tombstoned({record_id for record_id, _ in fit})
     fit = {item for item in fit if item[0] not in gone}
     if planned.draw == "sample":

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends import BACKENDS
 from pipelines.annotate.manifest import RoundDecision, RoundManifest
-from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, store
 from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import RoundSite, StoredRound
@@ -22,6 +21,7 @@ from pipelines.core.config.label import Round
 from pipelines.core.config.params import load
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.store.metrics_file import read_metrics
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round

@@ -13,13 +13,13 @@ from typing import TypeVar
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends import BACKENDS, AnnotatorAnswer, Backend, Item, Queue
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import Row, item_of
 from pipelines.core.config.base import fitted
 from pipelines.core.config.params import Params, load
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import AnnotationError, CommitLost, ConfigError
 from pipelines.store import tables
 from pipelines.store.seal import open_column, write_rows
+from pipelines.store.tables import Row, item_of
 from pipelines.store.vault.locks import alone
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace

@@ -32,6 +32,7 @@ from pipelines.collect.sources import ClosedEntry, Monthly
 from pipelines.collect.submission import Dropped, Gathered, Submission, created_of
 from pipelines.core.config.base import Positive
 from pipelines.core.errors import SourceError
+from pipelines.core.process import reporter
 
 # Compressed bytes decompressed at a time: errors name a place so exactly. Larger pieces are not faster.
 PIECE = 4096
@@ -131,16 +132,21 @@ class Dump(Monthly):
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
         """Return the dump files that may contain posts of the window, sorted by name."""
-        paths = sorted(self.settings.dumps.glob("*.zst")) if self.settings.dumps.is_dir() else []
-        months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
-        chosen = set(months)
-        for subreddit in subreddits:
-            pattern = re.compile(rf"{re.escape(subreddit)}_submissions([._-].*)?\.zst", re.IGNORECASE)
-            own = [p for p in paths if pattern.fullmatch(p.name)]
-            if not own and not months:
-                raise SourceError("DumpMissing", subreddit=subreddit, month=window.key)
-            chosen.update(own)
-        return sorted(chosen)
+        return dump_files(self.settings.dumps, window, subreddits=subreddits)
+
+
+def dump_files(folder: Path, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
+    """Return the dumps in a folder that may contain posts of the window, sorted by name."""
+    paths = sorted(folder.glob("*.zst")) if folder.is_dir() else []
+    months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
+    chosen = set(months)
+    for subreddit in subreddits:
+        pattern = re.compile(rf"{re.escape(subreddit)}_submissions([._-].*)?\.zst", re.IGNORECASE)
+        own = [p for p in paths if pattern.fullmatch(p.name)]
+        if not own and not months:
+            raise SourceError("DumpMissing", subreddit=subreddit, month=window.key)
+        chosen.update(own)
+    return sorted(chosen)
 
 
 def survey(folder: Path, *, subreddits: Sequence[str], params: DumpEntry) -> tuple[list[Path], list[str]]:
@@ -197,7 +203,9 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
     # Also matches the parent inside a crosspost; the parser filters those.
     wanted = re.compile(rb'"subreddit"\s*:\s*"(?i:' + names + rb')"')
     scanned = strays = 0
+    tell = reporter(f"{path.name}, MiB", total=path.stat().st_size >> 20)
     for block, end, offset in blocks(path, digest=digest, params=params):
+        tell(offset >> 20)
         scanned += end
         odd = _strays(block, end)
         strays += len(odd)

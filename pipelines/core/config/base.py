@@ -15,7 +15,8 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
 # A pseudonym identifies an annotator everywhere; no real name is stored in this project.
 Pseudonym = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
-Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
+MONTH = r"^\d{4}-(0[1-9]|1[0-2])$"
+Month = Annotated[str, Field(pattern=MONTH)]
 
 
 # Of a corpus of a team's own, below params.yaml: one folder each with its scheme.yaml, profile.yaml and mapping.yaml.
@@ -86,4 +87,15 @@ def nested(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def faults(error: ValidationError, *below: str) -> str:
     """Describe every fault of a validation error by key (``below``: that of what was validated), without values."""
-    return "; ".join(f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {e['msg']}" for e in error.errors())
+    return "; ".join(
+        f"{'.'.join(map(str, (*below, *e['loc']))) or 'file'}: {_explained(dict(e))}" for e in error.errors()
+    )
+
+
+def _explained(fault: Mapping[str, Any]) -> str:
+    """Return pydantic's message, in the words of a person who edits YAML where these say more."""
+    if fault["type"] == "string_type" and isinstance(fault["input"], bool | int | float):
+        return "is read as a number or as true or false, so put it in quotes"
+    if fault.get("ctx", {}).get("pattern") == MONTH:
+        return "is not a month, YYYY-MM"
+    return str(fault["msg"]).removeprefix("Value error, ")

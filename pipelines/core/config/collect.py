@@ -28,6 +28,12 @@ class Corpus(Section):
     first_month: Month
     last_month: Month | None
 
+    @model_validator(mode="after")
+    def _in_order(self) -> Corpus:
+        if self.last_month and self.last_month < self.first_month:
+            raise ValueError(f"last_month {self.last_month} is before first_month {self.first_month}")
+        return self
+
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources in order of preference, each once."""

@@ -163,11 +163,24 @@ Labeller = Annotated[RemoteLabeller | OfflineLabeller, Field(discriminator="kind
 
 
 class Ensemble(Section):
-    """Labellers (``members``) whose votes are aggregated; ``fallback`` decides undecided records of the split test."""
+    """Labellers (``members``) whose votes are aggregated; ``fallback`` decides undecided records of the split test.
 
-    members: tuple[str, ...]
-    aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit"]
-    fallback: str | None
+    Or the labels that others published of their models' votes: a CSV file ``record_id,image,category,labels,agreement``
+    (``published``, aggregate ``published``), which an import writes; nobody is asked.
+    """
+
+    members: tuple[str, ...] = ()
+    aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit", "published"]
+    fallback: str | None = None
+    published: str | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> Ensemble:
+        if (self.aggregate == "published") != (self.published is not None) or bool(self.members) == bool(
+            self.published
+        ):
+            raise ValueError("an ensemble has members, or aggregate `published` with a file in `published`")
+        return self
 
 
 class VotesParams(Section):

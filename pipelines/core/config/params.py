@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
+from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,11 @@ class Params(OperateSections, ModelSections, LabelSections, CollectSections):
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
-                raise ValueError(f"section {section} has no entry {', '.join(missing)}, which another section names")
+                near = get_close_matches(missing[0], known, n=1)
+                more = f" (nearest: {near[0]})" if near else ""
+                raise ValueError(
+                    f"section {section} has no entry {', '.join(missing)}, which another section names{more}"
+                )
         for corpus, rows in self.train.rows.items():
             if len(set(rows.seeds)) < len(rows.seeds):
                 raise ValueError(f"train.rows.{corpus}.seeds has a seed twice")

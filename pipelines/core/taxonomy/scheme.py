@@ -192,8 +192,8 @@ class Category:
             for spelling in (label.name, label.code, *label.aliases):
                 if not normal(spelling) or meant.setdefault(normal(spelling), label.name) != label.name:
                     raise ValueError(f"'{spelling}' is empty or means more than one label")
-        if len(names) < len(self.labels):
-            raise ValueError("two labels have the same name")
+        if len(names) < len(self.labels) or "|" in "".join(names):
+            raise ValueError("two labels have the same name, or one has |, which joins an item's labels in files")
 
     def worded(self, mode: Literal["paper", "improved"]) -> Category:
         """Return the category with the rules of prompts in a mode: in ``paper`` without learnt ones."""

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.config.params import load
-from pipelines.core.config.settings import Settings
 from pipelines.core.taxonomy import load as load_scheme
 from pipelines.evaluate.report import papers, parts
 from pipelines.evaluate.report.results import Results
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.store.metrics_file import read_metrics
-from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]
 STATISTICS = {
@@ -106,10 +104,8 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
         yield Sheet("Ours over time: α by batch", ("Round", "Batch", *keys), tuple(batches))
 
 
-def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
-    """Return the committed agreement tables of a corpus (its paper's and its own), and whether it has annotations."""
-    with workspace(settings) as clone:
-        metrics = gather(clone.path, corpus)
-        scheme = load(clone.path).corpora[corpus].scheme
-        theirs = list(paper_tables(scheme, ours=metrics, root=clone.path))
+def of_corpus(root: Path, *, corpus: str) -> tuple[list[Sheet], bool]:
+    """Return the agreement tables of a corpus in a clone (its paper's and its own), and whether it has annotations."""
+    metrics = gather(root, corpus)
+    theirs = paper_tables(load(root).corpora[corpus].scheme, ours=metrics, root=root)
     return [*theirs, *own_tables(metrics)], bool(metrics["rounds"])

@@ -23,10 +23,7 @@ from pipelines.core.taxonomy.task import Task, task_of
 from pipelines.models.fitting import training_records
 from pipelines.models.fitting.training_records import TrainingRecords
 from pipelines.models.kind import KINDS, Kind
-
-CARD = "model.json"
-PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
-OWN = frozenset({CARD, training_records.FILE, PREDICTIONS, SPENT})
+from pipelines.store.tables import CARD, FIT
 
 
 class Card(Section):
@@ -77,7 +74,7 @@ def folder_of(corpus: str, name: str, *, root: Path) -> Path:
 def parts(folder: Path) -> dict[str, Path]:
     """Return a model's files by relative path: weights, tokenizer, thresholds; neither card nor lists of records."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: path for name, path in files.items() if name not in OWN and name[0] != "."}
+    return {name: path for name, path in files.items() if name not in FIT and name[0] != "."}
 
 
 def copy_parts(folder: Path, *, to: Path) -> None:

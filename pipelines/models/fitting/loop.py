@@ -22,6 +22,7 @@ from accelerate.utils import gather_object
 from safetensors.torch import load_model, save_file
 from transformers import AutoImageProcessor, AutoTokenizer
 
+from pipelines.core.process import reporter, silent
 from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
 from pipelines.metrics.decoding import MIDDLE, decide, tune
@@ -122,9 +123,11 @@ def _epochs(loop: Loop, *, validation: Sequence[Example], folder: Path, say: Say
             checkpoint.save(folder, key=key, step=loop.step, position=position, best=best, **parts)
         where.wait_for_everyone()
 
+    tell = reporter(f"steps of {loop.task.key}", total=loop.total) if where.is_main_process else silent
     for epoch in range(int(place["epoch"]), loop.settings.epochs):
         last = len(loop.batches(epoch))
         for done in loop.epoch(epoch, skip=skip):
+            tell(loop.step)
             if loop.step % loop.settings.checkpoint_steps == 0 and done < last:
                 save(epoch, done, best=False)
         skip = 0

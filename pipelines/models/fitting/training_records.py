@@ -11,13 +11,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.core.config.base import Section
 from pipelines.store import tables
 from pipelines.store.tables import Item
 
-FILE = "records.parquet"
+FILE = tables.RECORDS
 # Tag of a training run in MLflow: the digest of its list.
 TAG = "selected"
 
@@ -31,14 +30,8 @@ class TrainingRecords(Section):
 
 def trained_on(record_ids: Collection[str] | pa.ChunkedArray) -> TrainingRecords:
     """Return the number of distinct record ids and the digest of these; their order does not matter."""
-    known = record_ids.combine_chunks() if isinstance(record_ids, pa.ChunkedArray) else tables.strings(list(record_ids))
-    if not pc.all(pc.less(known.slice(0, max(0, len(known) - 1)), known.slice(1))).as_py():
-        known = pc.unique(known)
-        known = known.take(pc.sort_indices(known))
-    lines = pc.binary_join_element_wise(known, "", "\n")
-    # the texts of an array that was just computed follow one another
-    text = lines.buffers()[2] if len(lines) else None
-    return TrainingRecords(records=len(known), digest=hashlib.sha256(text or b"").hexdigest())
+    records, digest = tables.listed(record_ids)
+    return TrainingRecords(records=records, digest=digest)
 
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:

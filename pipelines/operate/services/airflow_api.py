@@ -27,6 +27,8 @@ RUN_SECONDS = 2700.0
 ENDED = {"success", "failed"}
 # Slightly longer than the server waits for the database's lock (services.py).
 CALL_SECONDS = 75.0
+# A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
+POLL_SECONDS = 3.0
 # How long a call is retried: a restart of the API server takes some 30 s on a busy machine.
 PATIENCE = 150.0
 # The scheduler looks at its executor once a loop, which takes a second, and several on a busy machine.
@@ -109,6 +111,26 @@ class Airflow:
         fields = {"logical_date": None, **body, "dag_run_id": run_id}
         self.post(f"/dags/{dag_id}/dagRuns", fields)
         return run_id
+
+    def finish(
+        self,
+        dag_id: str,
+        run_id: str,
+        *,
+        answers: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+        within: float = RUN_SECONDS,
+    ) -> None:
+        """Wait for a run to succeed, and answer its human-in-the-loop tasks, by task: the option and the fields."""
+        deadline = time.monotonic() + within
+        while True:
+            for task_id, (option, given) in (answers or {}).items():
+                self.answer(dag_id, run_id, task_id, option=option, given=given)
+            state = self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
+            if state == "success":
+                return
+            if state == "failed" or time.monotonic() > deadline:
+                raise DataError("RunFailed", dag=dag_id, state=state, detail=f"run {run_id}", address=self.base)
+            time.sleep(POLL_SECONDS)
 
     def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return all runs and all task instances of all Dags, as the API describes them, with two requests.

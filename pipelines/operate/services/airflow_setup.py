@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 import requests
@@ -85,6 +86,15 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
         known = ", ".join(sorted(entry["dag_id"] for entry in listed))
     raise ConfigError("UnknownName", kind="Dag", name=names[-1], known=known)
+
+
+def wait(airflow: Airflow, dag_id: str, run: str) -> None:
+    """Unpause a Dag, and wait for its run, however long it takes, to succeed."""
+    # the tasks of the run keep the server busy
+    patient = Airflow(airflow.base, login=airflow.login)
+    with _answering(airflow.base):
+        patient.unpause(dag_id)
+        patient.finish(dag_id, run, within=inf)
 
 
 def connections(root: Path, *, providers: Iterable[str]) -> Fields:

@@ -1,7 +1,7 @@
 """Write the model card: intended and prohibited uses, metrics and known failures (``card.json`` and ``card.md``).
 
-Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong) or, for alerts, from the
-package's ``calibration.json`` (dev); nothing is measured here.
+Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong), for alerts from the
+package's ``calibration.json`` (dev), or for time and memory from ``loading.yaml``; nothing is measured here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from crisis_corpus.integrity import CARD, PAGE
 from pipelines.core.templates import render
@@ -26,6 +28,8 @@ WORST, COMMONEST = 3, 3
 FEW = 5
 ANSWERED = "vote"
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
+# What bench/loaded.py measured with small weights of each kind.
+LOADING = Path(__file__).with_name("loading.yaml")
 
 INTENDED = (
     "Research on how {things} describe crises: counting labels over a corpus, comparing corpora, and drawing samples "
@@ -67,7 +71,7 @@ def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]
     """
     calibrated = (pack / recall_constraints.FILE).is_file()
     alerts = read_metrics(pack / recall_constraints.FILE).get("alerts", {}) if calibrated else None
-    made = card(described, measured=measured, alerts=alerts)
+    made = card(described, measured=measured, alerts=alerts) | {"loading": loading(described, weights=weights_of(pack))}
     (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
     (pack / PAGE).write_text(page(made))
     return made
@@ -120,6 +124,20 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
         "failures": list(failures(model, measured=measured, **words)),
         "help": list(HELP),
     }
+
+
+def loading(described: Described, *, weights: float) -> dict[str, Any] | None:
+    """Return what loading a small model of the same kind takes, beside the model's own weights in MB."""
+    if not LOADING.is_file():
+        return None
+    found, entry = yaml.safe_load(LOADING.read_text()), described.entry.model_dump()
+    rows = [row for row in found["rows"] if row["entry"].items() <= entry.items()]
+    return {"date": found["date"], "machine": found["machine"], "own": weights, **rows[0]} if rows else None
+
+
+def weights_of(pack: Path) -> float:
+    """Return the size of a package's weights in MB."""
+    return round(sum(path.stat().st_size for path in pack.rglob("*.safetensors")) / 1e6, 1)
 
 
 def page(made: Json) -> str:

@@ -112,7 +112,8 @@ def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path =
     lines = lock.read_text().splitlines() if lock.is_file() else []
     pins = {line.partition("==")[0]: line.split()[0] for line in lines if "==" in line and line[0].isalnum()}
     libraries = {_distribution(name) for name in foreign if name in _packages()}
-    for library in sorted(libraries - pins.keys()):
+    # a library that is named, by its import, must not be lost
+    for library in sorted((libraries - pins.keys()) | ({*more} - _packages().keys())):
         raise ConfigError("NotLocked", library=library)
     return sorted(pins[library] for library in libraries)
 

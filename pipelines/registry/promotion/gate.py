@@ -34,12 +34,13 @@ from crisis_corpus.journal import standing
 from pipelines.core.errors import ConfigError
 from pipelines.core.templates import render
 from pipelines.evaluate.model_scores import Json
+from pipelines.registry import transitions
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.promotion import holdout
 from pipelines.registry.promotion.comparison import JUDGED, GateCase, last_verdict
 from pipelines.registry.promotion.looks import divide, gate_sets, require_part
 from pipelines.registry.promotion.scores import undecided
-from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, entry
+from pipelines.registry.versions import CHALLENGER, AliasAstray, entry
 
 WHO = "corpus gate"
 TEMPLATE = Path(__file__).with_name("summary.md.jinja")
@@ -104,14 +105,8 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
         with suppress(AliasAstray):
             context.registry.point(name, CHALLENGER, version)
     else:
-        dismiss(name, version, registry=context.registry)
+        transitions.dismiss(name, version, registry=context.registry)
     return verdict
-
-
-def dismiss(name: str, version: int, *, registry: Registry) -> None:
-    """Remove the alias ``challenger`` of a model if it points to this version."""
-    if registry.alias(name, CHALLENGER) == version:
-        registry.point(name, CHALLENGER, None)
 
 
 def judge(

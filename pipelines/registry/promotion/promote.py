@@ -8,7 +8,7 @@ only be finished by repeating the call or undone by :func:`abandon`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crisis_corpus.journal import MOVES, JournalRow, Standing, standing
 from pipelines.core.errors import ConfigError, RegistryError
@@ -16,9 +16,10 @@ from pipelines.core.process import silent
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.journal import require_two, signed
-from pipelines.registry.promotion import gate
-from pipelines.registry.promotion.gate import ChampionAlready, GateVerdict, dismiss
 from pipelines.registry.transitions import Deed, Move, Say
+
+if TYPE_CHECKING:
+    from pipelines.registry.promotion.gate import GateVerdict
 
 
 class NotPromoted(RegistryError):
@@ -61,6 +62,9 @@ def promote(
         dry_run: return the verdict without writing anything, and without a comparison that was not made before.
         compare: whether the version must be better than the champion; see :func:`gate.run`.
     """
+    # a takedown withdraws versions without the gate and its metrics
+    from pipelines.registry.promotion import gate
+
     signed(who, why)
     if dry_run:
         verdict = gate.judge(name, version, context=context, look=False)
@@ -74,7 +78,7 @@ def promote(
         return _finish(begun, context=context, say=say)
     try:
         verdict = gate.run(name, version, context=context, who=who, compare=compare)
-    except ChampionAlready:
+    except gate.ChampionAlready:
         # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
     say("gated")
@@ -142,7 +146,7 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
     if last is None or same != ("refused", version, who.strip(), why.strip()):
         row: dict[str, Any] = {"from_version": now.champion, "to_version": version, "files": rejected.digest or None}
         last = context.journal.append(name, event="refused", who=who, why=why, **row)
-    dismiss(name, version, registry=context.registry)
+    transitions.dismiss(name, version, registry=context.registry)
     return last
 
 

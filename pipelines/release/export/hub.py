@@ -20,7 +20,6 @@ from crisis_corpus.journal import RELEASE, JournalRow
 from pipelines.core.config.settings import LOOPBACK, Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError, RegistryError
 from pipelines.registry.journal import Journal, signed
-from pipelines.release.export import model_folder, release_folder
 from pipelines.release.export.folder import (
     FILE,
     OF_HUB,
@@ -188,6 +187,9 @@ class Hub:
 
     def _current(self, origin: ExportOrigin) -> ExportOrigin:
         """Return the origin that an export of the same release or model version has now."""
+        # every takedown lists the copies, of which most deployments have none
+        from pipelines.release.export import model_folder, release_folder
+
         if origin.version is not None:
             return model_folder.current(origin.name, origin.version, repo=origin.repo, journal=self.journal)[0]
         entry = ReleaseEntry.of(self.settings, origin.name)

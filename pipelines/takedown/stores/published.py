@@ -27,7 +27,6 @@ from crisis_corpus.versions import DIGEST, Version
 from pipelines.core.config.operate import Takedown
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.promotion import promote
 from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.store.vault import removals
 from pipelines.takedown.object_versions import remove_folder
@@ -88,6 +87,8 @@ class Marking:
                 left = self._replace(version, taken)
                 lineage.forget(version, settings=context.settings)
                 if taken >= self.terms.withdraw_share * (left + taken):
+                    from pipelines.registry.promotion import promote
+
                     why = f"{request.reason}: {taken} of {left + taken} training records are taken down"
                     promote.withdraw(name, version.version, who=request.who, why=why, context=context)
                 self.say(_key(version))
@@ -196,6 +197,8 @@ class Releases(Store):
 
     def count(self, case: Case) -> Mapping[str, int]:
         """Count the rows of releases about deleted records."""
+        if not self.paths(case.settings):
+            return {"rows": 0}
         from pipelines.release import removal
 
         return {"rows": sum(removal.holding(case.gone.ids, settings=case.settings, vault=case.vault).values())}

@@ -27,7 +27,7 @@ class Linear(Kind):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        return ("tokenizers", "torch", "transformers", self.named) if self.named else ("scikit-learn",)
+        return ("tokenizers", "torch", "transformers", self.named) if self.named else ("sklearn",)
 
     def fit(self, job: Job[Any], *, say: Say) -> dict[str, Any]:
         found: dict[str, Any] = later("kinds.linear.training").fit(job)

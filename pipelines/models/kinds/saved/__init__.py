@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.annotate.imports.published_files import FORMATS, UnreadableFile, first, list_of, read_file
+from pipelines.annotate.imports.cells import first, list_of
 from pipelines.annotate.imports.published_files import FileRow as Line
+from pipelines.annotate.imports.published_files import UnreadableFile, read_files
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import tiers_of
 from pipelines.core.taxonomy.task import Task
@@ -48,17 +49,17 @@ def read(
         raise bad(where="", detail="it is not below CORPUS_ANNOTATION_FILES")
     if not place.is_file():
         raise bad(where="", detail="there is no such file")
-    if place.suffix.lower() not in FORMATS:
-        raise bad(where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
     try:
-        file = read_file(place, usual="csv")
+        file, *others = read_files([place])
     except UnreadableFile as error:
-        raise bad(where=error.fields["where"], detail="it cannot be read") from None
+        raise bad(where=error.fields["where"], detail=error.fields["detail"]) from None
+    if others:
+        raise bad(where="", detail="it is an archive of several tables")
     if missing := sorted({"record_id", "labels"} - {"record_id" if c == "recordid" else c for c in file.columns}):
         raise bad(where="", detail=f"there is no column {', '.join(missing)}")
     said: dict[Item, Prediction] = {}
     mended: Counter[str] = Counter()
-    for row in file.rows:
+    for row in file.rows():
         try:
             item, prediction, repairs = _answer(row, task=task)
             if item in said:
