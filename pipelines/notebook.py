@@ -312,7 +312,7 @@ class Corpus:
         seen = gold.seen(task, split=split)
         gone = tombstoned(self._database, {record_id for record_id, _ in seen})
         closed = self._closed() if split != TEST else ()
-        items = tuple(item for item in seen if item[0] not in gone and item not in closed)
+        items = tuple(item for item in seen if item[0] not in gone and item not in closed and item not in gold.leaks)
         sampling = Sampling(self.params.evaluate.resamples, self.params.evaluate.seed)
         return Board(task, items, tuple(seen[i] for i in items), tuple(gold.group[i] for i in items), sampling)
 

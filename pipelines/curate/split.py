@@ -8,7 +8,8 @@ FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,12 @@ from pipelines.curate.dedupe.captions import Captions
 from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
 from pipelines.curate.dedupe.hamming_search import keepers, pair_blocks
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
-from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
+from pipelines.curate.items import ITEM, CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
-from pipelines.curate.units import leakage, resolve, separated_pairs
+from pipelines.curate.units import leakage, leaking, resolve, separated_items, straddling
 from pipelines.store import tables
 from pipelines.store.exclusions import write_exclusions
-from pipelines.store.metrics_file import write_metrics
+from pipelines.store.metrics_file import read_metrics, write_metrics
 from pipelines.store.stage import CONTENT, Context, Stage
 from pipelines.store.tables import Item, items_of
 from pipelines.store.vault.vault import Vault
@@ -62,13 +63,18 @@ def run(ctx: Context) -> dict[str, Any]:
     An earlier version of the search may have missed that two items of different splits are near-duplicates
     (``separated_pairs``). Neither may move: both stay assigned, and the one in the later split (in the order of
     ``ratios``) is withheld from the table, so that no model is tuned or tested on it.
+
+    The items of a published split all keep their split, whatever leaks: those that do are in the table ``leaks``, and
+    ``published`` of the report counts them. Ours that are linked to two splits are withheld.
     """
     corpus, params, vault, root = ctx.corpus, ctx.params, ctx.vault, ctx.root
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    ledger = vault.assignments(corpus, version=section.version)
+    gold, ledger = (
+        tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist(),
+        vault.assignments(corpus, version=section.version),
+    )
     if not gold and not ledger and params.gold[corpus].published:
         # a split is permanent: one that is not balanced on the labels to come would stay
         raise DataError("NoLabels", corpus=corpus)
@@ -82,23 +88,20 @@ def run(ctx: Context) -> dict[str, Any]:
 
     rows = np.flatnonzero(among(everything.table, chosen))
     balance = Balance.of(everything, gold, sampled=rows, section=section, labelled_in=params.gold[corpus].splits)
-    assigned = _indices(everything, promised, section=section, corpus=corpus)
+    assigned, begun = (_indices(everything, x, section=section, corpus=corpus) for x in (promised, imported))
     units = resolve(links, assigned=assigned)
-    earlier = np.where(sampled & among(everything.table, ledger.keys()), assigned, -1)
-    separated, later = separated_pairs(links, assigned=earlier)
+    separated, later = separated_items(links, assigned=np.where(sampled, assigned, -1), imported=begun >= 0)
     withheld = np.isin(np.arange(len(assigned)), later)
     within = np.flatnonzero(sampled & ~units.excluded & ~withheld)
     split = balance.place(units, within)
-    leaks = leakage(links, split=split)
-    if leaks:
-        where = f"; if they are in {section.published}, remove one item of each there" if imported else ""
-        detail = f"{leaks} near-duplicate pairs or authors are in two splits{where}"
-        raise DataError("SplitConflict", corpus=corpus, detail=detail)
+    if leaks := leakage(links, split=split, imported=begun >= 0):
+        raise DataError(
+            "SplitConflict", corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits"
+        )
 
     _require_useful(split[within], units.unit[within], section=section, corpus=corpus)
 
     report = balance.report(split, units, within)
-    begun = _indices(everything, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
     labels = report.get("labels")
@@ -113,11 +116,39 @@ def run(ctx: Context) -> dict[str, Any]:
     report |= {"excluded": len(out) - len(later), "separated_pairs": separated, "withheld": len(later)}
     if separated:
         log.warning("split %s: %d near-duplicate pairs were assigned to two splits earlier", corpus, separated)
-    order, items = list(section.ratios), everything.items(within)
-    placed = {item: order[i] for item, i in zip(items, split[within].tolist(), strict=True)}
+    order = list(section.ratios)
+    placed = dict(zip(everything.items(within), (order[i] for i in split[within].tolist()), strict=True))
     log.info("split %s: %d of %d items were assigned before", corpus, len(placed.keys() & promised.keys()), len(placed))
     _write(placed, out, units.unit[within], folder=folder / "split")
+    if section.published:
+        leaky = leaking(links, split=split, unit=units.unit) & (begun >= 0)
+        rows = everything.table.select(ITEM).filter(pa.array(leaky))
+        tables.write(rows, folder / "split" / "leaks.parquet", name="leaks")
+        pairs, authors = straddling(links, split=np.where(begun >= 0, split, -1))
+        counts = {"near_duplicates": int(pairs.sum()), "authors": len(authors)}
+        report["published"] = counts | {"splits": _members(imported, placed, items_of(rows), ctx)}
     return write_metrics(report, root / "metrics" / corpus / "split.json")
+
+
+def _members(
+    imported: Mapping[Item, str], placed: Collection[Item], leaks: Sequence[Item], ctx: Context
+) -> dict[str, dict[str, int]]:
+    """Count the members of each published split: ``placed`` (of these ``leaks``), ``deleted``, or not in the corpus.
+
+    A deletion removes the line of an item; ``import.json`` beside the file has the numbers of lines that were imported.
+    """
+    section = ctx.params.split[ctx.corpus]
+    gone = ctx.vault.tombstoned({record_id for record_id, _ in imported.keys() - placed})
+    before = read_metrics(ctx.root / Path(section.published or "").with_name("import.json")).get("members", {})
+    counts = {name: Counter[str](placed=0, leaks=0, deleted=0, missing=0) for name in section.ratios}
+    for item, name in imported.items():
+        counts[name]["placed" if item in placed else "deleted" if item[0] in gone else "missing"] += 1
+    for name, count in counts.items():
+        count["deleted"] += max(0, before.get(name, 0) - count.total())
+        count["members"] = count.total()
+    for item in leaks:
+        counts[imported[item]]["leaks"] += 1
+    return {name: dict(count) for name, count in counts.items()}
 
 
 def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: Path = Path()) -> None:

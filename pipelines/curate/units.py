@@ -2,8 +2,8 @@
 
 Items are linked if they are near-duplicates or share an author. Unassigned items that are linked, directly or through
 other unassigned items, form one unit. A unit linked to assigned items of one split joins that split. A unit without
-links to assigned items is free. A unit linked to two splits is excluded, because it would leak in either. Splits
-therefore neither leak nor change.
+links to assigned items is free. A unit linked to two splits is excluded, because it would leak in either. Splits of
+ours therefore neither leak nor change. A published split is taken as its authors made it: its items may leak.
 """
 
 from __future__ import annotations
@@ -53,13 +53,17 @@ def resolve(links: Links, *, assigned: Ints) -> Units:
     excluded = (held < 0) & contested[part]
     held = np.where(held < 0, high[part], held)
     held[excluded] = -1
-    inside = ~excluded[left] & ~excluded[right] & (held[left] == held[right])
-    unit = components(len(held), left[inside], right[inside])
-    return Units(unit[:n], held[:n], excluded[:n])
+    held, excluded = held[:n], excluded[:n]
+    inside = ~excluded[links.left] & ~excluded[links.right] & (held[links.left] == held[links.right])
+    # an author whose published items are in two splits is a node in each of them
+    key = links.author * (held.max(initial=0) + 2) + held + 1
+    author, rows = np.unique(key, return_inverse=True)[1], np.flatnonzero(~excluded)
+    left, right = np.concatenate([links.left[inside], rows]), np.concatenate([links.right[inside], n + author[rows]])
+    return Units(components(2 * n, left, right)[:n], held, excluded)
 
 
 def _authors_split(links: Links, assigned: Ints) -> Ints:
-    """Return the split of each author's assigned items, or -1 if there is none or (after manual edits) two."""
+    """Return the split of each author's assigned items, or -1 if there is none or (in a published split) two."""
     authors = int(links.author.max()) + 1 if len(links.author) else 0
     low, high = np.full(authors, NONE), np.full(authors, -1, np.int64)
     has = assigned >= 0
@@ -68,19 +72,45 @@ def _authors_split(links: Links, assigned: Ints) -> Ints:
     return np.where(low == high, high, -1)
 
 
-def leakage(links: Links, *, split: Ints) -> int:
-    """Count the near-duplicate pairs and the authors that are in more than one split; -1 means no split."""
-    pairs, _ = separated_pairs(links, assigned=split)
+def straddling(links: Links, *, split: Ints) -> tuple[NDArray[np.bool_], Ints]:
+    """Return which near-duplicate pairs, and which authors, are in more than one split; -1 means no split."""
+    one, other, has = split[links.left], split[links.right], split >= 0
+    standing = np.unique(np.column_stack([links.author[has], split[has]]), axis=0)[:, 0]
+    return (one >= 0) & (other >= 0) & (one != other), np.unique(standing[1:][np.diff(standing) == 0])
+
+
+def leakage(links: Links, *, split: Ints, imported: NDArray[np.bool_]) -> int:
+    """Count the near-duplicate pairs and the authors in more than one split that have an item of ours."""
+    pairs, authors = straddling(links, split=split)
+    ours = ~(imported[links.left] & imported[links.right])
+    return int((pairs & ours).sum()) + len(np.intersect1d(authors, links.author[(split >= 0) & ~imported]))
+
+
+def separated_items(links: Links, *, assigned: Ints, imported: NDArray[np.bool_]) -> tuple[int, Ints]:
+    """Return the number of near-duplicate pairs in two splits with an item of ours, and our items to withhold.
+
+    These are ours of each pair, or the one in the later split if both are, and ours by authors who have imported items
+    too and are in two splits.
+    """
+    pairs, authors = straddling(links, split=assigned)
+    pairs &= ~(imported[links.left] & imported[links.right])
+    left, right = links.left[pairs], links.right[pairs]
+    ours = np.where(~imported[left] & (imported[right] | (assigned[left] > assigned[right])), left, right)
+    shared = np.intersect1d(authors, links.author[imported & (assigned >= 0)])
+    by_author = np.flatnonzero((assigned >= 0) & ~imported & np.isin(links.author, shared))
+    return int(pairs.sum()), np.union1d(ours, by_author)
+
+
+def leaking(links: Links, *, split: Ints, unit: Ints) -> NDArray[np.bool_]:
+    """Return which items have an item in their unit that is linked to one of an earlier split."""
+    pairs, _ = straddling(links, split=split)
+    left, right = links.left[pairs], links.right[pairs]
     has = split >= 0
-    standing = np.unique(np.column_stack([links.author[has], split[has]]), axis=0)
-    return pairs + int((np.diff(standing[:, 0]) == 0).sum())
-
-
-def separated_pairs(links: Links, *, assigned: Ints) -> tuple[int, Ints]:
-    """Return the number of near-duplicate pairs in two splits, and of each pair the item in the later split, once."""
-    a, b = assigned[links.left], assigned[links.right]
-    apart = (a >= 0) & (b >= 0) & (a != b)
-    return int(apart.sum()), np.unique(np.where(a > b, links.left, links.right)[apart])
+    earliest = np.full(links.author.max(initial=0) + 1, NONE)
+    np.minimum.at(earliest, links.author[has], split[has])
+    linked = has & (split > earliest[links.author])
+    linked[np.where(split[left] > split[right], left, right)] = True
+    return has & np.isin(unit, unit[linked])
 
 
 def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:

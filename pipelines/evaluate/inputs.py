@@ -47,13 +47,15 @@ Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 class EvaluationGold:
     """The gold of a corpus: the ``split`` and ``group`` of each item, and ``labels`` (category -> item -> label set).
 
-    ``examples`` are the items that prompts show: they have gold, but no model is scored on them (SPEC 24).
+    ``examples`` are the items that prompts show: they have gold, but no model is scored on them (SPEC 24). ``leaks``
+    are those of a published split that share a near-duplicate or an author with an earlier split.
     """
 
     split: Mapping[Item, str]
     group: Mapping[Item, str]
     labels: Mapping[str, Mapping[Item, LabelSet]]
     examples: frozenset[Item] = frozenset()
+    leaks: frozenset[Item] = frozenset()
 
     @property
     def validation(self) -> str:
@@ -65,7 +67,7 @@ class EvaluationGold:
         """Read the gold from ``folder`` (``snapshot/<corpus>``); gold of an item without a split is left out."""
         placed = tables.splits(folder)
         split, group = ({item: value[i] for item, value in placed.items()} for i in (0, 1))
-        return cls(split, group, tables.gold(folder, within=placed), tables.examples(folder))
+        return cls(split, group, tables.gold(folder, within=placed), tables.examples(folder), tables.leaks(folder))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
         """Return the gold label sets of one category by item, sorted, for the items of one split."""
@@ -216,11 +218,11 @@ def reviewed(corpus: str, *, root: Path) -> frozenset[Item]:
     return frozenset(items)
 
 
-def without_items(board: Board, *, items: Collection[Item]) -> Board | None:
-    """Return a task's test set without ``items``, or ``None`` if it has none of them."""
+def without_items(board: Board, *, items: Collection[Item]) -> Board:
+    """Return a task's test set without ``items``: the same object if it has none of them."""
     kept = [i for i, item in enumerate(board.items) if item not in items]
     if len(kept) == len(board.items):
-        return None
+        return board
     return replace(
         board,
         items=tuple(board.items[i] for i in kept),

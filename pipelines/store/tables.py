@@ -125,6 +125,11 @@ CONTRACTS: dict[str, Contract] = {
         "record_id image",
         ITEM + _texts("group", "split"),
     ),
+    "leaks": _contract(
+        "The items of a published split that share a near-duplicate or an author with an item of an earlier split.",
+        "record_id image",
+        ITEM,
+    ),
     "pack_records": _contract("The records on which a packed model was trained.", "record_id", RECORD),
     "assignments": _contract(
         "The items assigned to each annotator in an annotation round.",
@@ -344,6 +349,12 @@ def splits(snapshot: Path) -> dict[Item, tuple[str, str]]:
     """Return the split and the group of each item, from the result of the stage ``split``."""
     rows = read(snapshot / "split" / "splits.parquet", name="splits").to_pylist()
     return {(row["record_id"], row["image"]): (row["split"], row["group"]) for row in rows}
+
+
+def leaks(snapshot: Path) -> frozenset[Item]:
+    """Return the items of a published split that leak, from the result of the stage ``split``; ours never do."""
+    path = snapshot / "split" / "leaks.parquet"
+    return frozenset(items_of(read(path, name="leaks"))) if path.is_file() else frozenset()
 
 
 def gold(snapshot: Path, *, within: Collection[Item] | None = None) -> dict[str, dict[Item, frozenset[str]]]:

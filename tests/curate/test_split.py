@@ -15,6 +15,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams
 from pipelines.curate import sample, split
 from pipelines.curate.items import kept_items
+from pipelines.store import tables
 from pipelines.store.vault.vault import Vault
 from tests import small_corpus
 from tests.contexts import context_of
@@ -186,12 +187,39 @@ def test_a_published_split_moves_nothing(tmp_path: Path, vault: Vault) -> None:
         run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(0)},0,test"]))
 
 
-def test_a_published_split_that_leaks_is_refused(tmp_path: Path, vault: Vault) -> None:
-    corpus.write(tmp_path, range(20), pairs=[(0, 1)])
-    lines = [f"{corpus.record_id(i)},0,{split}" for i, split in enumerate(("train", "test"))]
-    with refused("SplitConflict", match="remove one item of each"):
-        run(tmp_path, vault, published(tmp_path, lines))
-    assert not (tmp_path / "snapshot/memes/split").exists()
+def test_a_published_split_keeps_what_leaks_and_counts_it_and_ours_give_way(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {5: "train"})  # ours, of an earlier month
+    authors = [0, 0, 2, 2, 4, *range(5, 20)]
+    authors[10], authors[11] = 0, 2  # new: of an author in two splits, of one in test alone
+    corpus.write(tmp_path, authors, pairs=[(1, 4), (3, 5), (6, 7)])
+    names = ("train", "test", "test", "test", "test")
+    params = published(tmp_path, [f"{corpus.record_id(i)},0,{s}" for i, s in [*enumerate(names), (90, "test")]])
+    params = params.model_copy(update={"sample": corpus.params(size=100).sample})
+    for _ in range(2):
+        report = run(tmp_path, vault, params)
+        found = corpus.splits(tmp_path)
+        assert [found.get(i) for i in range(5)] == [*names] and found[6] == found[7]
+        assert sorted(corpus.left_out(tmp_path)) == [5, 10] and found[11] == "test"
+        leaks = {int(record, 16) for record, _ in tables.leaks(tmp_path / "snapshot/memes")}
+        assert leaks == {1, 4}, "the other author in test, and ours, share nothing with train"
+        test = report["published"]["splits"]["test"]
+        assert test == {"placed": 4, "leaks": 2, "deleted": 0, "missing": 1, "members": 5}
+        assert (report["published"]["authors"], report["published"]["near_duplicates"]) == (1, 0)
+        assert (report["leakage"], report["withheld"], report["separated_pairs"]) == (0, 1, 1)
+    groups = pq.read_table(tmp_path / "snapshot/memes/split/splits.parquet").to_pylist()
+    assert len({row["group"] for row in groups if int(row["record_id"], 16) in (1, 4)}) == 1
+    vault.destroy([corpus.record_id(90)], reason="test", now=NOW)
+    test = run(tmp_path, vault, params)["published"]["splits"]["test"]
+    assert (test["deleted"], test["missing"]) == (1, 0)
+
+
+def test_of_an_author_in_two_published_splits_the_items_of_each_are_one_group(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, [0, 0, 0, *range(3, 20)])
+    lines = [f"{corpus.record_id(i)},0,{s}" for i, s in enumerate(("train", "test", "test"))]
+    run(tmp_path, vault, published(tmp_path, lines))
+    rows = pq.read_table(tmp_path / "snapshot/memes/split/splits.parquet").to_pylist()
+    group = {int(row["record_id"], 16): row["group"] for row in rows}
+    assert group[1] == group[2] != group[0]
 
 
 @pytest.mark.parametrize("line", ["abc,0,somewhere", "abc,x,test", "abc,0", "abc,0,test\nabc,0,test"])

@@ -240,7 +240,7 @@ def test_growth_neither_leaks_nor_moves(corpus: tuple[Links, list[int]]) -> None
         assigned[: len(before)] = before
         split, unit = place(first(links, n), assigned)
         assert (split[assigned >= 0] == assigned[assigned >= 0]).all()
-        assert leakage(first(links, n), split=split) == 0
+        assert leakage(first(links, n), split=split, imported=np.zeros(n, bool)) == 0
         placed = split >= 0
         groups = np.unique(np.column_stack([unit[placed], split[placed]]), axis=0)
         assert len(set(groups[:, 0].tolist())) == len(groups)
@@ -259,5 +259,8 @@ def test_without_a_past_nothing_is_left_out(corpus: tuple[Links, list[int]]) -> 
 
 def test_leakage_counts_pairs_and_authors() -> None:
     links = Links(np.array([0, 1]), np.array([1, 2]), np.array([0, 1, 2, 0, 0]))
-    assert leakage(links, split=np.array([0, 1, 1, 0, -1])) == 1
-    assert leakage(links, split=np.array([0, 1, 0, 1, 1])) == 3
+    none = np.zeros(5, bool)
+    assert leakage(links, split=np.array([0, 1, 1, 0, -1]), imported=none) == 1
+    assert leakage(links, split=np.array([0, 1, 0, 1, 1]), imported=none) == 3
+    assert leakage(links, split=np.array([0, 1, 0, 1, 1]), imported=np.arange(5) < 2) == 2, "of items of ours"
+    assert leakage(links, split=np.array([0, 1, 0, 1, 1]), imported=~none) == 0

@@ -158,3 +158,35 @@ def test_composition_counts_the_empty_set_as_none() -> None:
     gold = evaluate.EvaluationGold(dict.fromkeys(items, "train"), dict.fromkeys(items, "g"), labels)
     found = evaluate.composition(gold, scheme=SCHEME)["train"]["figurative"]
     assert found == {"Metaphor": 1, "Pun/Double meaning": 0, "Irony/sarcasm": 0, "None": 2}
+
+
+def test_a_published_split_that_leaks_is_scored_twice_and_claims_are_leak_free(tmp_path: Path, truth: Sets) -> None:
+    items = list(truth)
+    known = {item: truth[item] if n < 60 else WISH for n, item in enumerate(items)}  # learnt by heart
+    write_run(tmp_path, "severity", "bert", 1, known)
+    write_run(tmp_path, "severity", "other", 1, dict.fromkeys(truth, WISH))
+    before = measured(tmp_path)["tasks"]["severity"]
+    assert "leaks" not in before and "leak_free" not in before["models"]["bert"]
+    rows = [{"record_id": record, "image": image} for record, image in items[:60]]
+    write_table(tmp_path / "snapshot/memes/split/leaks.parquet", rows, name="leaks")
+    metrics = measured(tmp_path)
+    severity = metrics["tasks"]["severity"]
+    bert = severity["models"]["bert"]
+    assert (severity["n"], severity["leaks"], bert["leak_free"]["n"]) == (208, 60, 148)
+    assert bert["valid"] == before["models"]["bert"]["valid"], "as published"
+    share = sum(truth[item] == WISH for item in items[60:]) / 148
+    assert bert["leak_free"]["valid"]["figures"]["exact"]["mean"] == pytest.approx(share)
+    assert severity["pairs"][0]["macro_f1"]["value"] == 0 != before["pairs"][0]["macro_f1"]["value"]
+    [sheet] = printed.results("figsim", metrics).sheets("leak_free")
+    cells = dict(zip(sheet.columns, next(row for row in sheet.rows if row[0] == "bert"), strict=True))
+    exact = {name: cell.split()[0] for name, cell in cells.items() if name.startswith("Exact")}
+    assert [*exact.values()] == [f"{100 * bert[x]['figures']['exact']['mean']:.1f}" for x in ("valid",)] + [
+        f"{100 * share:.1f}"
+    ]
+    assert (cells["Items"], cells["Leak-free"]) == ("208", "148")
+    # a test that leaks as a whole has no claim at all
+    rows = [{"record_id": record, "image": image} for record, image in items]
+    write_table(tmp_path / "snapshot/memes/split/leaks.parquet", rows, name="leaks")
+    severity = measured(tmp_path)["tasks"]["severity"]
+    assert (severity["leaks"], severity["models"]["bert"]["leak_free"]["n"]) == (208, 0)
+    assert severity["models"]["bert"]["leak_free"]["valid"] is None

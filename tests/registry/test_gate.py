@@ -167,6 +167,20 @@ def test_who_has_seen_the_test_is_refused(context: Context) -> None:
     assert verdict.figures["candidate"]["in_test"] == 72
 
 
+def test_the_gate_reads_the_leak_free_test_only(context: Context) -> None:
+    test = severity_test(context)
+    leaks = [
+        item for item, group in zip(test.board.items, test.board.groups, strict=True) if group != test.board.groups[0]
+    ]
+    rows = [{"record_id": record, "image": image} for record, image in leaks[:20]]
+    path = context.root / "snapshot" / "memes" / "split" / "leaks.parquet"
+    tables.write_rows(rows, path, name="leaks")
+    assert set(severity_test(context).board.items) == {*test.board.items} - {*leaks[:20]}
+    add(context, knows=6)
+    verdict = gate.run(NAME, 1, context=context)
+    assert (verdict.figures["test"]["n"], verdict.figures["test"]["gate"]) == (52, 52)
+
+
 def test_who_has_seen_a_near_duplicate_of_the_test_is_refused(context: Context) -> None:
     """A record of another split may join a group of the test later: the model that learnt from it has seen the test."""
     path = context.root / "snapshot" / "memes" / "split" / "splits.parquet"

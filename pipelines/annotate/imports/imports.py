@@ -9,6 +9,7 @@ A count that differs from the paper's is reported and does not stop the import.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -109,6 +110,7 @@ def run(
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
+    record["members"] = dict(sorted(Counter(entry.split for entry in entries if entry.split is not None).items()))
     record |= {"source": loaded.source, "rights": loaded.rights} | {
         key: report[key] for key in ("pictures",) if key in report
     }

@@ -1,8 +1,8 @@
 """Drop near-duplicates of earlier items or of published split members, and write clusters.
 
-An item is dropped only if it is a near-duplicate of an earlier item that is *kept* (keep-first star). Items connected
-by a chain of near-duplicates form one cluster, which no split separates. Captions and posts are decrypted in memory and
-never written.
+An item is dropped only if it is a near-duplicate of an earlier item that is *kept* (keep-first star), and never if it
+is in a split: only a deletion takes it out. Items connected by a chain of near-duplicates form one cluster, which no
+split of ours separates. Captions and posts are decrypted in memory and never written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pipelines.core.config.params import Params
 from pipelines.core.errors import DataError
@@ -66,7 +67,7 @@ def run(ctx: Context) -> dict[str, Any]:
             shingle_words=params.texts.shingle_words,
         )
     pairs = pairs_of_items(near, known, listed=params.dedupe.listed_copies)
-    clusters = _clusters(items, near, known)
+    clusters = _clusters(items, near, known, promised=among(items, promised))
 
     folder = root / "snapshot" / corpus / "dedupe"
     dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
@@ -116,12 +117,13 @@ def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
     )
 
 
-def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
+def _clusters(images: pa.Table, pairs: Pairs, known: Kinds, *, promised: NDArray[np.bool_]) -> pa.Table:
     """Return every item of a group of two or more, with its distances to the kept item that it repeats."""
     count = len(known.first)
-    keeper = keepers(np.arange(count), pairs.left, pairs.right)
+    free = ~np.isin(pairs.right, known.kind[promised])
+    keeper = keepers(np.arange(count), pairs.left[free], pairs.right[free])
     group = components(count, pairs.left, pairs.right)[known.kind]
-    kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind)))
+    kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind))) | promised
     members = np.flatnonzero(np.bincount(group, minlength=count)[group] > 1)
     # the bits and words by which each kind differs from the kept kind that it repeats
     hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

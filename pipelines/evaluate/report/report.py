@@ -33,7 +33,7 @@ TABLES = "tables"  # the folder of their files
 
 
 STAGE = Stage(
-    reads=("agreement.json", "analysis.json", "evaluate.json", "moderation.json", "papers"),
+    reads=("agreement.json", "analysis.json", "evaluate.json", "moderation.json", "papers", "split.json"),
     params=(
         "report",
         "sandbox",
@@ -113,6 +113,7 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         agreement=read_metrics(folder / "agreement.json") or None,
         source=source,
         prompts=prompt_origins(corpus, params=params, root=root),
+        published=read_metrics(folder / "split.json").get("published"),
     )
 
 
@@ -145,6 +146,7 @@ def build(
     source: Mapping[str, str] | None = None,
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
+    published: Json | None = None,
 ) -> Page:
     """Build a corpus's report page from its metrics."""
     scheme = load(metrics["scheme"], root=root)
@@ -165,6 +167,7 @@ def build(
         head.append(Notice(text("sandbox_paper" if paper.name else "sandbox", noun=noun)))
     elif paper.name:
         head.append(Notice(text("other", noun=noun)))
+    head += published_split(published, test=metrics["split"], noun=noun)
     head += [*results.sheets("models_of_one_task")] if len(results.tasks) == 1 else [parts.glance(metrics)]
     found = sections(results)
     if asked := prompts_sheet(metrics, prompts=prompts or {}):
@@ -177,6 +180,20 @@ def build(
         more.append(section("methods", "Methods, for a paper", [*sentences, text("files")]))
     ending = [part for part in found if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in found if part not in ending), *more, *ending))
+
+
+def published_split(published: Json | None, *, test: str, noun: str) -> list[Block]:
+    """Return what a reader must know of a published split: its members, and what leaks; nothing of a split of ours."""
+    if not published:
+        return []
+    shown = (
+        f"{name} {n['placed']:,} of {n['members']:,}, {n['deleted']:,} deleted and {n['missing']:,} missing"
+        for name, n in published["splits"].items()
+    )
+    counts = {key: f"{published[key]:,}" for key in ("near_duplicates", "authors")}
+    leaks = published["splits"][test]["leaks"]
+    beside = [Notice(text("leaks", leaks=f"{leaks:,}", noun=noun))] if leaks else []
+    return [text("published", splits="; ".join(shown), **counts), *beside]
 
 
 DIGITS = 4

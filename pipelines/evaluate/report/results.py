@@ -2,7 +2,7 @@
 
 A task of ``evaluate.json`` (:mod:`pipelines.evaluate.evaluate`) gets ``title`` and, by model or by row: ``scored``
 (models that answered, and baselines), ``about``, ``best_models``, ``order``, ``tuned``, ``unanswered``, ``on_dev``,
-``review``, ``cost``, ``calibrated``, ``alerts``.
+``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def _task(task: Json, *, title: str) -> Json:
         },
         "on_dev": {name: _over_dev(m["dev"]) for name, m in models.items() if m["dev"]},
         "review": {name: _review(models[name], n=task["n"]) for name in reviewed},
+        "leak_free": {name: _leak_free(m, n=task["n"]) for name, m in models.items() if m.get("leak_free")},
         "cost": {name: _cost(m["spent"]) for name, m in models.items() if m["spent"]},
         "calibrated": {name: _calibrated(m["calibration"]) for name, m in models.items() if m["calibration"]},
         "alerts": {f"{name}: {x}": _alert(floor) for name, m in models.items() for x, floor in m["floors"].items()},
@@ -202,6 +203,15 @@ def _review(model: Json, *, n: int) -> Json:
         ]
         change = None if None in both else f"{100 * ((both[1] or 0) - (both[0] or 0)):+.1f}"
         found[figure] = {"all": both[0], "not flagged": both[1], "change": change}
+    return found
+
+
+def _leak_free(model: Json, *, n: int) -> Json:
+    """Return scores on the answered items of a published split: on all of test, and without its leaking items."""
+    sets = {"as published": model["valid"], "leak-free": model["leak_free"]["valid"]}
+    found: Json = {"n": n, "rest": model["leak_free"]["n"]}
+    for figure in ("exact", "macro_f1"):
+        found[figure] = {name: part and part["figures"][figure] for name, part in sets.items()}
     return found
 
 

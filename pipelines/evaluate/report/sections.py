@@ -45,7 +45,7 @@ def sections(results: Results) -> list[PageSection]:
 
 
 def _results(results: Results) -> Iterator[Block | None]:
-    yield from results.sheets("scores")
+    yield from results.sheets("scores", "leak_free")
     for key, task in results.tasks.items():
         printed = {row: figures.get("macro_f1") for row, figures in results.paper.scores(key).items()}
         yield parts.models_drawing(task, paper={row: value for row, value in printed.items() if value is not None})

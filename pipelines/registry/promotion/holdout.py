@@ -70,7 +70,9 @@ class CannotBeAsked(RegistryError):
 
 @dataclass(frozen=True)
 class Frozen:
-    """The test items of a corpus with gold labels in one category, without those that were taken down.
+    """The test items of a corpus with gold labels in one category, without those that were taken down or leak.
+
+    Only a published split has leaking items: a model may have learnt them, which no claim of ours can rest on.
 
     Args:
         majority: the most frequent label set of the validation split, which the constant baseline predicts.
@@ -110,12 +112,14 @@ class Frozen:
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
-    """Read the test items with gold labels in a category from a clone of the corpus."""
+    """Read the leak-free test items with gold labels in a category from a clone of the corpus."""
     task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
     material = load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     truth, counts = material.truth(TEST), Counter(material.truth(VALIDATION).values())
-    items = tuple(example.item for example in material.test)
-    groups, gold = tuple(example.group for example in material.test), tuple(truth[item] for item in items)
+    leaks = tables.leaks(root / "snapshot" / corpus)
+    test = [example for example in material.test if example.item not in leaks]
+    items = tuple(example.item for example in test)
+    groups, gold = tuple(example.group for example in test), tuple(truth[item] for item in items)
     majority: frozenset[str] = min(
         counts, key=lambda s: (-counts[s], sorted(map(task.labels.index, s))), default=frozenset()
     )
