@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.workers import WORKER
-
 _places: list[Path] = []
 
 
 def share(factory: pytest.TempPathFactory) -> None:
     """Choose the folder of the session: workers share the parent of their base folders."""
     base = factory.getbasetemp()
-    _places[:] = [(base.parent if WORKER in os.environ else base) / "built-once"]
+    _places[:] = [(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built-once"]
     _places[0].mkdir(exist_ok=True)
 
 

@@ -21,7 +21,6 @@ from pipelines.core.config import params
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace.scratch import compiled_kernels
 from tests import built_once
-from tests.workers import pytest_addoption, pytest_runtestloop  # noqa: F401 - hooks
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
 # how long drawing an example takes depends on what else the machine does

@@ -25,7 +25,7 @@ PYTEST = [sys.executable, "-m", "pytest"]
 AIRFLOW = [*PYTEST, "-m", "airflow and not faults", "tests/airflow"]
 # one more than processors, because many tests wait for processes and time-outs; two more were no faster
 # (docs/log/performance.md). `tests/conftest.py` orders the files.
-WORKERS = ["--workers", str(len(os.sched_getaffinity(0)) + 1)]
+WORKERS = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
 MEMORY, NEEDED = "/dev/shm", 14e9
 QUICK = ["nice", "-n", "15", *PYTEST, "-m", "not faults and not airflow", "--ignore=tests/airflow"]
 
