@@ -84,7 +84,7 @@ def imported(
 ) -> tuple[dict[str, Any], str]:
     """Import files, and print what was found; return the report and a sentence with the next command."""
     from pipelines.annotate.imports import imports, propose
-    from pipelines.annotate.imports.mapping import available, read
+    from pipelines.annotate.imports.mapping import read
     from pipelines.collect.month import Window
     from pipelines.core.taxonomy import load as scheme_of
     from pipelines.workspace.clone import workspace
@@ -95,13 +95,15 @@ def imported(
         mapping = mapping or str(next((path for path in places if path.is_file()), own))
         params, root = load(clone.path), clone.path
         section = params.corpora[corpus]
-        if mapping not in available() and not Path(mapping).exists():
+        # another name than a file's is one that is misspelt
+        if Path(mapping).suffix == ".yaml" and not Path(mapping).exists():
             path = Path(mapping) if Path(mapping).parent.is_dir() else Path(own.name)
             scheme = scheme_of(section.scheme, root=root)
             # one that no backfill writes
             before = f"{Window.from_key(section.first_month).start - timedelta(days=1):%Y-%m}"
+            text = propose.mapping_text(files, scheme=scheme, content=section.content, month=before)
             with path.open("x") as file:
-                file.write(propose.mapping_text(files, scheme=scheme, content=section.content, month=before))
+                file.write(text)
             raise ConfigError("NoMapping", corpus=corpus, path=path, files=" ".join(map(shlex.quote, map(str, files))))
         options |= {"files": files, "mapping": mapping, "params": params, "settings": settings, "vault": vault}
         report = imports.run(corpus, **options, now=now(), root=root)

@@ -31,7 +31,7 @@ CODE = (
     "profiles/sandbox.yaml",
     "data/.gitignore",
 )
-SECONDS = 10
+SECONDS = 60  # far above what a command takes on a busy machine, and below what a hang does
 RAW = ("Traceback", "fatal:", "HTTPConnectionPool", "mlflow.", "sqlalchemy", "urllib3")
 WHO = "--who A --why B"
 TAKEDOWN = "takedown --reason r-1"
