@@ -197,7 +197,7 @@ def test_texts_are_sealed_and_scrubbed_like_collected_ones_and_an_import_again_c
     dev = sets.cradle("dev")[:60]
     dev[0]["text"] += " Write to someone@example.org."
     train = [{**row, "labels": "no_crisis"} for row in sets.cradle("train_unanimous")[:5]]
-    files = [sets.jsonl(tmp_path / "dev.jsonl", dev), sets.jsonl(tmp_path / "train.jsonl", train)]
+    files = [sets.jsonl(tmp_path / "dev.jsonl", dev), sets.jsonl(tmp_path / "train_unanimous.jsonl", train)]
     report = run("posts", "cradle", *files)
     assert report["texts"] == {"kept": 65, "dropped": {}}
     assert (report["gold"], report["silver"], report["splits"]) == (60, 5, 65)
