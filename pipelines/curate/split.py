@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,8 @@ def run(ctx: Context) -> dict[str, Any]:
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    gold, ledger = (
-        tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist(),
-        vault.assignments(corpus, version=section.version),
-    )
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    ledger = vault.assignments(corpus, version=section.version)
     if not gold and not ledger and params.gold[corpus].published:
         # a split is permanent: one that is not balanced on the labels to come would stay
         raise DataError("NoLabels", corpus=corpus)
@@ -88,7 +86,8 @@ def run(ctx: Context) -> dict[str, Any]:
 
     rows = np.flatnonzero(among(everything.table, chosen))
     balance = Balance.of(everything, gold, sampled=rows, section=section, labelled_in=params.gold[corpus].splits)
-    assigned, begun = (_indices(everything, x, section=section, corpus=corpus) for x in (promised, imported))
+    assigned = _indices(everything, promised, section=section, corpus=corpus)
+    begun = _indices(everything, imported, section=section, corpus=corpus)
     units = resolve(links, assigned=assigned)
     separated, later = separated_items(links, assigned=np.where(sampled, assigned, -1), imported=begun >= 0)
     withheld = np.isin(np.arange(len(assigned)), later)
@@ -121,18 +120,31 @@ def run(ctx: Context) -> dict[str, Any]:
     log.info("split %s: %d of %d items were assigned before", corpus, len(placed.keys() & promised.keys()), len(placed))
     _write(placed, out, units.unit[within], folder=folder / "split")
     if section.published:
-        leaky = leaking(links, split=split, unit=units.unit) & (begun >= 0)
-        rows = everything.table.select(ITEM).filter(pa.array(leaky))
-        tables.write(rows, folder / "split" / "leaks.parquet", name="leaks")
-        pairs, authors = straddling(links, split=np.where(begun >= 0, split, -1))
-        counts = {"near_duplicates": int(pairs.sum()), "authors": len(authors)}
-        report["published"] = counts | {"splits": _members(imported, placed, items_of(rows), ctx)}
+        report["published"] = _published(
+            links, everything, split=split, unit=units.unit, begun=begun, folder=folder / "split"
+        )
+        report["published"]["splits"] = _members(imported, placed, ctx)
     return write_metrics(report, root / "metrics" / corpus / "split.json")
 
 
-def _members(
-    imported: Mapping[Item, str], placed: Collection[Item], leaks: Sequence[Item], ctx: Context
-) -> dict[str, dict[str, int]]:
+def _published(
+    links: Links,
+    everything: CorpusItems,
+    *,
+    split: image_pairs.Ints,
+    unit: image_pairs.Ints,
+    begun: image_pairs.Ints,
+    folder: Path,
+) -> dict[str, Any]:
+    """Write the items of a published split (``begun`` is not -1) that leak; return what is in several of its splits."""
+    leaky = leaking(links, split=split, unit=unit) & (begun >= 0)
+    rows = everything.table.select(ITEM).filter(pa.array(leaky))
+    tables.write(rows, folder / "leaks.parquet", name="leaks")
+    pairs, authors = straddling(links, split=np.where(begun >= 0, split, -1))
+    return {"near_duplicates": int(pairs.sum()), "authors": len(authors)}
+
+
+def _members(imported: Mapping[Item, str], placed: Collection[Item], ctx: Context) -> dict[str, dict[str, int]]:
     """Count the members of each published split: ``placed`` (of these ``leaks``), ``deleted``, or not in the corpus.
 
     A deletion removes the line of an item; ``import.json`` beside the file has the numbers of lines that were imported.
@@ -146,7 +158,7 @@ def _members(
     for name, count in counts.items():
         count["deleted"] += max(0, before.get(name, 0) - count.total())
         count["members"] = count.total()
-    for item in leaks:
+    for item in tables.leaks(ctx.root / "snapshot" / ctx.corpus):
         counts[imported[item]]["leaks"] += 1
     return {name: dict(count) for name, count in counts.items()}
 

@@ -1,4 +1,4 @@
-"""Read the labels that others published of their models' votes; an import writes the file, and nobody is asked."""
+"""Read the labels that others published of their models' votes, from the file that an import wrote."""
 
 from __future__ import annotations
 

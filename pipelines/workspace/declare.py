@@ -28,7 +28,7 @@ SCHEME, PROFILE, MAPPING = "scheme.yaml", "profile.yaml", "mapping.yaml"
 COMMENTS = {
     "version": "raise it with every change of a label",
     "item": "what one record is called, and several of them, in prompts and reports",
-    "role": "whom prompts address, and the purpose of the research, which they state",
+    "role": "the reader that prompts address, and the purpose of the research",
     "categories": "the questions about an item; models predict each of them",
     "categories.*.kind": "single: one label for each item; multi: any number, or none",
     "categories.*.task": "the question, as annotators and prompts read it",

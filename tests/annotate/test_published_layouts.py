@@ -15,11 +15,12 @@ import pytest
 import yaml
 from openpyxl import Workbook
 
-from pipelines.annotate.imports import published_files
+from pipelines.annotate.imports import grid, published_files
+from pipelines.annotate.imports.grid import Layout
 from pipelines.annotate.imports.imports import read_all
 from pipelines.annotate.imports.mapping import DatasetMapping, read
 from pipelines.annotate.imports.propose import mapping_text
-from pipelines.annotate.imports.published_files import Layout, UnreadableFile, read_files
+from pipelines.annotate.imports.published_files import UnreadableFile, read_files
 from pipelines.core.taxonomy import Scheme, load_file
 from tests.refusals import refused
 
@@ -32,22 +33,38 @@ NAMES = [*MOODS, *TOPICS]
 def scheme(tmp_path: Path) -> Scheme:
     categories = {"mood": ("single", MOODS), "topic": ("multi", TOPICS)}
     values = {
-        "name": "small", "version": 1, "title": "s", "item": "text", "items": "texts", "role": "r", "purpose": "p",
+        "name": "small",
+        "version": 1,
+        "title": "s",
+        "item": "text",
+        "items": "texts",
+        "role": "r",
+        "purpose": "p",
         "categories": {
-            key: {"kind": kind, "task": "t", "labels": [{"name": n, "code": f"{key[0]}{i}", "definition": n}
-                                                        for i, n in enumerate(names)]}
+            key: {
+                "kind": kind,
+                "task": "t",
+                "labels": [{"name": n, "code": f"{key[0]}{i}", "definition": n} for i, n in enumerate(names)],
+            }
             for key, (kind, names) in categories.items()
         },
-    }  # fmt: skip
+    }
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(values))
     return load_file(tmp_path / "small.yaml")
 
 
 def mapped(**changes: object) -> DatasetMapping:
     base = {
-        "dataset": "small", "title": "t", "source": "s", "rights": "ours", "scheme": "small", "level": "item",
-        "month": "2017-12", "columns": {"own": ["id"], "body": ["text"]}, "labels": {"mood": {"columns": ["mood"]}},
-    }  # fmt: skip
+        "dataset": "small",
+        "title": "t",
+        "source": "s",
+        "rights": "ours",
+        "scheme": "small",
+        "level": "item",
+        "month": "2017-12",
+        "columns": {"own": ["id"], "body": ["text"]},
+        "labels": {"mood": {"columns": ["mood"]}},
+    }
     return DatasetMapping.model_validate(base | changes)
 
 
@@ -133,9 +150,11 @@ def test_goemotions_layout_has_no_header_lists_of_numbers_and_quotes_that_quote_
     found = read_all([path], mapping=mapping, scheme=scheme)
     assert not found.gathered.bad
     assert [(e.text.body[:5], *map(sorted, e.answers.values())) for e in found.gathered.entries] == [
-        ('"Well', ["calm"], []), ("that ", ["merry"], ["garden"]), ('"whol', ["tired"], ["kitchen"]),
+        ('"Well', ["calm"], []),
+        ("that ", ["merry"], ["garden"]),
+        ('"whol', ["tired"], ["kitchen"]),
         ("end", ["calm"], []),
-    ]  # fmt: skip
+    ]
 
 
 def test_rows_of_one_post_follow_the_rule_that_the_mapping_states(tmp_path, scheme):
@@ -177,8 +196,9 @@ def test_placeholders_are_empty_cells_and_decimal_commas_are_numbers(tmp_path, s
     found = read_all([path], mapping=mapping, scheme=scheme, allow_bad=1)
     assert found.gathered.bad == {"no_text": [("a.csv", 3)]}
     assert [(e.text.title, e.text.body, *e.answers["mood"]) for e in found.gathered.entries if e.text] == [
-        ("A walk", "", "merry"), ("A talk", "We spoke.", "merry"),
-    ]  # fmt: skip
+        ("A walk", "", "merry"),
+        ("A talk", "We spoke.", "merry"),
+    ]
 
 
 def test_pictures_are_named_by_a_column_and_never_from_outside_their_folder(tmp_path, scheme):
@@ -233,7 +253,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_file_that_cannot_be_read_says_what_to_do(fault, tmp_path, scheme, monkeypatch) -> None:
-    monkeypatch.setattr(published_files, "MAX_BYTES", 2**19)
+    for module in (grid, published_files):
+        monkeypatch.setattr(module, "MAX_BYTES", 2**19)
     name, content, says = FAULTS[fault]
     (tmp_path / name).write_bytes(content)
     if "columns" in fault:

@@ -10,14 +10,16 @@ import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
+from typer.main import get_group
 
-from pipelines.cli import deployment
+from pipelines.cli import deployment, main
 from pipelines.core.config.settings import Settings, set_of_home
 from pipelines.core.errors import BadParams, NoSecret
 from pipelines.operate import status
@@ -222,6 +224,15 @@ def test_keys_are_destroyed_only_after_the_count_was_typed(checkout: Path) -> No
     assert status == 0 and '"destroyed": 2' in shown, shown
     with Vault.existing(settings) as vault:
         assert vault.tombstoned(ids) == set(ids)
+
+
+def test_every_command_of_a_module_is_offered_from_there() -> None:
+    """A command imports the module that the table names; one that the table lacks would not exist."""
+    listed = {module: {*names.split()} for module, names in main.MODULES.items() if module != "stages"}
+    for module, names in listed.items():
+        assert get_group(import_module(f"pipelines.cli.{module}").app).commands.keys() == names, module
+    folder = Path(main.__file__).parent
+    assert {path.stem for path in folder.glob("*.py") if "typer.Typer()" in path.read_text()} == {*main.MODULES}
 
 
 def test_help_lists_the_commands_for_people_first(checkout: Path) -> None:

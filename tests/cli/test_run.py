@@ -119,9 +119,13 @@ def killed(place: Nearby, *argv: str, after: Path) -> None:
     """Run a command in a process of its own, and kill it with all of its children once a file exists."""
     with (place.home / "killed.log").open("w") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "pipelines", *argv], cwd=place.checkout, stdout=log, stderr=log,
-            env=place.environment | {"PYTHONPATH": str(place.checkout)}, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "pipelines", *argv],
+            cwd=place.checkout,
+            stdout=log,
+            stderr=log,
+            env=place.environment | {"PYTHONPATH": str(place.checkout)},
+            start_new_session=True,
+        )
         try:
             end = time.monotonic() + 300
             while not after.exists() and child.poll() is None and time.monotonic() < end:

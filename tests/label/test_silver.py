@@ -312,7 +312,7 @@ def published(root: Path, *, params: Params, rows: list[str]) -> Params:
     return params.model_copy(update={"ensembles": {**params.ensembles, "others": others}})
 
 
-def test_labels_that_others_published_are_an_ensemble_that_nobody_is_asked_for(
+def test_labels_that_others_published_are_an_ensemble_without_a_request(
     corpus: Path, params: Params, vault: Vault
 ) -> None:
     """They give the same subsets, tables and queue of undecided items as the votes that they came from."""

@@ -41,7 +41,7 @@ def drawn(*words: str) -> int:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who knows the truth and errs now and then; an adjudicator does not, and gives a reason."""
+    """An annotator who knows the truth and sometimes errs; an adjudicator does not err, and gives a reason."""
 
     name: str
     truth: Mapping[str, str]

@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 from pipelines.annotate.backends import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files, usable, write
 from pipelines.annotate.form import Form
-from pipelines.annotate.imports.published_files import Fault, Layout, content_of, grid_of
+from pipelines.annotate.imports.grid import Fault, Layout, grid_of
+from pipelines.annotate.imports.published_files import content_of
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.scheme import normal
 

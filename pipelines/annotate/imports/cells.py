@@ -42,9 +42,14 @@ def first(cells: Cells, names: Names) -> object:
     """Return the first of the named cells that is present and not blank, or ``None``."""
     for name in names:
         value = cells.get(normal(name))
-        if value is not None and value != "" and value == value:  # noqa: PLR0124 (NaN, an empty cell of pandas)
+        if value is not None and value != "" and not is_nan(value):
             return value
     return None
+
+
+def is_nan(value: object) -> bool:
+    """Return whether a cell is NaN, which pandas writes for an empty one."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def text_of(value: object) -> str:
@@ -90,7 +95,7 @@ def _literal(cell: str) -> object:
 
 def flag_of(value: object) -> bool | None:
     """Return whether a cell is 1 (true) or 0 (false), or ``None`` for any other content."""
-    if isinstance(value, float) and math.isnan(value):
+    if is_nan(value):
         return None
     word = "" if value is None else str(value).strip().casefold().replace(",", ".")
     return word in TRUE if word in TRUE | FALSE else None

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipelines.annotate.imports.cells import Names, normal
-from pipelines.annotate.imports.published_files import Layout
+from pipelines.annotate.imports.grid import Layout
 from pipelines.core.config.base import Month, Positive, Section, read_section
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.annotate.imports.cells import FALSE, TRUE, first, fullname_of, list_of, normal, text_of
-from pipelines.annotate.imports.published_files import File, Layout, read_files
+from pipelines.annotate.imports.grid import Layout
+from pipelines.annotate.imports.published_files import File, read_files
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy import Scheme
 from pipelines.workspace.declare import Question, commented

@@ -1,91 +1,46 @@
-"""Read tables as people publish and send them: delimited text, JSON, workbooks, Parquet, Arrow, and archives of these.
+"""Read tables as people publish and send them: files, archives of them, and folders of pictures.
 
-The content decides the format, unless the :class:`Layout` states it, and no suffix does. Files are untrusted:
-size and expansion are limited, nothing in them is run, and no error quotes a cell. A row that is not as the others is
-counted with its number.
+Files are untrusted: only regular ones of a limited size are read (:mod:`pipelines.annotate.imports.grid` parses them).
 """
 
 from __future__ import annotations
 
-import csv
-import functools
 import gzip
 import hashlib
 import io
-import json
-import re
 import stat
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any
 
 from pipelines.annotate.imports.cells import Cells, normal
-from pipelines.core.config.base import Section
+from pipelines.annotate.imports.grid import (
+    MAGIC,
+    MAX_BYTES,
+    Fault,
+    Grid,
+    Layout,
+    grid_of,
+    is_workbook,
+    limited,
+    values_of,
+)
 from pipelines.core.errors import DataError
 
-Format = Literal["csv", "tsv", "json", "jsonl", "xlsx", "parquet", "arrow"]
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"}
 SUFFIXES = {".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson", ".xlsx", ".parquet", ".arrow", ".feather"}
-# Ours: far above any published table, pictures within it included, and small enough for the memory of a laptop.
-MAX_BYTES = 2**30
+BINARY = {".parquet", ".arrow", ".feather", ".xlsx", ".zip", ".gz"}
 # Ours: rows that are compared with the header, and the longest name of a column.
 LOOKED_AT, LONGEST_NAME = 1000, 60
-# Ours: enough rows to see the delimiter.
-SAMPLE = 2**18
-# Ours: no first row is longer.
-HEAD = 2**23
-BOMS = {
-    b"\xef\xbb\xbf": "utf-8-sig",
-    b"\xff\xfe\x00\x00": "utf-32",
-    b"\x00\x00\xfe\xff": "utf-32",
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
-BINARY = {".parquet", ".arrow", ".feather", ".xlsx", ".zip", ".gz"}
-MAGIC: dict[bytes, str] = {b"PAR1": "parquet", b"ARROW1": "arrow", b"PK\x03\x04": "zip", b"\x1f\x8b": "gz"}
-csv.field_size_limit(MAX_BYTES)
-REFUSED = {
-    b"\xd0\xcf\x11\xe0": "it is a workbook of before 2007, or has a password: save it as .xlsx without one",
-    b"\x80\x04\x95": "it is a pickle, which would run code: write it as .csv or .parquet where it was made",
-    b"\x80\x05\x95": "it is a pickle, which would run code: write it as .csv or .parquet where it was made",
-    b"7z\xbc\xaf": "it is a 7z archive: unpack it first",
-    b"Rar!": "it is a rar archive: unpack it first",
-}
-
-
-class Layout(Section):
-    """How the files of a dataset are written, where their content does not show it.
-
-    ``header`` has the names of the columns of a file that has none. ``delimiter`` is one character. ``sheet`` is the
-    name of the sheet of a workbook; default: the first one with rows.
-    """
-
-    format: Format | None = None
-    encoding: str | None = None
-    delimiter: str | None = None
-    header: tuple[str, ...] = ()
-    sheet: str | None = None
 
 
 class UnreadableFile(DataError):
     """A file of a published dataset cannot be read as a table."""
-
-
-class Fault(Exception):
-    """What is wrong with a file, in words that quote none of it, and where."""
-
-    def __init__(self, detail: str, *, where: str = "") -> None:
-        self.where = where
-        super().__init__(detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +50,6 @@ class FileRow:
     line: int
     cells: Cells = field(default_factory=dict)
     fault: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table as it is in a file: the names in its first row, its columns, and the number of each row.
-
-    ``ragged`` has the cells of rows with another number of cells than the first row, by their number, ``faults`` why
-    other rows are invalid. ``note`` says what was assumed.
-    """
-
-    header: Sequence[str]
-    columns: Sequence[Sequence[Any] | pa.ChunkedArray]
-    numbers: Sequence[int]
-    ragged: Mapping[int, list[str]] = field(default_factory=dict)
-    faults: Mapping[int, str] = field(default_factory=dict)
-    note: str = ""
-
-    @property
-    def rows(self) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number and the cells of each row, a ragged one with as many cells as the first row."""
-        width = len(self.header)
-        cut = {number: [*cells, *[""] * width][:width] for number, cells in self.ragged.items()}
-        whole = zip(self.numbers, zip(*map(values_of, self.columns), strict=True), strict=True)
-        yield from sorted(chain(((n, list(cells)) for n, cells in whole), cut.items()), key=lambda row: row[0])
 
 
 @dataclass(frozen=True)
@@ -163,7 +94,7 @@ class File:
         return len(self.grid.numbers) + len(self.grid.ragged) + len(self.grid.faults)
 
     def column(self, name: str) -> Sequence[Any]:
-        """Return the cells of a column; a picture within a table stays as it is until somebody reads it."""
+        """Return the cells of a column; a picture within a table stays in Arrow's memory."""
         return values_of(self.grid.columns[self._places[name]])
 
     def rows(self, *, only: Collection[str] | None = None, empty: Collection[str] = ()) -> Iterator[FileRow]:
@@ -182,14 +113,6 @@ class File:
 
 def _blank(cell: object, words: Collection[str]) -> bool:
     return isinstance(cell, str) and cell.strip().casefold() in words
-
-
-def values_of(column: Sequence[Any] | pa.ChunkedArray) -> Sequence[Any]:
-    """Return a column's cells as Python's; those with bytes, as pictures are, stay in Arrow's memory."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    kinds = [column.type, *(column.type.fields if pa.types.is_struct(column.type) else ())]
-    return list(column) if any("binary" in str(kind) for kind in kinds) else column.to_pylist()
 
 
 def read_files(paths: Sequence[Path], *, layout: Layout | None = None) -> list[File]:
@@ -245,8 +168,8 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     try:
         if kind == "gz":
             with gzip.open(io.BytesIO(content)) as packed:
-                yield from _inner(name.removesuffix(".gz"), _limited(packed.read(MAX_BYTES + 1)))
-        elif kind == "zip" and not _is_workbook(content):
+                yield from _inner(name.removesuffix(".gz"), limited(packed.read(MAX_BYTES + 1)))
+        elif kind == "zip" and not is_workbook(content):
             yield from _members(content)
         elif kind or (suffix := PurePosixPath(name).suffix.lower()) not in BINARY:
             yield name, content
@@ -265,293 +188,13 @@ def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
         tables = {part: p for part, p in tables.items() if not (p.name.startswith(".") or p.parts[0] == "__MACOSX")}
         if not tables:
             raise Fault(f"none of its {len(paths)} files is a table ({', '.join(sorted(SUFFIXES))})")
-        _limited(b"", size=sum(part.file_size for part in tables))
+        limited(b"", size=sum(part.file_size for part in tables))
         for part, path in sorted(tables.items(), key=lambda pair: pair[1]):
             yield from _inner(path.name, archive.read(part))
 
 
 def _inner(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield a file of an archive; an archive in it could expand without end."""
-    if content.startswith(b"\x1f\x8b") or (content.startswith(b"PK\x03\x04") and not _is_workbook(content)):
+    if content.startswith(b"\x1f\x8b") or (content.startswith(b"PK\x03\x04") and not is_workbook(content)):
         raise Fault("it has an archive within an archive: unpack it first")
     yield name, content
-
-
-def _limited(content: bytes, *, size: int = 0) -> bytes:
-    if max(size, len(content)) > MAX_BYTES:
-        raise Fault(f"it expands to more than {MAX_BYTES // 2**20} MiB: unpack it, and split it into several files")
-    return content
-
-
-def _is_workbook(content: bytes) -> bool:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return "[Content_Types].xml" in archive.namelist()
-    except zipfile.BadZipFile:
-        return False
-
-
-def grid_of(content: bytes, *, layout: Layout, needs: str = "") -> Grid:
-    """Return the table in the bytes of a file; ``needs`` is a column that the sheet of a workbook must have."""
-    if detail := next((detail for magic, detail in REFUSED.items() if content.startswith(magic)), ""):
-        raise Fault(detail)
-    form: str = layout.format or next((kind for magic, kind in MAGIC.items() if content.startswith(magic)), "")
-    if form in ("parquet", "arrow"):
-        return _arrow(content, form=form)
-    if form in ("zip", "xlsx"):
-        return _workbook(content, layout=layout, needs=needs)
-    text, note = _text(content, encoding=layout.encoding)
-    if form in ("json", "jsonl") or (not form and text.lstrip()[:1] in ("{", "[") and not layout.delimiter):
-        return _json(text, lines=form == "jsonl", note=note)
-    return _delimited(text, layout=layout, note=note)
-
-
-def _text(content: bytes, *, encoding: str | None) -> tuple[str, str]:
-    """Return the text, and what was assumed of its encoding."""
-    marked = next((name for mark, name in BOMS.items() if content.startswith(mark)), None)
-    zeros = [content[at : 2**12 : 2].count(0) for at in (0, 1)]
-    if not marked and max(zeros) > len(content[: 2**12]) / 8:
-        marked = "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
-    try:
-        text, note = content.decode(encoding or marked or "utf-8"), ""
-    except LookupError:
-        raise Fault(f"there is no encoding {encoding}") from None
-    except UnicodeDecodeError as error:
-        if encoding or marked:
-            raise Fault(
-                f"byte {error.start + 1:,} is not {encoding or marked}: set `encoding` in the mapping"
-            ) from None
-        text, note = _guessed(content)
-    if "\0" in text:
-        raise Fault("it has NUL characters, so that it is damaged or no text: remove them with tr -d '\\000'")
-    return text, note
-
-
-def _guessed(content: bytes) -> tuple[str, str]:
-    """Return a text that is not quite UTF-8: with a few damaged characters, or in a code page of Western Europe."""
-    text = content.decode(errors="replace")
-    damaged = text.count("\ufffd")
-    if sum(not c.isascii() for c in text) > 2 * damaged:
-        return text, f"{damaged} damaged characters of UTF-8 were replaced"
-    for page in ("cp1252", "latin-1"):
-        try:
-            return content.decode(page), f"read as {page}, because it is not UTF-8"
-        except UnicodeDecodeError:
-            continue
-    raise AssertionError
-
-
-def _json(text: str, *, lines: bool, note: str) -> Grid:
-    """Read a list of objects, one object a line, objects by name, or columns, as pandas and others write them."""
-    try:
-        value = None if lines else json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-        if not text.lstrip().startswith("{"):
-            raise Fault("it is not JSON: a list of objects, or one object a line") from None
-    if value is None:
-        # split at line feeds only: a post may contain other line separators
-        numbered = {n: _object(line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()}
-    else:
-        numbered = dict(enumerate(_records(value), start=1))
-    rows = {number: row for number, row in numbered.items() if isinstance(row, dict)}
-    if not rows and (value is not None or numbered):
-        raise Fault("it is no list of JSON objects")
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    columns = [[row.get(name) for row in rows.values()] for name in names]
-    return Grid(names, columns, [*rows], faults=dict.fromkeys(numbered.keys() - rows.keys(), "not_json"), note=note)
-
-
-def _object(line: str) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _records(value: Any) -> list[Any]:
-    """Return the rows of a JSON document."""
-    if isinstance(value, dict):
-        inner = [*value.values()]
-        lists = [each for each in inner if isinstance(each, list) and each and isinstance(each[0], dict)]
-        if len(lists) == 1:
-            return list(lists[0])
-        if inner and all(isinstance(each, dict) for each in inner):
-            if all([*each] == [*inner[0]] == [str(n) for n in range(len(inner[0]))] for each in inner):
-                inner = [[*each.values()] for each in inner]  # pandas: a column is an object by row number
-            else:
-                return [{"key": key, **row} for key, row in value.items()]
-        if inner and all(isinstance(each, list) and len(each) == len(inner[0]) for each in inner):
-            return [dict(zip(value, cells, strict=True)) for cells in zip(*inner, strict=True)]
-        return [value] if value else []
-    return value if isinstance(value, list) else []
-
-
-def _arrow(content: bytes, *, form: str) -> Grid:
-    import pyarrow.feather
-    import pyarrow.parquet as pq
-
-    try:
-        source = pa.BufferReader(content)
-        if form == "parquet":
-            parts = pq.ParquetFile(source).metadata
-            _limited(b"", size=sum(parts.row_group(i).total_byte_size for i in range(parts.num_row_groups)))
-            table = pq.read_table(pa.BufferReader(content))
-        else:
-            table = pyarrow.feather.read_table(source)
-    except (pa.ArrowException, OSError) as error:
-        raise Fault(f"it is not whole ({type(error).__name__})") from None
-    return Grid(table.column_names, table.columns, range(1, len(table) + 1))
-
-
-def _workbook(content: bytes, *, layout: Layout, needs: str) -> Grid:
-    from openpyxl import load_workbook
-
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as parts:
-            _limited(b"", size=sum(part.file_size for part in parts.infolist()))
-        book = load_workbook(io.BytesIO(content), read_only=True)
-        names = [layout.sheet] if layout.sheet else book.sheetnames
-        sheets = [[*_sheet(book[name])] for name in names if name in book.sheetnames]
-        book.close()
-    except Fault:
-        raise
-    except Exception:  # openpyxl states no errors of its own for most faults of a file
-        raise Fault("it is no workbook, or has a password") from None
-    there = [rows for rows in sheets if rows and (not needs or needs in (normal(str(c)) for c, _ in rows[0][1]))]
-    if not there:
-        raise Fault(f"it has no sheet {layout.sheet or ''} with {f'a column {needs}' if needs else 'rows'}")
-    width = max(len(row) for _, row in there[0])
-    rows = {number: [*row, *[("", False)] * (width - len(row))] for number, row in there[0]}
-    (_, head), *body = rows.items()
-    header = [str(cell) for cell, _ in head]
-    if layout.header:
-        header, body = _headed(layout, width=width), [*rows.items()]
-    faults = {} if needs else {n: "formula" for n, row in body if any(formula for _, formula in row)}
-    body = [(number, row) for number, row in body if number not in faults]
-    columns = [[row[at][0] for _, row in body] for at in range(width)]
-    return Grid(header, columns, [number for number, _ in body], faults=faults)
-
-
-def _sheet(sheet: Any) -> Iterator[tuple[int, list[tuple[Any, bool]]]]:
-    """Yield the rows that are not empty: each cell, and whether it is a formula."""
-    for number, row in enumerate(sheet.iter_rows(), start=1):
-        cells = [(cell.value, cell.data_type == "f") for cell in row]
-        if any(value not in (None, "") for value, _ in cells):
-            yield number, [("" if value is None else value, formula) for value, formula in cells]
-
-
-def _headed(layout: Layout, *, width: int) -> list[str]:
-    if len(layout.header) != width:
-        raise Fault(f"the mapping's header has {len(layout.header)} names, the rows have {width} cells")
-    return [*layout.header]
-
-
-def _delimited(text: str, *, layout: Layout, note: str) -> Grid:
-    """Read delimited text; a quote has no meaning in a file whose every line has all its cells without it."""
-    stated = re.match(r"sep=(.)\r?\n", text)  # Excel's own
-    text = text[stated.end() :] if stated else text
-    mark = layout.delimiter or (stated[1] if stated else "\t" if layout.format == "tsv" else _delimiter(text))
-    if len(mark.encode()) != 1:
-        raise Fault("its delimiter must be one ASCII character: set `delimiter` in the mapping")
-    if not text.strip():
-        return Grid(layout.header, [[] for _ in layout.header], [], note=note)
-    table, numbers, ragged, closed = _parsed(text, mark=mark)
-    rows = len(table) + len(ragged)
-    swallowed = rows <= text.strip().count("\n") and rows < _regular_lines(text, mark=mark)
-    if swallowed and not (closed and _well_quoted(text, mark=mark)):
-        table, numbers, ragged, closed = _parsed(text, mark=mark, quote=False)
-    if not closed:
-        last = max([*numbers[-1:], *ragged])
-        raise Fault(f'a cell that begins with a " never ends, at row {last:,} or before', where=f" at row {last:,}")
-    if layout.header:
-        return Grid(_headed(layout, width=table.num_columns), table.columns, numbers, ragged=ragged, note=note)
-    header = [column[0].as_py() for column in table.columns]
-    return Grid(header, table.slice(1).columns, numbers[1:], ragged=ragged, note=note)
-
-
-def _parsed(text: str, *, mark: str, quote: bool = True) -> tuple[pa.Table, Sequence[int], dict[int, list[str]], bool]:
-    """Return the rows as wide as the first one with their numbers, the others by number, and whether all quotes end."""
-    import pyarrow.csv
-
-    ragged: dict[int, list[str]] = {}
-
-    def keep(row: Any) -> str:
-        try:
-            ragged[row.number] = next(csv.reader(io.StringIO(row.text, newline=""), delimiter=mark), [])
-        except csv.Error:
-            ragged[row.number] = [row.text]
-        return "skip"
-
-    text = text.strip("\r\n")
-    quoting: Literal[0, 3] = 0 if quote else 3  # csv.QUOTE_MINIMAL, csv.QUOTE_NONE
-    head = io.StringIO(text[:HEAD], newline="")
-    width = len(next(csv.reader(head, delimiter=mark, quoting=quoting)))
-    # a row after the last one is there only if all quotes end
-    content = f"{text}\n{mark.join(['end'] * width)}\n".encode(errors="replace")
-    table = pyarrow.csv.read_csv(
-        pa.BufferReader(content),
-        read_options=pyarrow.csv.ReadOptions(
-            use_threads=False, autogenerate_column_names=True, block_size=len(content) + 1
-        ),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=mark,
-            quote_char='"' if quote else False,
-            newlines_in_values=quote,
-            ignore_empty_lines=False,
-            invalid_row_handler=keep,
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            check_utf8=False, column_types={f"f{n}": pa.string() for n in range(width)}, strings_can_be_null=False
-        ),
-    )
-    closed = len(table) > 1 and all(column[-1].as_py() == "end" for column in table.columns)
-    table = table.slice(0, len(table) - closed)
-    numbers: Sequence[int] = range(1, len(table) + len(ragged) + 1)
-    numbers = [number for number in numbers if number not in ragged] if ragged else numbers
-    # most tables need one look: at a column without empty cells
-    filled = functools.reduce(_or, table.columns, None)
-    if not pc.all(filled).as_py():
-        numbers, table = (
-            [n for n, is_filled in zip(numbers, filled.to_pylist(), strict=True) if is_filled],
-            table.filter(filled),
-        )
-    return table, numbers, {number: cells for number, cells in ragged.items() if any(cells)}, closed
-
-
-def _or(filled: Any, column: pa.ChunkedArray) -> Any:
-    """Return which rows have a cell, in the columns seen before or in this one."""
-    if filled is not None and pc.all(filled).as_py():
-        return filled
-    here = pc.not_equal(column, "")
-    return here if filled is None else pc.or_(filled, here)
-
-
-def _regular_lines(text: str, *, mark: str) -> int:
-    """Return the number of lines if each has the same cells, at least two, without a look at quotes; else 0."""
-    lines = [line.count(mark) for line in text.split("\n") if line.strip()]
-    return len(lines) if lines[0] and lines.count(lines[0]) == len(lines) else 0
-
-
-def _well_quoted(text: str, *, mark: str) -> bool:
-    """Return whether each quote that begins a cell has one that ends it, and none is in between."""
-    try:
-        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True):
-            pass
-    except csv.Error:
-        return False
-    return True
-
-
-def _delimiter(text: str) -> str:
-    """Return the delimiter with which most rows have as many cells as the first one, and the most cells."""
-    sample = text[:SAMPLE].rpartition("\n")[0] or text[:SAMPLE]
-    found = {}
-    for mark in ",\t;|":
-        try:
-            rows = [len(row) for row in csv.reader(io.StringIO(sample, newline=""), delimiter=mark) if row]
-        except csv.Error:
-            continue
-        if rows and rows[0] > 1:
-            found[mark] = round(rows.count(rows[0]) / len(rows), 1), rows[0]
-    return max(found, key=lambda mark: found[mark]) if found else ","

@@ -166,7 +166,7 @@ class Ensemble(Section):
     """Labellers (``members``) whose votes are aggregated; ``fallback`` decides undecided records of the split test.
 
     Or the labels that others published of their models' votes: a CSV file ``record_id,image,category,labels,agreement``
-    (``published``, aggregate ``published``), which an import writes; nobody is asked.
+    (``published``, aggregate ``published``), which an import writes; no model is asked.
     """
 
     members: tuple[str, ...] = ()
