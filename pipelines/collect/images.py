@@ -86,16 +86,11 @@ def run(
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "records.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
     reader = _PictureReader(params, given=given)
-
-    def fetch(batch: list[ImageJob]) -> list[bytes | str]:
-        if given:
-            return [given.read(next(iter(job.addresses), "")) for job in batch]
-        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
-
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
+        fetch = _fetching(params, contact=contact, given=given)
         read = _read(jobs, reader=reader, decoder=decoder, params=params, fetch=fetch)
         for done, (job, row) in enumerate(read, start=1):
             if isinstance(row, str):
@@ -114,6 +109,15 @@ def run(
         "dropped": write_exclusions(drops, folder / "drops" / name, step=STEP),
         "engine": reader.engine.identity,
     }
+
+
+def _fetching(params: Params, *, contact: str = "", given: GivenPictures | None = None) -> Fetching:
+    def fetch(batch: list[ImageJob]) -> list[bytes | str]:
+        if given:
+            return [given.read(next(iter(job.addresses), "")) for job in batch]
+        return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
+
+    return fetch
 
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:

@@ -242,9 +242,8 @@ MISTAKES: dict[str, tuple[list[str], str, str]] = {
         argv("--label", "aks=The writer asks.", labels="../labels.csv"), "BadLabels", "aks.*nearest: asks"),
     "one label in all rows": (argv(labels="../same.csv"), "BadLabels", "the same label"),
     "no rows": (argv(labels="../empty.csv"), "BadLabels", "no rows"),
-    "a workbook": (argv(labels="../labels.xlsx"), "UnreadableFile", "save its sheet as CSV"),
-    "another encoding": (argv(labels="../latin.csv"), "UnreadableFile", "iconv"),
-    "a quotation mark that is left open": (argv(labels="../open.csv"), "UnreadableFile", "line 42: unexpected end"),
+    "a workbook": (argv(labels="../labels.xlsx"), "UnreadableFile", "is cut off"),
+    "a quotation mark that is left open": (argv(labels="../open.csv"), "UnreadableFile", "row 42: .* never ends"),
     "live source": (argv(*TWO, source="reddit", first_month="2022-11"), "NotDeclared", "--access-basis: is needed"),
 }  # fmt: skip
 
@@ -255,7 +254,6 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(name: str, here: Path, tmp
     (tmp_path / "same.csv").write_text("\n".join(["id,label", *(f"{item},same" for item, _ in ITEMS)]))
     (tmp_path / "empty.csv").write_text("id,label\n")
     (tmp_path / "labels.xlsx").write_bytes(b"PK")
-    (tmp_path / "latin.csv").write_bytes(LABELS.replace("tells", "erzählt").encode("latin-1"))
     (tmp_path / "open.csv").write_text(f'{LABELS}"zz0040,asks')
     if name == "no dump of it":
         (tmp_path / "dumps" / "RS_2023-01.zst").unlink()

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, _read, _require_hosts, batch_size
+from pipelines.collect.images import (
+    ImageJob,
+    _decoded,
+    _fetched,
+    _fetching,
+    _PictureReader,
+    _read,
+    _require_hosts,
+    batch_size,
+)
 from pipelines.collect.read.decode import DecodedPicture, Decoder
 from pipelines.core.config.params import Params, load
 from pipelines.core.errors import SourceUnavailable
@@ -40,7 +49,7 @@ def test_pictures_that_wait_to_be_read_stay_within_the_limit() -> None:
         jobs = [ImageJob("0" * 32, n, (f"{address}/{n}.png",)) for n in range(24)]
         tracemalloc.start()
         try:
-            sizes = [len(data) for _, data in _fetched(jobs, params=params, contact="")]
+            sizes = [len(data) for _, data in _fetched(jobs, params=params, fetch=_fetching(params))]
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -78,7 +87,7 @@ def test_previews_are_tried_when_a_picture_cannot_be_decoded() -> None:
     with served(preview) as (address, asked), Decoder(params.images.decode) as decoder:
         places = ([f"{address}/{n}/{name}" for name in names.split()] for n, names in enumerate(wanted))
         jobs = [ImageJob("0" * 32, n, tuple(each)) for n, each in enumerate(places)]
-        found = list(_decoded(jobs, decoder=decoder, params=params, contact=""))
+        found = list(_decoded(jobs, decoder=decoder, params=params, fetch=_fetching(params)))
     outcome = {job.image: None if isinstance(read, DecodedPicture) else read for job, read in found}
     assert outcome == dict(enumerate(wanted.values()))
     assert len(found) == len(wanted), "each picture once"
@@ -110,7 +119,7 @@ def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None
     params = sandbox_params()
     with served(outage) as (address, asked), Decoder(params.images.decode) as decoder:
         jobs = [ImageJob("0" * 32, n, (f"{address}/{name}",)) for n, name in enumerate(names)]
-        found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
+        found = list(_read(jobs, reader=reader, decoder=decoder, params=params, fetch=_fetching(params)))
     outcome = {names[job.image]: row for job, row in found}
     assert outcome == {"short": {"width": 8}, "good": {"width": 8}, "long": "http_503", "missing": "not_found"}
     assert len(found) == len(names), "each picture once"

@@ -107,7 +107,7 @@ def with_forum(params: Params, distributions: dict[str, Distribution]) -> Params
     entry = SourceEntry(live=False, ethics="none needed: invented", access_basis=None, approval=None, expires=None,
                         retention_days=None)  # fmt: skip
     corpus = params.corpora["posts"].model_copy(update={"source": "forum", "subreddits": ("help",)})
-    changes = {"corpora": {"posts": corpus}, "sources": params.sources | {"forum": entry}}
+    changes = {"corpora": params.corpora | {"posts": corpus}, "sources": params.sources | {"forum": entry}}
     return params.model_copy(update=changes | {"distributions": distributions})
 
 
@@ -228,7 +228,7 @@ def test_beside_a_source_with_listings_a_corpus_reads_past_months_only(
     def faults(*names: str) -> list[str]:
         corpus = params.corpora["posts"].model_copy(update={"source": names})
         sources = params.sources | dict.fromkeys(("wall", "archive"), params.sources["reddit"])
-        changes = {"corpora": {"posts": corpus}, "sources": sources}
+        changes = {"corpora": params.corpora | {"posts": corpus}, "sources": sources}
         return check_parts(params.model_copy(update=changes | {"distributions": distributions}))
 
     points = "[crisis_corpus.sources]\nwall = wall_source:Wall\narchive = wall_source:Archive\n"
