@@ -60,6 +60,7 @@ from pipelines.store.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[1]
 POSTS, ROUNDS, BATCH, TOKENS, FRESH = 256, 3, 32, 512, 5
+SECRET = bytes(64)
 SHAPES = {
     "tiny": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2},
     "small": {"hidden_size": 384, "intermediate_size": 576, "num_hidden_layers": 6, "num_attention_heads": 6},
@@ -147,8 +148,11 @@ def champion(saved: Path, *, home: Path, name: str = "crisis-posts") -> Iterator
     uri = f"http://127.0.0.1:{port}"
     store = ["--backend-store-uri", f"sqlite:///{home}/mlflow.sqlite", "--artifacts-destination", str(home / "files")]
     asked = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
-    # as in the sandbox: the server's job runner occasionally takes a full core
-    environment = {"CORPUS_HOME": str(home), "MLFLOW_TRACKING_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {
+        "CORPUS_HOME": str(home), "CORPUS_SECRET": SECRET.hex(), "MLFLOW_TRACKING_URI": uri,
+        # as in the sandbox: the server's job runner occasionally takes a full core
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }  # fmt: skip
     before = {key: os.environ.get(key) for key in environment}
     os.environ |= environment
     settings, params = Settings.from_env(), load(ROOT)
@@ -159,7 +163,7 @@ def champion(saved: Path, *, home: Path, name: str = "crisis-posts") -> Iterator
                 break
             time.sleep(0.1)
         with (
-            Vault.open(f"sqlite:///{home}/vault.sqlite", secret=bytes(64)) as vault,
+            Vault.open(f"sqlite:///{home}/vault.sqlite", secret=SECRET) as vault,
             Journal.of(settings) as journal,
         ):
             context = Context(Registry.open(settings), journal, params, params.promote, settings, vault)
