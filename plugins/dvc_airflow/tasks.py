@@ -69,6 +69,7 @@ def snapshot(
     base: Any = None,
     below: Sequence[str] = (),
     woken: bool = True,
+    early: bool = False,
     waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
     """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks; return the publish task.
@@ -76,7 +77,7 @@ def snapshot(
     Edges and settings come from dvc.yaml. Every stage works on the commit that ``pin`` returned, regardless of later
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
     after the commit, and not by a superseded run, which fails unless the event that supersedes it has ``woken`` a new
-    run.
+    run. With ``early``, what has ended is published if the rest waits for labels: people label items of the sample.
 
     ``below`` are stages that another Dag has run on this commit: these and all stages upstream of them are not
     rendered. ``waits`` has by step a function that makes the tasks which the stages of the step wait for and which may
@@ -101,7 +102,8 @@ def snapshot(
         for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]
     ids = [stages[name].task_id for name in made]
-    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, stages=ids, below=below, woken=woken)
+    how = {"stages": ids, "below": below, "woken": woken, "rule": "none_failed" if early else "all_success"}
+    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, **how)
     for target in targets:
         made[target] >> published
     return published
@@ -166,13 +168,25 @@ def publish_results(
 
 
 def _publish_snapshot(
-    *targets: str, corpus: str, asset: Any, base: Any, stages: Sequence[str], below: Sequence[str], woken: bool
+    *targets: str,
+    corpus: str,
+    asset: Any,
+    base: Any,
+    stages: Sequence[str],
+    below: Sequence[str],
+    woken: bool,
+    rule: str,
 ) -> Any:
-    @task(task_id="publish", outlets=[asset], doc_md="commit dvc.lock and metrics; fast-forward only")
+    doc = "commit dvc.lock and metrics; fast-forward only"
+
+    @task(task_id="publish", outlets=[asset], doc_md=doc, trigger_rule=rule)
     def publish(base: str, *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
         """Commit `dvc.lock` and metrics to the corpus branch, fast-forward only, and emit the asset `gold/<corpus>`."""
-        results = ti.xcom_pull(task_ids=list(stages))
-        done = publish_results(corpus, *targets, base=base, results=results, dag_run=dag_run, below=below)
+        results = [result for result in ti.xcom_pull(task_ids=list(stages)) if result]
+        if not results:
+            raise AirflowSkipException("no stage has run")
+        wanted = targets if len(results) == len(stages) else (results[-1]["stage"],)
+        done = publish_results(corpus, *wanted, base=base, results=results, dag_run=dag_run, below=below)
         if done["superseded"] and not woken:
             raise AirflowFailException(SUPERSEDED)
         if done["superseded"]:

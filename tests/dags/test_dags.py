@@ -222,6 +222,11 @@ def test_a_takedown_runs_after_a_sweep_that_failed_and_the_run_fails(dags: dict[
     assert (found["takedown"]["rule"], found["swept"]["rule"]) == ("all_done", "all_success")
 
 
+def test_a_dataset_is_published_as_far_as_it_got_without_labels(dags: dict[str, Any]) -> None:
+    rules = {dag_id: task["rule"] for dag_id, task_id, task in tasks(dags) if task_id == "publish"}
+    assert {dag_id for dag_id, rule in rules.items() if rule == "none_failed"} == {"memes_dataset", "posts_dataset"}
+
+
 def test_the_cost_is_estimated_before_every_step_that_spends(dags: dict[str, Any]) -> None:
     """With the sandbox's parameters, whose memes are prompted and moderated, and whose posts are labelled."""
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_benchmark"]["tasks"].items()}
