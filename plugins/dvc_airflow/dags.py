@@ -181,8 +181,9 @@ def dataset_dag(corpus: str, *, doc: str) -> sdk.DAG:
     """Build the dataset of a commit of `{corpus}`.
 
     The stages **dedupe** → **sample** → **gold** → **split** → **quality** of `dvc.yaml`; then **publish** commits
-    their results in `dvc.lock`, without labels those of the first three. Runs on the asset `{corpus}`; of the months that arrive during a run, the run of the
-    last one works on all, and those of the others are skipped at **pin**. On a laptop, `dvc repro` runs the same graph.
+    their results in `dvc.lock`, without labels those of the first three. Runs on the asset `{corpus}`; of the months
+    that arrive during a run, the run of the last one works on all, and those of the others are skipped at **pin**. On a
+    laptop, `dvc repro` runs the same graph.
     """
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         targets, _ = targets_of(corpus, "dataset")

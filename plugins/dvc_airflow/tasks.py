@@ -102,8 +102,10 @@ def snapshot(
         for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]
     ids = [stages[name].task_id for name in made]
-    how = {"stages": ids, "below": below, "woken": woken, "rule": "none_failed" if early else "all_success"}
-    published = _publish_snapshot(*targets, corpus=corpus, asset=asset, base=base, **how)
+    rule = "none_failed" if early else "all_success"
+    published = _publish_snapshot(
+        *targets, corpus=corpus, asset=asset, base=base, stages=ids, below=below, woken=woken, rule=rule
+    )
     for target in targets:
         made[target] >> published
     return published
