@@ -15,7 +15,8 @@ value is ``null``. Its shape::
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
                            "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
       "order": [task],                                # the scheme's
-      "tasks": {task: Task}                           # every category that models predict and that has gold
+      "tasks": {task: Task},                          # every category that models predict and that has gold
+      "joint": [Joint]                                # see joint_errors.py; absent if no pair is declared
     }
     Task = {
       "kind": "single" | "multi", "ordinal": bool, "labels": [label],
@@ -50,6 +51,7 @@ value is ``null``. Its shape::
       "floors": {label: Floor},                       # labels with a recall floor in the scheme, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
+      "queue": Queue,                                 # see review_queue.py; absent if none is declared
       "unflagged": {"n": int, "by_seed": {the same}}, # without the items that a review took in; absent without such
       "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}  # without leaking items
     }
@@ -85,11 +87,13 @@ from typing import Any
 
 from pipelines.core import rows
 from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import Queue
 from pipelines.core.config.params import Params
+from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.evaluate import inputs, label_errors, model_scores, paired, reliability
+from pipelines.evaluate import inputs, joint_errors, label_errors, model_scores, paired, reliability, review_queue
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
@@ -113,6 +117,7 @@ class TaskContext:
     dev: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
     reviewed: frozenset[Item] = frozenset()
+    queue: Queue | None = None
 
 
 STAGE = Stage(
@@ -172,11 +177,24 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
                     dev.get(key, {}),
                     floors_of(task),
                     inputs.reviewed(corpus, root=root),
+                    params.evaluate.queues.get(corpus, {}).get(key),
                 ),
             )
             for key, task in tasks.items()
         },
     }
+    declared = params.evaluate.joint.get(corpus, ())
+    wanted = {*params.evaluate.queues.get(corpus, {}), *(key for pair in declared for key in pair)}
+    if unknown := sorted(wanted - tasks.keys()):
+        raise ConfigError("UnknownName", kind=f"task of {corpus} with gold", name=unknown[0], known=", ".join(tasks))
+    if declared:
+        boards = {
+            key: _board(tasks[key], gold=gold, runs=runs.get(key, {}), split=TEST, sampling=sampling)
+            for key in dict.fromkeys(key for pair in declared for key in pair)
+        }
+        metrics["joint"] = [
+            joint_errors.joint(boards[a], boards[b], runs=(runs.get(a, {}), runs.get(b, {}))) for a, b in declared
+        ]
     return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
 
 
@@ -238,6 +256,8 @@ def measure(
             "spent": context.spent.get(name),
             "crises": label_errors.crises_of(board, runs=model_runs),
         }
+        if context.queue:
+            result["models"][name]["queue"] = review_queue.queue(board, runs=model_runs, wanted=context.queue)
         if (part := inputs.without_items(board, items=context.reviewed)) is not board:
             rest = _by_seed(part, runs=model_runs) if part.items else {}
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}

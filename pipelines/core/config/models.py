@@ -66,9 +66,26 @@ class Predict(Section):
     batch: Positive
 
 
+class Queue(Section):
+    """A reviewers' day: how many items arrive, how many of them may be read, and the labels that order them."""
+
+    arrivals: Positive
+    read: tuple[Positive, ...]
+    labels: tuple[str, ...] = ()
+
+
 class Evaluate(Section):
+    """Parameters of the evaluation.
+
+    Args:
+        queues: corpus -> task -> the day of the table of what reviewers leave unread; without an entry there is none.
+        joint: corpus -> pairs of tasks whose joint errors are counted: the one that would be corrected, and the other.
+    """
+
     resamples: Positive
     seed: int
+    queues: dict[str, dict[str, Queue]] = Field(default_factory=dict)
+    joint: dict[str, tuple[tuple[str, str], ...]] = Field(default_factory=dict)
 
 
 class Report(Section):

@@ -34,6 +34,8 @@ def sections(results: Results) -> list[PageSection]:
         ("mixed-up", "Confusions", _confusions(results)),
         ("over-extension", "Over-extension", _over_extension(results)),
         ("severity", "Missed labels and crises, by severity", sheets("severity", "missed", "floors")),
+        ("queue", "What reviewers leave unread", _queue(results)),
+        ("joint", "Errors in two tasks together", _joint(results)),
         ("cost", "Cost and latency", sheets("cost")),
         ("calibration", "Calibration of probabilities", _calibration(results)),
         ("dev", "On dev", sheets("dev")),
@@ -109,6 +111,23 @@ def _over_extension(results: Results) -> Iterator[Sheet]:
     for task in results.tasks.values():
         yield from (parts.over_extension(task, kind=kind) for kind in results.paper.over_extension)
     yield from results.sheets("over_extensions")
+
+
+def _queue(results: Results) -> Iterator[Block | None]:
+    for task in results.tasks.values():
+        day = next((model["queue"] for model in task["models"].values() if "queue" in model), None)
+        if day:
+            chance = (f"{100 * (1 - int(k) / day['arrivals']):.0f} % of every label ({k} read)" for k in day["read"])
+            values = {"arrivals": f"{day['arrivals']:,}", "labels": " or ".join(day["labels"])}
+            yield text("queue", title=task["title"], noun=results.scheme.items, chance=", ".join(chance), **values)
+            yield parts.queue_drawing(task)
+    yield from results.sheets("queue")
+
+
+def _joint(results: Results) -> Iterator[Block]:
+    if any(results.data["joint"].values()):
+        yield text("joint", noun=results.scheme.items)
+        yield from results.sheets("joint", "corrected")
 
 
 def _calibration(results: Results) -> Iterator[Sheet]:
