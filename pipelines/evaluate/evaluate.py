@@ -29,6 +29,7 @@ value is ``null``. Its shape::
                                                       # only; "majority_set": the most frequent label set (exact match)
       "models": {model: Model},                       # a tuned model is named "<model>-<subset>"
       "best": model | null,                           # highest mean macro-F1 on test, "valid": the paper's choice
+      "backtest": {month: Backtest},                  # absent without rows that learn until a month
       "pairs": [Pair]                                 # all pairs of models, in the order of their names
     }
     Model = {
@@ -70,6 +71,12 @@ value is ``null``. Its shape::
                                                       # FigSIM T12; ordinal tasks, by the scheme's errors_by
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
+    Backtest = {
+      "n": int,                                       # items of validation after the month, as asked
+      "models": {model: {"runs": int, "exact": Cell, "macro_f1": Cell,      # on all of them, as "all" of Model
+                         "whole": Cell | null,        # macro-F1 of the same model of all months on the same items
+                         "change": {"value", "low", "high"} | null}}        # the model's less "whole"
+    }
     Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see label_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
@@ -149,11 +156,12 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)
     tasks = {key: task for key, task in tasks_of(scheme).items() if gold.labels.get(key)}
-    own = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    every = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    own, dated = [row for row in every if row.until is None], [row for row in every if row.until]
     predictions = inputs.read_predictions(folder / "predictions", answers=own, params=params)
     runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, gold.validation))
     traits = _traits(gold, scheme=scheme, tasks=tasks)
-    metrics = {
+    metrics: Json = {
         "scheme": scheme.name,
         "split": TEST,
         "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
@@ -183,6 +191,15 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
             for key, task in tasks.items()
         },
     }
+    for month in sorted({str(row.until) for row in dated}):
+        here = [row for row in dated if row.until == month]
+        names = {row.shown: rows.shown(row.model, row.subset) for row in here}
+        known = inputs.read_predictions(folder / "predictions", answers=here, params=params).rows
+        for key, models in runs_of(known, tasks=tasks, gold=gold, split=gold.validation).items():
+            board = _board(tasks[key], gold=gold, runs=models, split=gold.validation, sampling=sampling)
+            whole = {name: dev.get(key, {}).get(other, ()) for name, other in names.items()}
+            found = paired.backtest(board, runs=models, whole=whole)
+            metrics["tasks"][key].setdefault("backtest", {})[month] = found
     declared = params.evaluate.joint.get(corpus, ())
     wanted = {*params.evaluate.queues.get(corpus, {}), *(key for pair in declared for key in pair)}
     if unknown := sorted(wanted - tasks.keys()):

@@ -22,7 +22,7 @@ from math import comb
 
 import numpy as np
 
-from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, Scored, bounds, counted, number
+from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, Scored, bounds, counted, number, score
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.metrics.label_sets import Floats
 
@@ -70,16 +70,33 @@ def _pair(board: Board, *, a: Entrant, b: Entrant) -> Json:
         "randomisation": randomisation(board, a=a.counts, b=b.counts),
         "mcnemar": mcnemar(a_only, b_only),
     }
-    differences = {}
-    for name in COMPARED:
-        low, high = bounds(a.scored.drawn[name] - b.scored.drawn[name])
-        value = number(a.scored.runs[name].mean() - b.scored.runs[name].mean())
-        differences[name] = {"value": value, "low": low, "high": high}
     return {
-        **differences,
+        **{name: _difference(a.scored, b.scored, name=name) for name in COMPARED},
         "p": {test: round(value, DIGITS) for test, value in p.items()},
         "mcnemar": {"a_only": a_only, "b_only": b_only},
     }
+
+
+def backtest(board: Board, *, runs: Mapping[str, Sequence[Run]], whole: Mapping[str, Sequence[Run]]) -> Json:
+    """Score models that learnt until a month on later items, beside the same ones of all months (``whole``, by name).
+
+    Returns ``Backtest`` of ``evaluate.json``; ``board`` has the later items, where a missing answer is wrong.
+    """
+    models: Json = {}
+    for name, own in sorted(runs.items()) if board.items else ():
+        mine = score(board, runs=own, valid=False)
+        found: Json = {"runs": len(own), **{key: mine.cell(key) for key in ("exact", "macro_f1")}}
+        found |= {"whole": None, "change": None}
+        if others := whole.get(name):
+            full = score(board, runs=others, valid=False)
+            found["whole"], found["change"] = full.cell("macro_f1"), _difference(mine, full, name="macro_f1")
+        models[name] = found
+    return {"n": len(board.items), "models": models}
+
+
+def _difference(a: Scored, b: Scored, *, name: str) -> Json:
+    low, high = bounds(a.drawn[name] - b.drawn[name])
+    return {"value": number(a.runs[name].mean() - b.runs[name].mean()), "low": low, "high": high}
 
 
 def bootstrap(differences: Floats) -> float:

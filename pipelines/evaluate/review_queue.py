@@ -67,7 +67,8 @@ def labels_of(wanted: Queue, *, task: Task) -> tuple[str, ...]:
 
 def any_of(chances: Floats, *, single: bool) -> Floats:
     """Return the probability of any of some labels (last axis): of exclusive ones their sum, else independent."""
-    return np.minimum(chances.sum(axis=-1), 1) if single else 1 - np.prod(1 - chances, axis=-1)
+    found: Floats = np.minimum(chances.sum(axis=-1), 1) if single else 1 - np.prod(1 - chances, axis=-1)
+    return found
 
 
 def chances(board: Board, *, run: Run, labels: Sequence[str]) -> Floats:
@@ -87,11 +88,11 @@ def queue(board: Board, *, runs: Sequence[Run], wanted: Queue) -> Json:
     labels, names = labels_of(wanted, task=board.task), (*board.task.labels, ANY)
     gold = matrix(board.gold, labels=board.task.labels).astype(np.float64)
     own = [board.task.labels.index(label) for label in labels]
-    marks = np.column_stack([gold, gold[:, own].any(axis=1), np.ones(len(gold))])
+    marks: Floats = np.column_stack([gold, gold[:, own].any(axis=1), np.ones(len(gold))])
     said = [chances(board, run=run, labels=labels) for run in runs]
     orders = [_Order.of(each) for each in said]
     _, place = np.unique(np.array(board.groups), return_inverse=True)
-    one = np.ones((1, len(board.items)))
+    one: Floats = np.ones((1, len(board.items)))
 
     def shares(weights: Floats, share: float) -> Floats:
         """Return unread by run and mark, (resamples, runs, marks, 2): of the items with the mark, and of all."""

@@ -2,7 +2,7 @@
 
 A task of ``evaluate.json`` (:mod:`pipelines.evaluate.evaluate`) gets ``title`` and, by model or by row: ``scored``
 (models that answered, and baselines), ``about``, ``best_models``, ``order``, ``tuned``, ``unanswered``, ``on_dev``,
-``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``, ``queue``.
+``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``, ``queue``, ``later``.
 """
 
 from __future__ import annotations
@@ -145,6 +145,11 @@ def _task(task: Json, *, title: str) -> Json:
         "cost": {name: _cost(m["spent"]) for name, m in models.items() if m["spent"]},
         "calibrated": {name: _calibrated(m["calibration"]) for name, m in models.items() if m["calibration"]},
         "alerts": {f"{name}: {x}": _alert(floor) for name, m in models.items() for x, floor in m["floors"].items()},
+        "later": {
+            name: {**row, "n": part["n"]}
+            for part in task.get("backtest", {}).values()
+            for name, row in part["models"].items()
+        },
         "queue": {f"{n}: {x}": row for n, m in models.items() if "queue" in m for x, row in _queue(m, task).items()},
     }
 

@@ -34,6 +34,7 @@ def sections(results: Results) -> list[PageSection]:
         ("mixed-up", "Confusions", _confusions(results)),
         ("over-extension", "Over-extension", _over_extension(results)),
         ("severity", "Missed labels and crises, by severity", sheets("severity", "missed", "floors")),
+        ("backtest", "Backtests by time", _backtest(results)),
         ("queue", "What reviewers leave unread", _queue(results)),
         ("joint", "Errors in two tasks together", _joint(results)),
         ("cost", "Cost and latency", sheets("cost")),
@@ -111,6 +112,12 @@ def _over_extension(results: Results) -> Iterator[Sheet]:
     for task in results.tasks.values():
         yield from (parts.over_extension(task, kind=kind) for kind in results.paper.over_extension)
     yield from results.sheets("over_extensions")
+
+
+def _backtest(results: Results) -> Iterator[Block]:
+    if any(task["later"] for task in results.tasks.values()):
+        yield text("backtest", noun=results.scheme.items)
+        yield from results.sheets("backtest")
 
 
 def _queue(results: Results) -> Iterator[Block | None]:
