@@ -52,6 +52,7 @@ value is ``null``. Its shape::
       "floors": {label: Floor},                       # labels with a recall floor in the scheme, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
+      "transfer": Transfer,                           # absent without a map of another corpus's labels
       "queue": Queue,                                 # see review_queue.py; absent if none is declared
       "unflagged": {"n": int, "by_seed": {the same}}, # without the items that a review took in; absent without such
       "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}  # without leaking items
@@ -71,6 +72,12 @@ value is ``null``. Its shape::
                                                       # FigSIM T12; ordinal tasks, by the scheme's errors_by
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
+    Transfer = {                                      # over all items, as "all"
+      "labels": [label],                              # that the map leads to
+      "macro_f1": Cell,                               # of these labels
+      "here": model | null,                           # the fitted model with the best macro-F1 of these labels
+      "here_macro_f1": Cell | null, "change": {"value", "low", "high"} | null          # this model's less that one's
+    }
     Backtest = {
       "n": int,                                       # items of validation after the month, as asked
       "models": {model: {"runs": int, "exact": Cell, "macro_f1": Cell,      # on all of them, as "all" of Model
@@ -103,7 +110,7 @@ from pipelines.core.taxonomy.task import Task, tasks_of
 from pipelines.evaluate import inputs, joint_errors, label_errors, model_scores, paired, reliability, review_queue
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
+from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, Scored, plain
 from pipelines.llm.vendor import vendor_of
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
@@ -125,6 +132,7 @@ class TaskContext:
     floors: Mapping[str, float] = field(default_factory=dict)
     reviewed: frozenset[Item] = frozenset()
     queue: Queue | None = None
+    reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 STAGE = Stage(
@@ -186,6 +194,7 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
                     floors_of(task),
                     inputs.reviewed(corpus, root=root),
                     params.evaluate.queues.get(corpus, {}).get(key),
+                    inputs.reached({row.model for row in own}, params=params),
                 ),
             )
             for key, task in tasks.items()
@@ -249,11 +258,11 @@ def measure(
     if fair is not board:
         result["leaks"] = len(board.items) - len(fair.items)
     result["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    entrants = {}
+    entrants, on_test = {}, {}
     for name, model_runs in sorted(runs.items()):
         origin = context.origins.get(name, Origin(None, name))
         on_dev = context.dev.get(name, ())
-        scored = model_scores.score(board, runs=model_runs, valid=False)
+        scored = on_test[name] = model_scores.score(board, runs=model_runs, valid=False)
         clean: Json = {VALID: None, ALL: None}
         if fair.items:
             on_fair = scored if fair is board else model_scores.score(fair, runs=model_runs, valid=False)
@@ -280,9 +289,19 @@ def measure(
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
         if fair is not board:
             result["models"][name]["leak_free"] = {"n": len(fair.items), VALID: clean[VALID], ALL: clean[ALL]}
+    _transfers(result, scored=on_test, reached=context.reached)
     result["best"] = best_of(result["models"])
     result["pairs"] = paired.pairs(fair, entrants=entrants)
     return result
+
+
+def _transfers(task: Json, *, scored: Mapping[str, Scored], reached: Mapping[str, frozenset[str]]) -> None:
+    """Add ``transfer`` to models that have a map of another corpus's labels."""
+    models = task["models"]
+    fitted = [name for name, model in models.items() if model["source"] == inputs.FITTED]
+    for name, model in models.items():
+        if labels := {*task["labels"]} & reached.get(model["name"], frozenset()):
+            model["transfer"] = paired.transfer(name, scored, labels=labels, fitted=fitted)
 
 
 def _board(

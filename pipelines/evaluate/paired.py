@@ -15,7 +15,7 @@ McNemar's test an item is right if more than half of the runs have it right. All
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -92,6 +92,28 @@ def backtest(board: Board, *, runs: Mapping[str, Sequence[Run]], whole: Mapping[
             found["whole"], found["change"] = full.cell("macro_f1"), _difference(mine, full, name="macro_f1")
         models[name] = found
     return {"n": len(board.items), "models": models}
+
+
+def transfer(name: str, scored: Mapping[str, Scored], *, labels: Collection[str], fitted: Sequence[str]) -> Json:
+    """Return the macro-F1 of the labels that a model of another corpus can give, beside the best model fitted here."""
+
+    def part(model: str) -> Scored:
+        own = scored[model]
+        means = (
+            {"macro_f1": np.mean([values[f"{label}/f1"] for label in sorted(labels)], axis=0)}
+            for values in (own.runs, own.drawn, own.without)
+        )
+        return Scored(*means)
+
+    mine, others = part(name), {model: part(model) for model in fitted}
+    here = min(others, key=lambda model: (-others[model].runs["macro_f1"].mean(), model), default=None)
+    return {
+        "labels": sorted(labels),
+        "macro_f1": mine.cell("macro_f1"),
+        "here": here,
+        "here_macro_f1": others[here].cell("macro_f1") if here else None,
+        "change": _difference(mine, others[here], name="macro_f1") if here else None,
+    }
 
 
 def _difference(a: Scored, b: Scored, *, name: str) -> Json:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from pipelines.core.config import params as params_module
-from pipelines.core.config.models import Evaluate
+from pipelines.core.config.models import Entry, Evaluate
 from pipelines.core.config.params import Params
 from pipelines.core.taxonomy.task import task_of
 from pipelines.evaluate import evaluate
@@ -24,6 +25,7 @@ from tests.refusals import refused
 ROOT = Path(__file__).parents[2]
 ITEMS = [(f"r{i:03}", 0) for i in range(80)]
 GROUPS = {item: f"g{i // 2}" for i, item in enumerate(ITEMS)}
+REACHED = {"None", "Suicide ideation", "Suicide attempt/death"}
 DAY = {"arrivals": 200, "read": [20, 70]}
 DECLARED = {"queues": {"memes": {"severity": DAY, "figurative": DAY}}, "joint": {"memes": [["figurative", "severity"]]}}
 
@@ -52,6 +54,10 @@ def world(root: Path) -> dict[str, Any]:
             write_run(root, key, "net", seed, answers, outcomes=lost, scores=scores)
             kept = {item: labels for item, labels in answers.items() if item not in lost}
             runs[key, seed] = kept, {item: scores[item[0]] for item in kept if item[0] in scores}
+    theirs = {item: s for item, s in runs["severity", 2][0].items() if s & REACHED}
+    kept = dict.fromkeys((item for item in ITEMS if item not in theirs), "abstained")
+    write_run(root, "severity", "foreign", 0, dict.fromkeys(ITEMS, frozenset()) | theirs, outcomes=kept, source="asked")
+    runs["foreign"] = theirs
     gold = {key: {i: task_of(SCHEME, key).seen(s) for i, s in labels[key].items()} for key in labels}
     return {"gold": gold, "runs": runs}
 
@@ -60,7 +66,9 @@ def world(root: Path) -> dict[str, Any]:
 def settings() -> Params:
     whole = params_module.load(ROOT)
     declared = Evaluate(resamples=300, seed=5, **DECLARED)
-    return whole.model_copy(update={"evaluate": declared})
+    labels = {"calm": "None", "sad": "Suicide ideation", "act": "Suicide attempt/death", "other": None}
+    foreign = Entry(kind="saved", path="a.csv", labels=labels)
+    return whole.model_copy(update={"evaluate": declared, "models": {**whole.models, "foreign": foreign}})
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +161,24 @@ def test_joint_errors_are_what_a_script_counts(made: tuple[dict[str, Any], dict[
     assert model["change"]["low"] <= model["change"]["value"] <= model["change"]["high"]
 
 
+def test_transfer_is_what_scikit_learn_scores_on_the_labels_of_the_map(made: tuple[dict[str, Any], Any]) -> None:
+    metrics, known = made
+    gold, models = known["gold"]["severity"], metrics["tasks"]["severity"]["models"]
+    items, reached = sorted(gold), sorted(REACHED)
+
+    def macro(answers: dict) -> float:
+        truth, guess = (
+            np.array([[label in each.get(item, ()) for label in reached] for item in items]) for each in (gold, answers)
+        )
+        return f1_score(truth, guess, average="macro", zero_division=0)
+
+    part = models["foreign"]["transfer"]
+    ours = np.mean([macro(known["runs"]["severity", seed][0]) for seed in (1, 2)])
+    assert part["labels"] == reached and part["here"] == "net" and "transfer" not in models["net"]
+    assert part["macro_f1"]["mean"] == pytest.approx(macro(known["runs"]["foreign"]), abs=1e-7)
+    assert part["change"]["value"] == pytest.approx(macro(known["runs"]["foreign"]) - ours, abs=1e-7)
+
+
 def test_the_report_has_the_declared_tables_and_says_how_to_read_them(made: tuple[dict[str, Any], Any]) -> None:
     page = report.build(made[0], corpus="memes", synthetic=False)
     text, html = report_page.markdown(page), report_page.html(page)
@@ -161,6 +187,7 @@ def test_the_report_has_the_declared_tables_and_says_how_to_read_them(made: tupl
         "net: Suicide planning",
         "a queue in random order leaves 90 %",
         "It is no experiment",
+        "3 of 5",
     ):
         assert words in text
     assert html.count("unread by items read a day, net") >= 2

@@ -2,7 +2,7 @@
 
 A task of ``evaluate.json`` (:mod:`pipelines.evaluate.evaluate`) gets ``title`` and, by model or by row: ``scored``
 (models that answered, and baselines), ``about``, ``best_models``, ``order``, ``tuned``, ``unanswered``, ``on_dev``,
-``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``, ``queue``, ``later``.
+``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``, ``queue``, ``later``, ``transfer``.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ def _task(task: Json, *, title: str) -> Json:
         "cost": {name: _cost(m["spent"]) for name, m in models.items() if m["spent"]},
         "calibrated": {name: _calibrated(m["calibration"]) for name, m in models.items() if m["calibration"]},
         "alerts": {f"{name}: {x}": _alert(floor) for name, m in models.items() for x, floor in m["floors"].items()},
+        "transfer": {name: _transfer(model, task) for name, model in models.items() if "transfer" in model},
         "later": {
             name: {**row, "n": part["n"]}
             for part in task.get("backtest", {}).values()
@@ -251,6 +252,12 @@ def _alert(floor: Json) -> Json:
     least = f"{100 * dev['guaranteed_recall']:.1f}{unsure}"
     words = {"guaranteed": least, "threshold": f"{dev['threshold']:.3f}", "verdict": VERDICTS[alert["verdict"]]}
     return {**floor, "shown": {**alert, **words, "positives": dev["positives"]}}
+
+
+def _transfer(model: Json, task: Json) -> Json:
+    part = model["transfer"]
+    reached = f"{len(part['labels'])} of {len(task['labels'])}"
+    return {**part, "reached": reached, "whole": model["all"]["figures"]["macro_f1"]}
 
 
 def _queue(model: Json, task: Json) -> Json:

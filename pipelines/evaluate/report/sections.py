@@ -34,7 +34,8 @@ def sections(results: Results) -> list[PageSection]:
         ("mixed-up", "Confusions", _confusions(results)),
         ("over-extension", "Over-extension", _over_extension(results)),
         ("severity", "Missed labels and crises, by severity", sheets("severity", "missed", "floors")),
-        ("backtest", "Backtests by time", _backtest(results)),
+        ("transfer", "Transfer from other corpora", _with_text(results, "transfer")),
+        ("backtest", "Backtests by time", _with_text(results, "backtest", made="later")),
         ("queue", "What reviewers leave unread", _queue(results)),
         ("joint", "Errors in two tasks together", _joint(results)),
         ("cost", "Cost and latency", sheets("cost")),
@@ -114,10 +115,11 @@ def _over_extension(results: Results) -> Iterator[Sheet]:
     yield from results.sheets("over_extensions")
 
 
-def _backtest(results: Results) -> Iterator[Block]:
-    if any(task["later"] for task in results.tasks.values()):
-        yield text("backtest", noun=results.scheme.items)
-        yield from results.sheets("backtest")
+def _with_text(results: Results, like: str, *, made: str = "") -> Iterator[Block]:
+    """Yield a table of the models (``made`` of a task) with how to read it, if there are any."""
+    if any(task[made or like] for task in results.tasks.values()):
+        yield text(like, noun=results.scheme.items)
+        yield from results.sheets(like)
 
 
 def _queue(results: Results) -> Iterator[Block | None]:
