@@ -37,7 +37,8 @@ OWN = "pipelines/core/rows.py"
 R = TypeVar("R")
 # a pushed commit can change the file, and DVC makes commands and paths of it: no space, no option, no path out of it
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
-Place = Annotated[str, Field(pattern=r"^(snapshot|pipelines|crisis_corpus)(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*$")]
+ROOMS = "snapshot|annotations|pipelines|crisis_corpus"
+Place = Annotated[str, Field(pattern=rf"^({ROOMS})(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*$")]
 
 
 class Ask(Section):
@@ -66,7 +67,7 @@ class _Row(Section):
     Args:
         name: the row's key without the corpus: names its outs and metrics, and is the argument ``--row``.
         labels: where the labels of train come from: the silver of an ensemble, or gold.
-        reads: what else the model reads: rationales, or votes; else the table of splits, which every row reads.
+        reads: what else the model reads: rationales, annotations, votes; else the table of splits, as every row.
         code: the code of the model's kind, and of the vendor that it asks, beside that of all rows.
         until: of a backtest, the last month that the model learns from.
     """
@@ -245,6 +246,10 @@ def _unfitted(corpus: str, *, params: Params, root: Path) -> Iterator[Answer]:
 def _reads(corpus: str, model: str, *, params: Params) -> str:
     """Return what an entry of ``models`` makes its rows read: rationales, votes, or no more than all rows."""
     entry, folder = params.models[model], f"snapshot/{corpus}"
+    if (entry.model_extra or {}).get("targets") is not None:
+        if entry.rationales is not None:
+            raise BadParams(where=f"models.{model}.targets", detail="a model that reads rationales has no soft targets")
+        return f"annotations/{corpus}"
     if entry.rationales is not None:
         return f"{folder}/rationales/{model}"
     if entry.votes is not None:

@@ -35,7 +35,8 @@ class Example:
     """A post or meme as the input of a model; ``repr`` shows only item, split and group, so that logs have no content.
 
     ``labels`` are ``None`` if they are hidden, as opposed to an empty set. A ``group`` (near-duplicates, one author)
-    must be in one split. ``weight`` is that of a training loss.
+    must be in one split. ``weight`` is that of a training loss, ``shares`` those of annotators by label, if it is
+    learnt from them instead of ``labels``.
     """
 
     item: Item
@@ -45,6 +46,7 @@ class Example:
     labels: LabelSet | None = field(repr=False)
     group: str
     weight: float = 1.0
+    shares: tuple[float, ...] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

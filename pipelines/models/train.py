@@ -71,9 +71,10 @@ def run(ctx: Context) -> dict[str, Any]:
         ``kind``, ``bases`` (``base_files.identified``), ``environment`` (``fitting.tracking``), ``task``, ``subset``,
         ``ensemble`` (``None`` for gold), ``seed``, ``train`` and ``selected`` (train and validation; ``records``,
         ``digest`` of their ids), ``validation`` (items), ``support`` (items of train by label), ``unseen`` (labels that
-        train does not have), ``scarce`` (labels with fewer items than the kind needs), ``examples`` (items of
-        validation in the prompt, left out), ``without`` (items without labels) and ``taken_down`` by split, ``weights``
-        (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), ``score`` on validation (the macro-F1 of a
+        train does not have), ``scarce`` (labels with fewer items than the kind needs), ``soft`` (items of train whose
+        targets are annotators' shares; only of kinds that learn from them), ``examples`` (items of validation in the
+        prompt, left out), ``without`` (items without labels) and ``taken_down`` by split, ``weights`` (MLflow's
+        ``run``, and the SHA-256 of each of the model's ``files``), ``score`` on validation (the macro-F1 of a
         classifier, else the share of exact label sets), ``fit``: the metrics of the model's kind; of some kinds
         ``prompt`` (:attr:`pipelines.llm.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the
         rationales); of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
@@ -106,7 +107,7 @@ def material_of(row: Fit, *, spec: Kind, params: Params, vault: Vault, root: Pat
     subset = row.subset if learning or spec.compares else None
     labels: dict[str, Any] = {"subset": subset, "ensemble": params.ensemble(row.corpus)}
     places: dict[str, Any] = {"params": params, "vault": vault, "root": root}
-    return items.load(row.corpus, task=task, weighted=spec.weighted, **labels, **places)
+    return items.load(row.corpus, task=task, weighted=spec.weighted, soft=spec.soft, **labels, **places)
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ class TrainRun:
             "train": trained.model_dump(),
             "selected": selected.model_dump(),
             "validation": len(material.validation),
+            **({"soft": sum(e.shares is not None for e in material.train)} if self.spec.soft else {}),
             "support": support,
             "unseen": [label for label, count in support.items() if not count],
             "scarce": [label for label, count in support.items() if 0 < count < spec.least],
