@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipelines.models.kind import Answers, Desk, Kind
 
 
@@ -20,7 +22,7 @@ class Registered(Kind):
         from pipelines.models.label_map import LabelMap
 
         mapped = LabelMap(self.labels, desk.task, desk.model) if self.labels else None
-        given = {"task": desk.task, "posts": desk.material.posts, "settings": desk.settings}
+        given: dict[str, Any] = {"task": desk.task, "posts": desk.material.posts, "settings": desk.settings}
         predictor = RegisteredPredictor(self.uri, mapped=mapped, **given)
         said, spent = ask(predictor, desk.material.asked, name=desk.model)
         return Answers({0: said}, spent)
