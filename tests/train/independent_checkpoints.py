@@ -40,6 +40,8 @@ def fit(model, steps, **batch):
 def classifier(name, tokens):
     kind = "multi_label_classification" if name == "sigmoid" else None
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    # else 150 steps are too few for 15 independent labels
+    sizes |= {"initializer_range": 0.1, "hidden_dropout_prob": 0.0}
     named = {"id2label": dict(enumerate(NAMES)), "label2id": {n: k for k, n in enumerate(NAMES)}, "problem_type": kind}
     config = hf.BertConfig(vocab_size=len(tokens), pad_token_id=0, **sizes, **named)
     truth = torch.tensor([[float(n in found) for n in NAMES] for found in LABELS.values()])

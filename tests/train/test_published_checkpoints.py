@@ -20,7 +20,8 @@ from pipelines.evaluate.report import report
 from pipelines.llm import own_prompts
 from pipelines.models.base_files import identified
 from pipelines.models.kinds.checkpoint import Causal, Checkpoint
-from pipelines.models.kinds.checkpoint.asking import Translation, read
+from pipelines.models.kinds.checkpoint.asking import read
+from pipelines.models.label_map import LabelMap
 from tests.contexts import context_of
 from tests.refusals import refused
 from tests.train import small_untuned
@@ -105,7 +106,6 @@ def test_classes_are_merged_and_left_out(posts: SmallPosts, settings: Settings, 
         assert (row["outcome"], row["labels"]) == (("vote", [target]) if target else ("abstained", []))
         both = sum(p for p, n in zip(told[record_id], THEIRS, strict=True) if n in (merged, into))
         assert row["scores"][LABELS.index(THEIRS[into])] == pytest.approx(both, abs=1e-5)
-    assert set(metrics["never"]) == {THEIRS[left], THEIRS[merged]}
     counted = sum(metrics["outcomes"][split].get("abstained", 0) for split in ("dev", "test"))
     assert counted == sum(name == left for name in best.values()) > 0
 
@@ -128,14 +128,14 @@ def test_a_causal_model_is_asked_with_its_own_prompt(
     labels = {theirs: ours for theirs, ours in THEIRS.items() if theirs != gone}
     causal = Causal(prompt="theirs", chat=name == "chat", separator=";", max_new_tokens=12)
     metrics = run(with_prompts, settings, spec=published.entry(name, labels=labels, causal=causal))
-    made, translated = rows_of(posts), Translation(published.entry(name, labels=labels), TASK)
+    made, mapped = rows_of(posts), LabelMap(labels, TASK, "it")
     for record_id in asked(posts):
         row, answer = made[record_id], published.told["causal"][record_id].split(" ; ")
         if {*answer} <= labels.keys():
-            assert (row["outcome"], row["labels"]) == ("vote", sorted(translated(answer)[1]))
+            assert (row["outcome"], row["labels"]) == ("vote", sorted(mapped.named(answer)[1]))
         else:
             assert (row["outcome"], row["labels"]) == ("malformed", [])
-    assert sum(metrics["outcomes"]["dev"].values()) == 11 and metrics["never"] == [THEIRS[gone]]
+    assert sum(metrics["outcomes"]["dev"].values()) == 11
     with refused("OwnPromptsUnfit", match=r"no prompt other.*other\.user\.txt"):
         spec = published.entry(name, causal=Causal(prompt="other"))
         run(with_prompts, settings, spec=spec)
@@ -160,8 +160,7 @@ def test_a_causal_model_is_asked_with_its_own_prompt(
 def test_a_refusal_is_no_vote_and_what_cannot_be_read_is_none(text: str, outcome: str, labels: set[str]) -> None:
     known = {"no": "no_crisis", "": "no_crisis", "grief": "rape_past", "other": None}
     causal = Causal(prompt="x", answer=r"Label: ?(.*)", separator=";")
-    spec = Checkpoint(kind="checkpoint", base="a/b", revision="a" * 40, labels=known, causal=causal)
-    assert read(text, causal=causal, translated=Translation(spec, TASK)) == (outcome, labels)
+    assert read(text, causal=causal, mapped=LabelMap(known, TASK, "it")) == (outcome, labels)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +169,11 @@ def test_a_refusal_is_no_vote_and_what_cannot_be_read_is_none(text: str, outcome
         ("CheckpointAltered", r"models\.it\.digest [0-9a-f]{64}", {"digest": "0" * 64}),
         ("CheckpointAltered", "do not have the digest", {"digest": None}),
         (
-            "LabelMapUnfit",
+            "BadParams",
             r"sadness is not a label.*Class0, Class1.*no_crisis",
             {"labels": {**THEIRS, "Class3": "sadness"}},
         ),
-        ("LabelMapUnfit", r"does not name each.*Class14", {"labels": {"Class1": "no_crisis"}, "thresholds": 0.5}),
+        ("BadParams", r"each label of the model once.*Class14", {"labels": {"Class1": "no_crisis"}, "thresholds": 0.5}),
         ("BaseUnfit", "set thresholds", {"thresholds": None}),
         ("BaseUnfit", "512 tokens at most", {"max_tokens": 513}),
         ("BaseUnfit", "have none", {"image": True}),

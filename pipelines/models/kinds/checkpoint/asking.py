@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ import numpy as np
 from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.taxonomy import tiers_of
-from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Example, LabelSet
 from pipelines.datasets.post import BOILERPLATE, Post
 from pipelines.llm import own_prompts
@@ -34,7 +31,8 @@ from pipelines.models.fitting.generate import Generator
 from pipelines.models.fitting.prompts import pictured
 from pipelines.models.kind import Answers, Desk
 from pipelines.models.kinds.checkpoint import Causal, Checkpoint
-from pipelines.models.prediction import Prediction, Predictor, Progress
+from pipelines.models.label_map import LabelMap
+from pipelines.models.prediction import VOTE, Prediction, Predictor, Progress
 
 # of the post; a title that spells one out is not expanded
 PLACE = re.compile(r"\{\{ (title|body) \}\}")
@@ -42,22 +40,20 @@ SAFE = ("model.safetensors", "model.safetensors.index.json")
 
 
 def answer(spec: Checkpoint, desk: Desk) -> Answers:
-    """Return a checkpoint's answers, its identity, the repairs by the scheme's rules, and the labels it never gives."""
+    """Return a checkpoint's answers in the labels of the task, and its identity."""
     if spec.image and not pictured(desk):
         raise unfit(spec.base, f"it reads pictures, and items of {desk.corpus} have none")
     folder = desk.settings.home / "train"
     with opened(spec.base, revision=spec.revision, seed=0, folder=folder) as place:
         identity = _identity(spec, Path(place), model=desk.model)
-        translated = Translation(spec, desk.task)
+        mapped = LabelMap(spec.labels, desk.task, desk.model)
         predictor: Predictor = (
-            _causal(spec.causal, spec=spec, desk=desk, translated=translated)
+            _causal(spec.causal, spec=spec, desk=desk, mapped=mapped)
             if spec.causal
-            else Classifier(spec, place, task=desk.task, translated=translated)
+            else Classifier(spec, place, mapped=mapped)
         )
     said, spent = ask(predictor, _examples(spec, desk), name=desk.model)
-    never = [label for label in desk.task.labels if label not in spec.labels.values()]
-    more = {"bases": [identity], "repaired": dict(sorted(translated.repaired.items())), "never": never}
-    return Answers({0: said}, spent, more=more)
+    return Answers({0: said}, spent, more={"bases": [identity]})
 
 
 def _identity(spec: Checkpoint, place: Path, *, model: str) -> dict[str, Any]:
@@ -80,71 +76,41 @@ def _examples(spec: Checkpoint, desk: Desk) -> Sequence[Example]:
     return [replace(example, text=text(posts[example.item])) for example in asked] if spec.text else asked
 
 
-@dataclass
-class Translation:
-    """Translates a checkpoint's labels to an outcome and labels of the task; counts repairs by the scheme's rules."""
-
-    spec: Checkpoint
-    task: Task
-    repaired: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        if unknown := {ours for ours in self.spec.labels.values() if ours is not None} - {*self.task.labels}:
-            raise self.unfit(f"{', '.join(sorted(unknown))} is not a label of the task")
-
-    def unfit(self, detail: str, *, theirs: Sequence[str] | None = None) -> ConfigError:
-        lists = {"theirs": ", ".join(theirs or self.spec.labels), "ours": ", ".join(self.task.labels)}
-        return ConfigError("LabelMapUnfit", base=self.spec.base, detail=detail, task=self.task.key, **lists)
-
-    def __call__(self, names: Collection[str]) -> tuple[str, LabelSet]:
-        ours = {label for name in names if (label := self.spec.labels[name]) is not None}
-        if names and not ours:
-            return str(Outcome.ABSTAINED), frozenset()
-        checked = self.task.category.check(ours, mode="repair", tiers=tiers_of("paper"))
-        if checked.violations:
-            return str(Outcome.MALFORMED), frozenset()
-        self.repaired.update(checked.repairs)
-        return str(Outcome.VOTE), checked.labels
-
-
 class Classifier:
-    """A text or image classifier; probabilities of labels that it merges are added (softmax), or the highest counts."""
+    """A text or image classifier that answers with its own labels; the map translates them."""
 
-    def __init__(self, spec: Checkpoint, place: str, *, task: Task, translated: Translation) -> None:
+    def __init__(self, spec: Checkpoint, place: str, *, mapped: LabelMap) -> None:
         factory = AutoModelForImageClassification if spec.image else AutoModelForSequenceClassification
         module = SavedEncoder(place, base=spec.base, factory=factory)
         config = module.model.config
         self._names = [config.id2label[number] for number in sorted(config.id2label)]
-        if sorted(self._names) != sorted(spec.labels):
-            raise translated.unfit("it does not name each of the checkpoint's labels once", theirs=self._names)
+        self._mapped, task = mapped.ordered(self._names), mapped.task
         several, trained = spec.thresholds is not None, config.problem_type
         if trained and several != (trained == "multi_label_classification"):
             raise unfit(spec.base, f"its problem_type is {trained}: {'remove' if several else 'set'} thresholds")
         if task.kind == "single" and several:
             raise unfit(spec.base, f"with thresholds it has several answers, and task {task.key} has one")
-        self._several, self._translated, self._batch = several, translated, spec.batch
+        self._several, self._batch = several, spec.batch
         levels = spec.thresholds if isinstance(spec.thresholds, dict) else dict.fromkeys(self._names, spec.thresholds)
         self._thresholds = [levels[name] for name in self._names]
         # inference reads kind and labels alone
         self._theirs = replace(task, kind="multi" if several else "single", labels=tuple(self._names))
-        self._member = np.array([[spec.labels[name] == label for label in task.labels] for name in self._names])
         self._built = _pictures(module, place, spec=spec) if spec.image else _texts(module, place, spec=spec)
 
     def predict(self, examples: Sequence[Example], *, progress: Progress = None) -> list[Prediction]:
         found = inference.predict(self._built, examples=examples, task=self._theirs, batch=self._batch)
         if progress is not None:
             progress(len(examples))
-        return [self._prediction(row, tokens=self._built.length(e)) for row, e in zip(found, examples, strict=True)]
+        answers = [self._answer(row, tokens=self._built.length(e)) for row, e in zip(found, examples, strict=True)]
+        return self._mapped.translated(answers)
 
     def forget(self) -> None:
         self._built.forget()
 
-    def _prediction(self, row: Any, *, tokens: int) -> Prediction:
+    def _answer(self, row: Any, *, tokens: int) -> Prediction:
         chosen = row >= np.array(self._thresholds, float) if self._several else np.arange(len(row)) == row.argmax()
-        outcome, labels = self._translated([name for name, here in zip(self._names, chosen, strict=True) if here])
-        merged = row[:, None].astype(float) * self._member
-        scores = merged.max(axis=0) if self._several else merged.sum(axis=0).clip(max=1.0)
-        return Prediction(outcome, labels, tuple(scores.tolist()), tokens)
+        names = frozenset(name for name, here in zip(self._names, chosen, strict=True) if here)
+        return Prediction(VOTE, names, tuple(row.tolist()), tokens)
 
 
 def _texts(module: SavedEncoder, place: str, *, spec: Checkpoint) -> Built:
@@ -161,7 +127,7 @@ def _pictures(module: SavedEncoder, place: str, *, spec: Checkpoint) -> Built:
     return Built(module, lambda examples: pixels([e.image for e in examples]), lambda example: 1, pixels.forget)
 
 
-def _causal(causal: Causal, *, spec: Checkpoint, desk: Desk, translated: Translation) -> Generator:
+def _causal(causal: Causal, *, spec: Checkpoint, desk: Desk, mapped: LabelMap) -> Generator:
     own = own_prompts.read(desk.params.prompts, root=desk.root)
     system, user = (own and own.message(causal.prompt, kind="open", role=role) for role in ("system", "user"))
     system = system if causal.chat else None
@@ -173,11 +139,11 @@ def _causal(causal: Causal, *, spec: Checkpoint, desk: Desk, translated: Transla
     sizes = {"max_length": spec.max_tokens, "max_new_tokens": causal.max_new_tokens, "batch": spec.batch}
     return Generator(
         spec.base, revision=spec.revision, task=desk.task, scheme=desk.scheme, folder=desk.settings.home / "train",
-        prompt=prompt, reader=lambda text: read(text, causal=causal, translated=translated), chat=causal.chat, **sizes,
+        prompt=prompt, reader=lambda text: read(text, causal=causal, mapped=mapped), chat=causal.chat, **sizes,
     )  # fmt: skip
 
 
-def read(text: str, *, causal: Causal, translated: Translation) -> tuple[str, LabelSet]:
+def read(text: str, *, causal: Causal, mapped: LabelMap) -> tuple[str, LabelSet]:
     """Return the outcome and the labels of what a causal model wrote; case of labels does not matter.
 
     Text that declines is a refusal, even with a label in it; text without labels that the map has is malformed.
@@ -185,10 +151,10 @@ def read(text: str, *, causal: Causal, translated: Translation) -> tuple[str, La
     written = THINKING.sub("", text.strip())
     if DECLINES.match(written) or declines(text):
         return str(Outcome.REFUSED), frozenset()
-    known = {name.casefold(): name for name in translated.spec.labels}
+    known = {name.casefold(): name for name in mapped.labels}
     match = re.fullmatch(causal.answer, written)
     parts = [] if match is None else match[1].split(causal.separator) if causal.separator else [match[1]]
     names = [known.get(part.strip(" \t\"'").casefold()) for part in parts]
     if not names or None in names:
         return str(Outcome.MALFORMED), frozenset()
-    return translated([name for name in names if name is not None])
+    return mapped.named([name for name in names if name is not None])
