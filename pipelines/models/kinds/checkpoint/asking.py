@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,18 +130,17 @@ def _pictures(module: SavedEncoder, place: str, *, spec: Checkpoint) -> Built:
 
 def _causal(causal: Causal, *, spec: Checkpoint, desk: Desk, mapped: LabelMap) -> Generator:
     own = own_prompts.read(desk.params.prompts, root=desk.root)
-    system, user = (own and own.message(causal.prompt, kind="open", role=role) for role in ("system", "user"))
-    system = system if causal.chat else None
+    user = own.message(causal.prompt, kind="open", role="user") if own else None
     if own is None or user is None:
         todo = f"Write the model's prompt to {causal.prompt}.user.txt in that folder."
         raise ConfigError("OwnPromptsUnfit", detail=f"it has no prompt {causal.prompt}", todo=todo)
-    digest = hashlib.sha256(f"{system or ''}\0{user}".encode()).hexdigest()
-    prompt = Prompt(causal.prompt, system or "", user, {}, digest, own=own.digest)
-    sizes = {"max_length": spec.max_tokens, "max_new_tokens": causal.max_new_tokens, "batch": spec.batch}
-    return Generator(
-        spec.base, revision=spec.revision, task=desk.task, scheme=desk.scheme, folder=desk.settings.home / "train",
-        prompt=prompt, reader=lambda text: read(text, causal=causal, mapped=mapped), chat=causal.chat, **sizes,
-    )  # fmt: skip
+    system = (causal.chat and own.message(causal.prompt, kind="open", role="system")) or ""
+    digest = hashlib.sha256(f"{system}\0{user}".encode()).hexdigest()
+    prompt = Prompt(causal.prompt, system, user, {}, digest, own=own.digest)
+    about: dict[str, Any] = {"task": desk.task, "scheme": desk.scheme, "folder": desk.settings.home / "train"}
+    about |= {"max_length": spec.max_tokens, "max_new_tokens": causal.max_new_tokens, "batch": spec.batch}
+    about |= {"prompt": prompt, "reader": partial(read, causal=causal, mapped=mapped), "chat": causal.chat}
+    return Generator(spec.base, revision=spec.revision, **about)
 
 
 def read(text: str, *, causal: Causal, mapped: LabelMap) -> tuple[str, LabelSet]:
