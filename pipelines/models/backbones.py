@@ -281,11 +281,11 @@ class EncoderWords:
 
 
 class SavedEncoder(Headed):
-    """A fine-tuned text encoder, loaded from its saved weights; a missing weight, such as the head's, is an error."""
+    """A fine-tuned classifier, loaded from its saved weights; a missing weight, such as the head's, is an error."""
 
-    def __init__(self, place: str, *, base: str) -> None:
+    def __init__(self, place: str, *, base: str, factory: Any = AutoModelForSequenceClassification) -> None:
         torch.nn.Module.__init__(self)
-        self.model = weights(AutoModelForSequenceClassification, place, base=base)
+        self.model = weights(factory, place, base=base, use_safetensors=True)
 
 
 def built(module: Headed, *, words: EncoderWords) -> Built:

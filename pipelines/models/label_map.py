@@ -7,7 +7,7 @@ abstention, so that it is never a vote for none of our labels.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,15 +30,18 @@ class LabelMap:
 
     def __post_init__(self) -> None:
         if unknown := {ours for ours in self.labels.values() if ours is not None} - {*self.task.labels}:
-            raise self.unfit(f"{', '.join(sorted(unknown))} is not a label of task {self.task.key}")
+            raise self.unfit(
+                f"{', '.join(sorted(unknown))} is not a label of task {self.task.key}", theirs=[*self.labels]
+            )
 
-    def unfit(self, detail: str) -> BadParams:
-        return BadParams(where=f"models.{self.model}.labels", detail=detail)
+    def unfit(self, detail: str, *, theirs: Sequence[str]) -> BadParams:
+        both = f"{detail} (of the model: {', '.join(theirs)}; of the task: {', '.join(self.task.labels)})"
+        return BadParams(where=f"models.{self.model}.labels", detail=both)
 
     def ordered(self, theirs: Sequence[str]) -> LabelMap:
         """Return the map in the order of the model's labels; refuse one that does not name each of them once."""
         if sorted(theirs) != sorted(self.labels):
-            raise self.unfit(f"it needs each label of the model once: {', '.join(theirs)}")
+            raise self.unfit("it needs each label of the model once", theirs=theirs)
         return LabelMap({name: self.labels[name] for name in theirs}, self.task, self.model)
 
     def named(self, theirs: Collection[str]) -> tuple[str, frozenset[str]]:
@@ -67,5 +70,5 @@ class LabelMap:
                 each = np.array(answer.scores)[:, None] * member
                 scores = tuple((each.sum(axis=0).clip(max=1) if exclusive else each.max(axis=0)).tolist())
             alerts = frozenset(label for name in answer.alerts if (label := self.labels[name]) is not None)
-            found.append(Prediction(outcome, labels, scores, alerts=alerts))
+            found.append(replace(answer, outcome=outcome, labels=labels, scores=scores, alerts=alerts))
         return found

@@ -53,11 +53,14 @@ class Generator:
         prompt: Prompt | None = None,
         reader: Reader | None = None,
         least: int = 0,
+        chat: bool = True,
     ) -> None:
         name = str(base)
         with opened(name, revision=revision, seed=seed, folder=folder) as place:
             self._tokenizer = had(AutoTokenizer, place, base=name)
             self._model = _loaded(place, base=name)
+        if not chat:
+            self._tokenizer.chat_template = None
         self._ends = _ends(self._model, self._tokenizer)
         if not self._ends:
             raise unfit(name, "it has no token that ends an answer")

@@ -134,7 +134,9 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
     user = "".join(part for part in parts if isinstance(part, str))
     from jinja2.exceptions import TemplateError
 
-    asked = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    if not system and tokenizer.chat_template is None:
+        return [int(i) for i in tokenizer(user)["input_ids"]]
+    asked = [{"role": role, "content": content} for role, content in (("system", system), ("user", user)) if content]
     for messages in (asked, [{"role": "user", "content": f"{system}\n\n{user}"}]):
         try:
             ids = tokenizer.apply_chat_template(
