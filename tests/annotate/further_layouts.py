@@ -12,7 +12,12 @@ from PIL import Image
 
 MOODS, TOPICS = ["calm", "merry", "tired"], ["garden", "kitchen"]
 ITEMS = [
-    (f"p{i:03d}", f"We sat outside, the café was “open” – day {i}; it rained.", MOODS[i % 3], TOPICS[: (0, 1, 2)[i % 3]])
+    (
+        f"p{i:03d}",
+        f"We sat outside, the café was “open” – day {i}; it rained.",
+        MOODS[i % 3],
+        TOPICS[: (0, 1, 2)[i % 3]],
+    )
     for i in range(12)
 ]
 
