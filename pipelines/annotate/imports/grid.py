@@ -162,7 +162,7 @@ def _objects(column: Sequence[Any] | pa.ChunkedArray) -> list[Any]:
         cells = [_object(cell) if cell else None for cell in column.to_pylist()] if begun else []
     else:
         cells = [*column]
-    return cells if any(_is_nested(cell) for cell in cells) else []
+    return cells if any(map(_is_nested, cells)) and all(_is_nested(cell) or not cell for cell in cells) else []
 
 
 def _is_nested(value: object) -> bool:
