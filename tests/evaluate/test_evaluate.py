@@ -193,7 +193,7 @@ def test_a_published_split_that_leaks_is_scored_twice_and_claims_are_leak_free(t
     methods = " ".join(report.methods_paragraphs(metrics, scheme=SCHEME, source=source, **given))
     assert "severity: 60. Macro-F1 without them: bert (severity) " in methods
     [leaky, *_] = card.failures(bert, measured=severity, thing="meme", things="memes")
-    assert leaky.startswith("60 memes") and leaky.endswith(f"Leak-free macro-F1: {mean:.2f}.")
+    assert leaky.startswith("60 memes") and leaky.endswith(f"148 are left; macro-F1 on them, leak-free: {mean:.2f}.")
     assert status._benchmark(severity)["bert, leak-free"]["mean"] == pytest.approx(mean)
     # a test that leaks as a whole has no claim at all
     rows = [{"record_id": record, "image": image} for record, image in items]

@@ -248,7 +248,8 @@ def _labels(file: File, key: str, *, scheme: Scheme, likely: Sequence[str]) -> d
     if not shares.get(column):
         column = next((name for name in (normal(key), *likely) if name in file.columns), COLUMN)
     found = _parts_of(file, column, known) if column in file.columns else set[str]()
-    separator = next((mark for mark in SEPARATORS if found and _joins(_values(file, column), mark, known)), None)
+    joined = _values(file, column) if found and not any(map(list_of, file.column(column))) else set[str]()
+    separator = next((mark for mark in SEPARATORS if _joins(joined, mark, known)), None)
     others = frozenset[str]().union(*(c.spellings.keys() for c in scheme.categories.values()))
     strange = sorted(value for value in found if normal(value) not in others)
     more: dict[str, Any] = {"separator": separator} if separator else {}

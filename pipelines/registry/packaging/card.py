@@ -180,9 +180,8 @@ def failures(model: Json, *, measured: Json, thing: str, things: str) -> Iterato
     """
     if clean := model.get("leak_free"):
         score = clean["all"] and clean["all"]["figures"]["macro_f1"]["mean"]
-        worth = "No {things} of test are left without them." if clean["all"] is None else f"Leak-free macro-F1: {share(score)}."
         shared = f"{measured['leaks']} {things} of test share a near-duplicate or an author with an earlier split"
-        yield f"{shared}: the figures above are on the split as published. {worth.format(things=things)}"
+        yield f"{shared}. Without these, {clean['n']} are left; macro-F1 on them, leak-free: {share(score)}."
     yield from _weakest(model, measured=measured)
     if rare := [f"`{label}`" for label in measured["labels"] if measured["support"][label] < FEW]:
         yield f"Fewer than {FEW} items of test carry {', '.join(rare)}: too few to judge the model on them."
