@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 STAGE = Stage(
-    reads=("data", "dedupe", "gold", "sample"),
+    reads=("annotations", "data", "dedupe", "gold", "sample"),
     params=("split.{corpus}", CONTENT, "dedupe", "texts", "gold.{corpus}.published", "gold.{corpus}.splits"),
 )
 

@@ -71,6 +71,8 @@ def _parts(root: Path, corpus: str, *, settings: Settings) -> dict[str, Any]:
     if split:
         known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
         shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
+        if published := split.get("published"):
+            known |= {"published_leaks": {name: counts["leaks"] for name, counts in published["splits"].items()}}
         parts["split"] = some(split, *shown) | known | _labels(split.get("labels") or {})
     if evaluated:
         parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
@@ -108,7 +110,12 @@ def _benchmark(task: Mapping[str, Any]) -> dict[str, Any]:
     undefined = {"figures": {"macro_f1": dict.fromkeys(("mean", "low", "high"))}}
     scores = {name: (model["valid"] or undefined)["figures"]["macro_f1"] for name, model in task["models"].items()}
     majority = task["baselines"]["majority"]["figures"]["macro_f1"]
-    return {"majority": majority, **{name: some(cell, "mean", "low", "high") for name, cell in scores.items()}}
+    shown = {name: some(cell, "mean", "low", "high") for name, cell in scores.items()}
+    for name, model in task["models"].items():
+        if clean := model.get("leak_free"):  # of a published split
+            figure = (clean["valid"] or undefined)["figures"]["macro_f1"]
+            shown[f"{name}, leak-free"] = some(figure, "mean", "low", "high")
+    return {"majority": majority, **shown}
 
 
 def _imports(root: Path, corpus: str) -> dict[str, Any]:

@@ -9,6 +9,9 @@ import pytest
 from pipelines.core.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
+from pipelines.evaluate.report import report
+from pipelines.operate import status
+from pipelines.registry.packaging import card
 from tests.annotate.round_manifest import write_manifest
 from tests.contexts import context_of
 from tests.evaluate import printed
@@ -184,6 +187,14 @@ def test_a_published_split_that_leaks_is_scored_twice_and_claims_are_leak_free(t
         f"{100 * share:.1f}"
     ]
     assert (cells["Items"], cells["Leak-free"]) == ("208", "148")
+    mean = bert["leak_free"]["all"]["figures"]["macro_f1"]["mean"]
+    given: dict[str, Any] = {"analysis": None, "agreement": None}
+    source = {"subreddits": "r/a", "first_month": "2020-01", "last_month": "2020-02"}
+    methods = " ".join(report.methods_paragraphs(metrics, scheme=SCHEME, source=source, **given))
+    assert "severity: 60. Macro-F1 without them: bert (severity) " in methods
+    [leaky, *_] = card.failures(bert, measured=severity, thing="meme", things="memes")
+    assert leaky.startswith("60 memes") and leaky.endswith(f"148 are left; macro-F1 on them, leak-free: {mean:.2f}.")
+    assert status._benchmark(severity)["bert, leak-free"]["mean"] == pytest.approx(mean)
     # a test that leaks as a whole has no claim at all
     rows = [{"record_id": record, "image": image} for record, image in items]
     write_table(tmp_path / "snapshot/memes/split/leaks.parquet", rows, name="leaks")

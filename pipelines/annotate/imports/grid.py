@@ -12,9 +12,10 @@ import io
 import json
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -28,6 +29,9 @@ Format = Literal["csv", "tsv", "json", "jsonl", "xlsx", "parquet", "arrow"]
 MAX_BYTES = 2**30
 # Ours: enough rows to see the delimiter.
 SAMPLE = 2**18
+# Ours: objects in cells are opened to this depth, into at most so many columns.
+DEEPEST, MOST_COLUMNS = 8, 200
+FASTTEXT = "__label__"
 # Ours: no first row is longer.
 HEAD = 2**23
 BOMS = {
@@ -128,7 +132,50 @@ def grid_of(content: bytes, *, layout: Layout, needs: str = "") -> Grid:
     text, note = _text(content, encoding=layout.encoding)
     if form in ("json", "jsonl") or (not form and text.lstrip()[:1] in ("{", "[") and not layout.delimiter):
         return _json(text, lines=form == "jsonl", note=note)
+    if not form and text.startswith(FASTTEXT):
+        lines = [re.fullmatch(rf"((?:{FASTTEXT}\S+\s+)+)(.*)", line.strip()) for line in text.splitlines()]
+        rows = [{"labels": line[1].replace(FASTTEXT, "").split(), "text": line[2]} for line in lines if line]
+        return _json(json.dumps(rows), lines=False, note=note)
     return _delimited(text, layout=layout, note=note)
+
+
+def flattened(grid: Grid) -> Grid:
+    """Return a table whose cells with JSON objects are columns of their own, named by their last key if that is new."""
+    flat: list[tuple[tuple[str, ...], Sequence[Any] | pa.ChunkedArray]] = []
+    for name, column in zip(grid.header, grid.columns, strict=True):
+        rows = [dict(_leaves(cell, (name,))) for cell in _objects(column)]
+        paths = dict.fromkeys(path for row in rows for path in row)
+        flat += [(path, [row.get(path) for row in rows]) for path in paths] if rows else [((name,), column)]
+    if len(flat) > MOST_COLUMNS or all(len(path) == 1 for path, _ in flat):
+        return grid
+    last = Counter(normal(path[-1]) for path, _ in flat)
+    header = [path[-1] if last[normal(path[-1])] == 1 else ".".join(path) for path, _ in flat]
+    return replace(grid, header=header, columns=[column for _, column in flat])
+
+
+def _objects(column: Sequence[Any] | pa.ChunkedArray) -> list[Any]:
+    """Return the cells of a column of JSON objects, of lists of these, or of text of either; none of another column."""
+    if isinstance(column, pa.ChunkedArray):
+        begun = (
+            pc.all(pc.match_substring_regex(column, r"^\s*(\[?\{|$)")).as_py() if column.type == pa.string() else False
+        )
+        cells = [_object(cell) if cell else None for cell in column.to_pylist()] if begun else []
+    else:
+        cells = [*column]
+    return cells if any(map(_is_nested, cells)) and all(_is_nested(cell) or not cell for cell in cells) else []
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what lies in an object or a list of objects, by the keys that lead to it."""
+    if not _is_nested(value) or len(path) == DEEPEST:
+        yield path, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(inner, (*path, str(key)))
 
 
 def _text(content: bytes, *, encoding: str | None) -> tuple[str, str]:
@@ -201,6 +248,8 @@ def _records(value: Any) -> list[Any]:
         lists = [each for each in inner if isinstance(each, list) and each and isinstance(each[0], dict)]
         if len(lists) == 1:
             return list(lists[0])
+        if lists and len(lists) == len(inner):  # a list for each split
+            return [row if not isinstance(row, dict) else {"split": key, **row} for key in value for row in value[key]]
         if inner and all(isinstance(each, dict) for each in inner):
             if all([*each] == [*inner[0]] == [str(n) for n in range(len(inner[0]))] for each in inner):
                 inner = [[*each.values()] for each in inner]  # pandas: a column is an object by row number
@@ -237,7 +286,7 @@ def _workbook(content: bytes, *, layout: Layout, needs: str) -> Grid:
             limited(b"", size=sum(part.file_size for part in parts.infolist()))
         book = load_workbook(io.BytesIO(content), read_only=True)
         names = [layout.sheet] if layout.sheet else book.sheetnames
-        sheets = [[*_sheet(book[name])] for name in names if name in book.sheetnames]
+        sheets = [_below_title([*_sheet(book[name])]) for name in names if name in book.sheetnames]
         book.close()
     except Fault:
         raise
@@ -266,6 +315,12 @@ def _sheet(sheet: Any) -> Iterator[tuple[int, list[tuple[Any, bool]]]]:
             yield number, [("" if value is None else value, formula) for value, formula in cells]
 
 
+def _below_title(rows: list[tuple[int, list[tuple[Any, bool]]]]) -> list[tuple[int, list[tuple[Any, bool]]]]:
+    """Return the rows from the first with several cells on: those above it are a title."""
+    filled = [sum(value not in (None, "") for value, _ in row) for _, row in rows]
+    return rows[next((at for at, count in enumerate(filled) if count > 1), 0) :]
+
+
 def _headed(layout: Layout, *, width: int) -> list[str]:
     if len(layout.header) != width:
         raise Fault(f"the mapping's header has {len(layout.header)} names, the rows have {width} cells")
@@ -276,9 +331,13 @@ def _delimited(text: str, *, layout: Layout, note: str) -> Grid:
     """Read delimited text; a quote has no meaning in a file whose every line has all its cells without it."""
     stated = re.match(r"sep=(.)\r?\n", text)  # Excel's own
     text = text[stated.end() :] if stated else text
-    mark = layout.delimiter or (stated[1] if stated else "\t" if layout.format == "tsv" else _delimiter(text))
-    if len(mark.encode()) != 1:
+    marks = layout.delimiter or (stated[1] if stated else "\t" if layout.format == "tsv" else ",\t;|")
+    if len(marks.encode()) != 1 and marks != ",\t;|":
         raise Fault("its delimiter must be one ASCII character: set `delimiter` in the mapping")
+    mark, above = _delimiter(text, marks=marks)
+    if above:
+        text = text.split("\n", above)[above]
+        note = "; ".join(filter(None, [note, f"{above} lines above the names of the columns were skipped"]))
     if not text.strip():
         return Grid(layout.header, [[] for _ in layout.header], [], note=note)
     table, numbers, ragged, closed = _parsed(text, mark=mark)
@@ -368,15 +427,24 @@ def _well_quoted(text: str, *, mark: str) -> bool:
     return True
 
 
-def _delimiter(text: str) -> str:
-    """Return the delimiter with which most rows have as many cells as the first one, and the most cells."""
+def _delimiter(text: str, *, marks: str) -> tuple[str, int]:
+    """Return the delimiter with which most rows have as many cells as the first one, and the most cells.
+
+    Returned too is how many lines are above the first row: comments, or a title without a delimiter.
+    """
     sample = text[:SAMPLE].rpartition("\n")[0] or text[:SAMPLE]
     found = {}
-    for mark in ",\t;|":
+    for mark in marks:
+        reader = csv.reader(io.StringIO(sample, newline=""), delimiter=mark)
         try:
-            rows = [len(row) for row in csv.reader(io.StringIO(sample, newline=""), delimiter=mark) if row]
+            rows = [(len(row), row[0].startswith("#"), reader.line_num) for row in reader if row]
         except csv.Error:
             continue
-        if rows and rows[0] > 1:
-            found[mark] = round(rows.count(rows[0]) / len(rows), 1), rows[0]
-    return max(found, key=lambda mark: found[mark]) if found else ","
+        head = next((at for at, (row, under) in enumerate(pairwise(rows)) if 1 < row[0] == under[0]), 0)
+        # a header that is wider than the rows below it is none of these
+        head = head if all(is_comment or width == 1 for width, is_comment, _ in rows[:head]) else 0
+        widths = [width for width, _, _ in rows[head:]]
+        if widths and widths[0] > 1:
+            found[mark] = round(widths.count(widths[0]) / len(rows), 1), widths[0], rows[head - 1][2] if head else 0
+    mark = max(found, key=lambda mark: found[mark][:2], default=marks[0])
+    return mark, found[mark][2] if mark in found else 0

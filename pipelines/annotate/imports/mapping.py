@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.annotate.imports.cells import Names, normal
+from pipelines.annotate.imports.cells import Cells, Names, first, normal
 from pipelines.annotate.imports.grid import Layout
 from pipelines.core.config.base import Month, Positive, Section, read_section
 from pipelines.core.errors import ConfigError
@@ -197,7 +197,8 @@ class Labels(Section):
 
     If both are given, ``flags`` are used for a file that has a column for each of them, else ``columns``. With ``blank:
     missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set; with
-    ``blank: unlabelled``, the row is left out.
+    ``blank: unlabelled``, the row is left out. With ``annotators``, each of ``columns`` has one annotator's labels, and
+    ``conflict`` of the mapping says what becomes of those that differ.
     """
 
     flags: dict[str, Names] = Field(default_factory=dict)
@@ -205,6 +206,7 @@ class Labels(Section):
     values: dict[str, str] = Field(default_factory=dict)
     separator: Annotated[str, Field(min_length=1)] = "|"
     blank: Literal["missing", "none", "unlabelled"] = "missing"
+    annotators: bool = False
 
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:
@@ -266,6 +268,17 @@ class DatasetMapping(Layout):
         if self.columns.picture and not self.rights.strip():
             raise ValueError("a mapping with pictures must state their rights, such as their licence")
         return self
+
+    def by_annotator(self, cells: Cells) -> list[DatasetMapping]:
+        """Return a mapping for each annotator who labelled a row, or this one if no columns are annotators'."""
+        several = {key: labels for key, labels in self.labels.items() if labels.annotators}
+        made = []
+        for at in range(max((len(labels.columns) for labels in several.values()), default=0)):
+            mine = {key: labels.columns[at : at + 1] for key, labels in several.items()}
+            if any(first(cells, names) is not None for names in mine.values()):
+                own = {key: several[key].model_copy(update={"columns": names}) for key, names in mine.items()}
+                made.append(self.model_copy(update={"labels": self.labels | own}))
+        return made or [self]
 
     @property
     def content(self) -> Names:

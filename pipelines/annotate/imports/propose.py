@@ -5,10 +5,11 @@ Read are the names of the columns, and the different values of those with labels
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,23 @@ IDS = ("reddit", "fullname", "redditid", "postid", "submissionid", "id", "name",
 LABELS = ("labels", "label", "class", "category")
 # Ours: more different values, or in more than half of the rows, or longer ones, are no labels; a few may be.
 MOST_LABELS, FEW, LONGEST = 100, 10, 60
-SEPARATORS = ("|", ";", ",")
+SEPARATORS = ("|", ";", ",", "/", "+")
 # Names of other columns, as normalised, the likeliest first; ours.
 ROLES = {
-    "own": ("id", "key", "user", "userid"),
+    "own": ("id", "key"),
     "picture": ("filename", "image", "img", "picture", "imagepath", "imagename", "file"),
     "title": ("title", "posttitle"),
     "body": ("selftext", "body", "text", "post", "posttext", "content", "caption", "ocrtext"),
     "author": ("author", "username"),
+    "own_author": ("user", "userid", "person", "participant"),
     "subreddit": ("subreddit", "community"),
     "created": ("createdutc", "created", "socialtimestamp", "timestamp", "date"),
 }
 # Words that publishers write into an empty cell.
 PLACEHOLDERS = {"emptypost", "nan", "none", "null", "n/a", "na", "empty"}
 SPLITS = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",)}
+SPLIT_COLUMNS = ("split", "datasplit", "partition", "subset", "fold", "set")
+COLUMN = "EDIT: a column of the file"
 EDIT = "EDIT: a label of the scheme"
 
 
@@ -112,11 +116,13 @@ def _question(file: File, column: str, *, defined: Mapping[str, str], several: b
     return Question({name: defined.get(name, "") for name in names}, several, column, separator or "|")
 
 
-def _joins(values: set[str], mark: str) -> bool:
-    """Return whether values are labels joined by a mark; a comma may be part of one, unless its parts are values."""
+def _joins(values: set[str], mark: str, known: Collection[str] = ()) -> bool:
+    """Return whether values are labels joined by a mark: | or ;, or one whose parts are labels or other values."""
     joined = {value for value in values if mark in value}
     parts = {part.strip() for value in joined for part in value.split(mark)}
-    return bool(joined) and (mark != "," or len(parts | values - joined) < len(values))
+    return bool(joined) and (
+        mark in "|;" or {*map(normal, parts)} <= {*known} or len(parts | values - joined) < len(values)
+    )
 
 
 def of_scheme(file: File, columns: Sequence[str], *, scheme: Scheme) -> dict[str, Question]:
@@ -128,7 +134,8 @@ def of_scheme(file: File, columns: Sequence[str], *, scheme: Scheme) -> dict[str
         own = [name for name in file.columns if name in (normal(key), normal(category.title))]
         [column, *_] = [*own, *(columns if len(scheme.categories) == 1 else ()), ""]
         several = category.kind == "multi"
-        separator = next((mark for mark in SEPARATORS if column and _joins(_values(file, column), mark)), "|")
+        marks = (mark for mark in SEPARATORS if column and _joins(_values(file, column), mark, category.spellings))
+        separator = next(marks, "|")
         if not column and len(flags) < len(labels):
             raise _refused(file, f"category {key} has no column of its name, nor one for each of its labels")
         made[key] = Question(labels, several, column, separator, {} if column else flags)
@@ -156,18 +163,24 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
     if any(file.headerless for file in files):
         layout = {"header": [f"column {at}" for at, _ in enumerate(files[0].grid.header, start=1)]}
         files = read_files(paths, layout=Layout.model_validate(layout))
-    file = files[0]
+    file, labels = _labelled(files, scheme=scheme)
     ids = id_column(file, given=None)
-    roles = {role: next((n for n in names if n in file.columns and n != ids), None) for role, names in ROLES.items()}
+    posts = next((each for each in files if each.columns & {*ROLES["body"]}), file)
+    join = [] if posts.columns & {*file.columns} or posts is file else _join(file, posts)
+    known = (file.columns | posts.columns if join else file.columns) - {ids, *join[1:]}
+    roles = {role: next((n for n in names if n in known), None) for role, names in ROLES.items()}
     roles |= {"picture": roles["picture"] if content == "images" else None}
-    columns: dict[str, Any] = {"reddit": [ids] if ids else []} | {role: [n] for role, n in roles.items() if n}
-    if not (ids or roles["own"] or roles["picture"]) and roles["body"]:
-        columns["text"] = True
+    roles["own"] = roles["own"] or _key(file) or roles["own_author"]
+    if roles["own"] == roles["own_author"] and not _is_key(file, str(roles["own"])):
+        # a person has several rows: each is named by its text, or else they would contradict each other
+        roles["own"] = None
+    columns: dict[str, Any] = ({"reddit": [ids]} if ids else {}) | {role: [n] for role, n in roles.items() if n}
+    if not (ids or roles["own"] or roles["picture"]):
+        columns |= {"text": True} if roles["body"] else {"own": [COLUMN]}
     if content == "images" and not roles["picture"]:
         columns.pop("body", None)
-    likely = label_columns(file, given=(), without=str(ids))
-    labels = {key: _labels(file, key, scheme=scheme, likely=likely) for key in scheme.categories}
-    seen = {text_of(c).strip().casefold() for n in (roles["body"], roles["title"]) if n for c in file.column(n)}
+    texts = (posts.column(name) for name in (roles["body"], roles["title"]) if name in posts.columns)
+    seen = {text_of(cell).strip().casefold() for cells in texts for cell in cells}
     return commented(
         {
             "dataset": normal(scheme.name)[:20] + "_import",
@@ -180,36 +193,82 @@ def mapping_text(paths: Sequence[Path], *, scheme: Scheme, content: str, month: 
             "columns": columns,
             **({"empty": empty} if (empty := sorted(seen & PLACEHOLDERS)) else {}),
             **({"parts": parts} if (parts := _parts(files)) else {}),
+            **({"join": join} if join else {}),
             "labels": labels,
+            **({"conflict": "majority"} if any("annotators" in entry for entry in labels.values()) else {}),
             **({} if "created" in columns else {"month": month}),
         }
     )
 
 
+def _labelled(files: Sequence[File], *, scheme: Scheme) -> tuple[File, dict[str, Any]]:
+    """Return the file with the labels, and the entry of each category."""
+    made = []
+    for file in files:
+        likely = label_columns(file, given=(), without=str(id_column(file, given=None)))
+        made.append((file, {key: _labels(file, key, scheme=scheme, likely=likely) for key in scheme.categories}))
+    return min(made, key=lambda pair: str(pair[1]).count(COLUMN))
+
+
+def _is_key(file: File, name: str) -> bool:
+    """Return whether each row has a short value of its own in a column."""
+    values = _values(file, name) if name in file.columns else set[str]()
+    return len(values) == len(file.grid.numbers) > 0 and max(map(len, values)) <= LONGEST
+
+
+def _key(file: File) -> str | None:
+    return next((n for n in sorted(file.columns) if n.endswith(("id", "key", "no")) and _is_key(file, n)), None)
+
+
+def _join(file: File, posts: File) -> list[str]:
+    """Return the columns of two files that have most values in common, of those with a value for each row."""
+    keys = [[name for name in sorted(each.columns) if _is_key(each, name)] for each in (file, posts)]
+    shared = {pair: len(_values(file, pair[0]) & _values(posts, pair[1])) for pair in product(*keys)}
+    pair = max(shared, key=lambda pair: shared[pair], default=None)
+    return [*dict.fromkeys(pair)] if pair and shared[pair] else []
+
+
+def _flag_columns(file: File, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return the column of 0 and 1 of each label, named as it is or with words before; none if one has none."""
+    ending = {name: [n for n in sorted(file.columns, key=len) if n.endswith(normal(name))][:1] for name in labels}
+    columns = [name for found in ending.values() for name in found]
+    exact = all(found == [normal(name)] for name, found in ending.items())
+    whole = len({*columns}) == len(labels)
+    return ending if whole and (exact or _are_flags(file, columns)) else {}
+
+
 def _labels(file: File, key: str, *, scheme: Scheme, likely: Sequence[str]) -> dict[str, Any]:
     """Return the entry of a category: its flags, the column with most of its labels, or values to be edited."""
     category = scheme.category(key)
-    flags = {label.name: normal(label.name) for label in category.labels if normal(label.name) in file.columns}
-    if len(flags) == len(category.labels):
-        return {"flags": {name: [column] for name, column in flags.items()}}
+    if flags := _flag_columns(file, [label.name for label in category.labels]):
+        return {"flags": flags}
     known = category.spellings.keys()
-    shares = {name: _share(_parts_of(file, name), known) for name in sorted(file.columns)}
+    shares = {name: _share(_parts_of(file, name, known), known) for name in sorted(file.columns)}
     column = max(shares, key=lambda name: (shares[name], name == normal(key), name in likely), default="")
     if not shares.get(column):
-        column = next((name for name in (normal(key), *likely) if name in file.columns), "EDIT: a column of the file")
-    found = _parts_of(file, column) if column in file.columns else set[str]()
-    separator = next((mark for mark in SEPARATORS if found and _joins(_values(file, column), mark)), None)
-    strange = sorted(value for value in found if normal(value) not in known)
-    several = {"separator": separator} if separator else {}
-    return {"columns": [column], **several, **({"values": dict.fromkeys(strange, EDIT)} if strange else {})}
+        column = next((name for name in (normal(key), *likely) if name in file.columns), COLUMN)
+    found = _parts_of(file, column, known) if column in file.columns else set[str]()
+    joined = _values(file, column) if found and not any(map(list_of, file.column(column))) else set[str]()
+    separator = next((mark for mark in SEPARATORS if _joins(joined, mark, known)), None)
+    others = frozenset[str]().union(*(c.spellings.keys() for c in scheme.categories.values()))
+    strange = sorted(value for value in found if normal(value) not in others)
+    more: dict[str, Any] = {"separator": separator} if separator else {}
+    if column in file.columns and not all(text_of(cell).strip() for cell in file.column(column)):
+        nothing = category.check([], mode="repair", tiers={"base"}, task=False)
+        more["blank"] = "unlabelled" if nothing.violations else "none"
+    stem = column.rstrip("0123456789")
+    mates = [name for name in shares if re.fullmatch(rf"{stem}\d+", name) and shares[name] == shares[column]]
+    more |= {"annotators": True} if len(mates) > 1 else {}
+    columns = mates if len(mates) > 1 else [column]
+    return {"columns": columns, **more, **({"values": dict.fromkeys(strange, EDIT)} if strange else {})}
 
 
-def _parts_of(file: File, column: str) -> set[str]:
+def _parts_of(file: File, column: str, known: Collection[str]) -> set[str]:
     """Return the different labels in a column, of lists too; none if there are too many or too long ones."""
     cells = [first({column: cell}, (column,)) for cell in file.column(column)]
     lists = [list_of(cell) for cell in cells]
     found = set(chain.from_iterable(filter(None, lists))) if any(lists) else _values(file, column)
-    mark = next((mark for mark in SEPARATORS if not any(lists) and _joins(found, mark)), None)
+    mark = next((mark for mark in SEPARATORS if not any(lists) and _joins(found, mark, known)), None)
     parts = {part.strip() for value in found for part in (value.split(mark) if mark else [value])} - {""}
     return parts if len(parts) <= MOST_LABELS and max(map(len, parts), default=0) <= LONGEST else set()
 
@@ -219,7 +278,12 @@ def _share(values: set[str], known: Mapping[str, str] | Any) -> float:
 
 
 def _parts(files: Sequence[File]) -> dict[str, Any]:
-    """Return the splits that the names of the files state."""
+    """Return the splits that a column or the names of the files state."""
+    for column in (name for name in SPLIT_COLUMNS if name in files[0].columns):
+        values = _values(files[0], column)
+        by = {split: sorted(v for v in values if v.lower().startswith(words)) for split, words in SPLITS.items()}
+        if sum(map(len, by.values())) == len(values) > 0:
+            return {s: {"split": s, "columns": [column], "values": found} for s, found in by.items() if found}
     named = {
         split: [f"*{word}*" for word in words if any(word in file.name.lower() for file in files)]
         for split, words in SPLITS.items()

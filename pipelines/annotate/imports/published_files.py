@@ -8,15 +8,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import stat
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import pyarrow as pa
 
 from pipelines.annotate.imports.cells import Cells, normal
 from pipelines.annotate.imports.grid import (
@@ -25,6 +29,7 @@ from pipelines.annotate.imports.grid import (
     Fault,
     Grid,
     Layout,
+    flattened,
     grid_of,
     is_workbook,
     limited,
@@ -130,23 +135,46 @@ def _folder(path: Path, *, layout: Layout) -> Iterator[File]:
             yield replace(file, name=f"{inner}/{file.name}", folder=inner)
     if not tables:
         names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.suffix.lower() in PICTURES)
-        places = [PurePosixPath(name).parts for name in names]
-        rows = [
-            [name, p[-2] if len(p) > 1 else "", p[0] if len(p) > 2 else ""]
-            for name, p in zip(names, places, strict=True)
-        ]
-        columns = [list(cells) for cells in zip(*rows, strict=True)] or [[], [], []]
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        yield File(path.name, digest, Grid(["file_name", "label", "split"], columns, range(1, len(rows) + 1)))
+        yield File(path.name, digest, _classes(names, names))
+
+
+def _classes(names: Sequence[str], pictures: Sequence[Any] | pa.ChunkedArray) -> Grid:
+    """Return the table of pictures in a folder for each label, below one for a split."""
+    places = [PurePosixPath(name).parts for name in names]
+    labels, splits = [p[-2] if len(p) > 1 else "" for p in places], [p[0] if len(p) > 2 else "" for p in places]
+    return Grid(["file_name", "label", "split"], [pictures, labels, splits], range(1, len(names) + 1))
 
 
 def _read(path: Path, *, layout: Layout) -> Iterator[File]:
     name = path.name
     try:
-        for name, content in _unpacked(path.name, content_of(path)):
-            yield File(name, hashlib.sha256(content).hexdigest(), grid_of(content, layout=layout))
+        whole = content_of(path)
+        if whole.startswith(b"PK\x03\x04") and (grid := _packed_pictures(whole)):
+            yield File(name, hashlib.sha256(whole).hexdigest(), grid)
+            return
+        for name, content in _unpacked(path.name, whole):
+            yield File(name, hashlib.sha256(content).hexdigest(), flattened(grid_of(content, layout=layout)))
     except Fault as fault:
         raise UnreadableFile(file=name, where=fault.where, detail=fault) from None
+
+
+def _packed_pictures(content: bytes) -> Grid | None:
+    """Return the table of an archive that has pictures and no table: a folder for each label."""
+    with suppress(zipfile.BadZipFile, RuntimeError), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {
+            part.filename: part for part in archive.infolist() if not PurePosixPath(part.filename).name.startswith(".")
+        }
+        kinds = {PurePosixPath(name).suffix.lower() for name in parts}
+        if kinds & PICTURES and not kinds & SUFFIXES:
+            names = sorted(name for name in parts if PurePosixPath(name).suffix.lower() in PICTURES)
+            limited(b"", size=sum(parts[name].file_size for name in names))
+            # most archives have one folder with all others
+            top = os.path.commonpath([*map(os.path.dirname, names)]) if len({*map(os.path.dirname, names)}) > 1 else ""
+            inner = [name.removeprefix(f"{top}/") for name in names]
+            cells = [{"path": short, "bytes": archive.read(name)} for short, name in zip(inner, names, strict=True)]
+            return _classes(inner, pa.chunked_array([pa.array(cells)]))
+    return None
 
 
 def content_of(path: Path) -> bytes:

@@ -143,7 +143,7 @@ def _picture(cells: Cells, *, file: File, mapping: DatasetMapping) -> Picture:
     if data is None and (path.is_absolute() or ".." in path.parts):
         raise BadRow("picture_outside")
     if isinstance(data, bytes):
-        return Picture(path.name or hashlib.sha256(data).hexdigest(), cell)
+        return Picture(str(path) if path.name else hashlib.sha256(data).hexdigest(), cell)
     if not path.name:
         raise BadRow("no_picture")
     return Picture(str(PurePosixPath(file.folder, path)))
@@ -379,8 +379,9 @@ def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) ->
         for row in file.rows(only=used, empty=mapping.empty):
             place = (file.name, row.line)
             try:
-                entry = entry_of(row, file=file, mapping=mapping, scheme=scheme, foreign=foreign)
-                by_item.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
+                for answered in mapping.by_annotator(row.cells):
+                    entry = entry_of(row, file=file, mapping=answered, scheme=scheme, foreign=foreign)
+                    by_item.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
             except BadRow as error:
                 unknown += error.unknown
                 bad.setdefault(error.reason, []).append(place)
@@ -390,7 +391,7 @@ def gather(files: Sequence[File], *, mapping: DatasetMapping, scheme: Scheme) ->
             entries.append(combined)
             cut += [place for each, place in same if each.cut]
         else:
-            bad.setdefault("conflict", []).extend(place for _, place in same)
+            bad.setdefault("conflict", []).extend(dict.fromkeys(place for _, place in same))
     rows = sum(file.size for file in files)
     repeated = rows - len(entries) - sum(len(places) for places in bad.values())
     rules = Counter(

@@ -372,7 +372,17 @@ def _models(metrics: Json, *, noun: str) -> Iterator[str]:
     sampling = metrics["sampling"]
     values = {"split": metrics["split"], "percent": 100 * sampling["confidence"], **sampling["intervals"]}
     yield text("models", models="; ".join(_model(name, model) for name, model in sorted(models.items())))
+    if leaks := [f"{key}: {task['leaks']:,}" for key, task in sorted(metrics["tasks"].items()) if task.get("leaks")]:
+        yield text("methods_leaks", noun=noun, leaks=", ".join(leaks), scores=", ".join(_leak_free_scores(metrics)))
     yield text("metrics", noun=noun, resamples=sampling["resamples"], seed=sampling["seed"], **values)
+
+
+def _leak_free_scores(metrics: Json) -> Iterator[str]:
+    for key, task in sorted(metrics["tasks"].items()):
+        for name, model in sorted(task["models"].items()):
+            valid = (model.get("leak_free") or {}).get("valid")
+            if valid and (score := valid["figures"]["macro_f1"]["mean"]) is not None:
+                yield f"{name} ({key}) {100 * score:.1f}"
 
 
 def _model(name: str, model: Json) -> str:

@@ -178,6 +178,10 @@ def failures(model: Json, *, measured: Json, thing: str, things: str) -> Iterato
     ``model`` is a ``Model`` of ``evaluate.json``, ``measured`` its ``Task``, ``thing`` the noun for one input, and
     ``things`` its plural.
     """
+    if clean := model.get("leak_free"):
+        score = clean["all"] and clean["all"]["figures"]["macro_f1"]["mean"]
+        shared = f"{measured['leaks']} {things} of test share a near-duplicate or an author with an earlier split"
+        yield f"{shared}. Without these, {clean['n']} are left; macro-F1 on them, leak-free: {share(score)}."
     yield from _weakest(model, measured=measured)
     if rare := [f"`{label}`" for label in measured["labels"] if measured["support"][label] < FEW]:
         yield f"Fewer than {FEW} items of test carry {', '.join(rare)}: too few to judge the model on them."
