@@ -243,7 +243,7 @@ def _databases(settings: Settings) -> dict[str, str]:
 def _files(settings: Settings) -> dict[str, Path]:
     """Return the files of the home that belong to a backup, by their path in it."""
     home = settings.home
-    exported = (path for name in ("releases", "answer_bundles") for path in (home / name).rglob("*"))
+    exported = [*(home / "releases").rglob("*"), *(home / "answer_bundles").rglob("*")]
     paths = [home / KEY_FILE, *exported, *(home / FOLDER).glob("*.json")]
     named = {path.relative_to(home).as_posix(): path for path in paths}
     root = mlflow_app.artifacts(settings.home)
