@@ -23,6 +23,7 @@ from pipelines.core.errors import BadParams, ConfigError, DataError
 from pipelines.core.taxonomy import Scheme
 from pipelines.core.taxonomy import load as scheme_of
 from pipelines.core.taxonomy.task import Task
+from pipelines.datasets.annotators import answers_of, soft_targets
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Item, LabelSet, Material, NoGold, groups_apart, material
 from pipelines.datasets.post import Post
 from pipelines.store import tables
@@ -45,6 +46,16 @@ def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path)
     for path in sorted((root / "data" / corpus).glob("*/records.parquet")):
         table = tables.read(path, name="records", columns=["record_id", "title", "body"])
         yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
+
+
+def months_of(corpus: str, *, root: Path) -> dict[str, str]:
+    """Return the month of creation of each record, empty if it is not known, as of an imported one."""
+    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    table = tables.concat(paths, name="records", columns=["record_id", "created"])
+    created = table["created"].to_pylist()
+    return {
+        record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)
+    }
 
 
 def open_images(
@@ -161,12 +172,14 @@ def load(
     vault: Vault,
     root: Path = Path(),
     weighted: bool = False,
+    soft: bool = False,
 ) -> Material:
     """Return the items with labels of the task as examples by split; records that were taken down are only counted.
 
     The labels of train are those of a ``subset``: ``unanimous`` or ``consensus`` of the silver of ``ensemble``, or
     ``gold`` (of people); ``None`` loads train without labels, for prediction only. With ``weighted``, an example of
-    train has the posterior of its silver labels as its weight (mean 1 over train).
+    train has the posterior of its silver labels as its weight (mean 1 over train); with ``soft``, one of gold has the
+    shares of its annotators by label, if two or more answered.
     """
     folder = _snapshot(corpus, root=root)
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
@@ -202,6 +215,9 @@ def load(
     )
     # as in the table of splits, with the corpus's own names
     loaded = replace(loaded, placed=placed)
+    if soft and subset == GOLD:
+        shares = soft_targets(answers_of(corpus, root=root).get(task.key, {}), task=task)
+        loaded = replace(loaded, train=tuple(replace(e, shares=shares.get(e.item)) for e in loaded.train))
     return replace(loaded, train=_weighted(loaded, posterior=posterior)) if weighted and posterior else loaded
 
 

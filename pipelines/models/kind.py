@@ -106,6 +106,11 @@ class Kind(Entry):
         """Whether an item of train weighs as much as its silver labels are probable."""
         return False
 
+    @property
+    def soft(self) -> bool:
+        """Whether an item of train has the shares of its annotators as targets."""
+        return False
+
     def labellers(self, params: Params) -> tuple[str, ...]:
         """Return the labellers of section ``labellers`` whose answers are the model's."""
         return ()

@@ -65,15 +65,16 @@ def run(ctx: Context) -> dict[str, Any]:
     """Fit the model of a row of ``rows.yaml``; write ``snapshot/<corpus>/fits/<row>/`` and metrics.
 
     The folder has the card and the lineage, the list of records that the model was trained on or selected by, and
-    either the model's files or its predictions of validation and test.
+    either the model's files or its predictions of validation and test, of a backtest those of later items.
 
     Returns:
         ``kind``, ``bases`` (``base_files.identified``), ``environment`` (``fitting.tracking``), ``task``, ``subset``,
         ``ensemble`` (``None`` for gold), ``seed``, ``train`` and ``selected`` (train and validation; ``records``,
         ``digest`` of their ids), ``validation`` (items), ``support`` (items of train by label), ``unseen`` (labels that
-        train does not have), ``scarce`` (labels with fewer items than the kind needs), ``examples`` (items of
-        validation in the prompt, left out), ``without`` (items without labels) and ``taken_down`` by split, ``weights``
-        (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), ``score`` on validation (the macro-F1 of a
+        train does not have), ``scarce`` (labels with fewer items than the kind needs), ``soft`` (items of train whose
+        targets are annotators' shares; only of kinds that learn from them), ``examples`` (items of validation in the
+        prompt, left out), ``without`` (items without labels) and ``taken_down`` by split, ``weights`` (MLflow's
+        ``run``, and the SHA-256 of each of the model's ``files``), ``score`` on validation (the macro-F1 of a
         classifier, else the share of exact label sets), ``fit``: the metrics of the model's kind; of some kinds
         ``prompt`` (:attr:`pipelines.llm.prompts.Prompt.origin`) and ``remarks`` (outcomes of requesting the
         rationales); of a row that is not kept ``predictions``, as the stage ``predict`` reports them.
@@ -106,7 +107,7 @@ def material_of(row: Fit, *, spec: Kind, params: Params, vault: Vault, root: Pat
     subset = row.subset if learning or spec.compares else None
     labels: dict[str, Any] = {"subset": subset, "ensemble": params.ensemble(row.corpus)}
     places: dict[str, Any] = {"params": params, "vault": vault, "root": root}
-    return items.load(row.corpus, task=task, weighted=spec.weighted, **labels, **places)
+    return items.load(row.corpus, task=task, weighted=spec.weighted, soft=spec.soft, **labels, **places)
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class TrainRun:
     def material(self) -> Material:
         """The examples, at least one of train and of validation."""
         row, material = self.row, material_of(self.row, spec=self.spec, **self._places)
+        if row.until:
+            material = material.known(until=row.until, months=items.months_of(row.corpus, root=self.root))
         for split, examples in (("train", material.train), (material.validation_name, material.validation)):
             if not examples:
                 about = {"model": row.model, "subset": row.subset, "corpus": row.corpus}
@@ -218,6 +221,7 @@ class TrainRun:
             "train": trained.model_dump(),
             "selected": selected.model_dump(),
             "validation": len(material.validation),
+            **({"soft": sum(e.shares is not None for e in material.train)} if self.spec.soft else {}),
             "support": support,
             "unseen": [label for label, count in support.items() if not count],
             "scarce": [label for label, count in support.items() if 0 < count < spec.least],

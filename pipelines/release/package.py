@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.config.operate import AGREEMENT, METADATA, Release, Shape
+from pipelines.core.config.operate import AGREEMENT, METADATA, VOTES, Release, Shape
 from pipelines.core.config.params import Params
 from pipelines.core.config.settings import Settings
 from pipelines.core.errors import BadParams, ConfigError, DataError
@@ -164,6 +164,9 @@ def _choose(
     items, unlabelled = labelled(corpus, categories=schemes, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
     opened = release_tables.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
+    if VOTES in shape.columns:
+        authors = {r: post.person.author for r, post in opened.posts.items()}
+        items = release_tables.shared_votes(items, authors=authors, k=k)
     order = sorted((ids[r], image, r) for r, image in items if r in opened.posts)
     # posts that lose their metadata, and those that would then be left out and keep them
     bare, kept = frozenset[str](), frozenset[str]()
@@ -217,7 +220,8 @@ def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]
     cells: dict[str, list[object]] = {}
     for row in rows:
         labels, more = tuple(row.labelled.labels.items()), tuple(row.metadata.items()) if metadata else ()
-        cells.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, more))
+        item = row.labelled
+        cells.setdefault(row.id, []).append((row.image, item.split, item.agreement, item.votes, labels, more))
     combined = {release_id: tuple(values) for release_id, values in cells.items()}
     counts = Counter(combined.values())
     return frozenset(release_id for release_id, values in combined.items() if counts[values] == 1)
@@ -254,7 +258,9 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
     """Return the folders of stage outputs that :func:`run` reads in addition to the posts; some may not exist."""
-    return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.ensemble(corpus)}")]
+    shape = params.release.corpora.get(corpus)
+    votes = [f"annotations/{corpus}"] if shape and VOTES in shape.columns else []
+    return [*(f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.ensemble(corpus)}")), *votes]
 
 
 HERE = Path(__file__).parent
@@ -269,6 +275,8 @@ COLUMNS = {
     "image": "; `image` is the place of a picture in its gallery, counted from 0",
     AGREEMENT: "; `agreement` is `gold` for labels given by people, `unanimous` for labels given by all models of the "
     "ensemble, `consensus` for labels given by most (a training set of the consensus has both)",
+    VOTES: "; `votes` has by category how many of an item's annotators gave each label, as JSON, before adjudication; "
+    "it is empty if fewer than two answered, or if too few authors share these labels and votes",
 }
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from crisis_corpus.hydrate import FULLNAME, joined
-from pipelines.core.config.operate import AGREEMENT, METADATA, Shape
+from pipelines.core.config.operate import AGREEMENT, METADATA, VOTES, Shape
 from pipelines.core.config.params import Params
 from pipelines.core.errors import BadParams, DataError
 from pipelines.core.taxonomy import Category, load
+from pipelines.datasets.annotators import answers_of
 from pipelines.release.anonymity import Person
 from pipelines.release.release_store import Content
 from pipelines.store import tables
@@ -87,11 +89,15 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
 
 @dataclass(frozen=True)
 class Labelled:
-    """An item of the split with its labels by category, in the scheme's order; ``None`` for a category without any."""
+    """An item of the split with its labels by category, in the scheme's order; ``None`` for a category without any.
+
+    ``votes`` is the cell of the column of that name: JSON, by category the number of annotators who gave each label.
+    """
 
     split: str
     labels: Mapping[str, tuple[str, ...] | None]
     agreement: str
+    votes: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict
     """Return by name the label categories that a release of this form (``shape``) contains."""
     scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
-        known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
+        known = ", ".join([*METADATA, AGREEMENT, VOTES, *scheme.categories])
         detail = f"{', '.join(unknown)} may not be released; allowed are {known}"
         raise BadParams(where=f"release.corpora.{corpus}.columns", detail=detail)
     return {c: scheme.categories[c] for c in shape.categories}
@@ -133,6 +139,7 @@ def labelled(
     silver = (
         _silver(folder, ensemble=params.ensemble(corpus), categories=categories) if AGREEMENT in shape.columns else {}
     )
+    votes = _votes(corpus, categories=categories, root=root) if VOTES in shape.columns else {}
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))
@@ -142,8 +149,31 @@ def labelled(
             agreement, known = silver[item]
         else:
             continue
-        items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in categories}, agreement)
+        items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in categories}, agreement, votes.get(item, ""))
     return items, len(splits) - len(items)
+
+
+def _votes(corpus: str, *, categories: Mapping[str, Category], root: Path) -> dict[Item, str]:
+    """Return the cell of the column ``votes`` of the items that two or more annotators answered."""
+    answers, counts = answers_of(corpus, root=root), dict[Item, dict[str, dict[str, int]]]()
+    for key, category in categories.items():
+        for item, sets in answers.get(key, {}).items():
+            given = Counter(label for labels in sets for label in _ordered(labels, category=category))
+            ordered = {label.name: given[label.name] for label in category.labels if given[label.name]}
+            counts.setdefault(item, {})[key] = ordered
+    return {item: json.dumps(each, ensure_ascii=False) for item, each in counts.items()}
+
+
+def shared_votes(items: Mapping[Item, Labelled], *, authors: Mapping[str, str], k: int) -> dict[Item, Labelled]:
+    """Return the items without votes that fewer than ``k`` authors share together with the labels."""
+    people: dict[object, set[str]] = {}
+    for (record_id, _), item in items.items():
+        people.setdefault((item.votes, *item.labels.items()), set()).add(authors.get(record_id, record_id))
+    few = {key for key, known in people.items() if len(known) < k}
+    return {
+        key: replace(item, votes="") if (item.votes, *item.labels.items()) in few else item
+        for key, item in items.items()
+    }
 
 
 def _silver(
@@ -204,7 +234,9 @@ def _cell(row: Released, column: str, *, shape: Shape) -> str:
     if column in shape.metadata:
         return row.metadata[column]
     item = row.labelled
-    return {"id": row.id, "image": str(row.image), "split": item.split, AGREEMENT: item.agreement}[column]
+    return {"id": row.id, "image": str(row.image), "split": item.split, AGREEMENT: item.agreement, VOTES: item.votes}[
+        column
+    ]
 
 
 def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:

@@ -308,3 +308,36 @@ def places(home: Path) -> dict[str, Any]:
     """Return where a corpus repository with its cache and remote is below ``home``."""
     (home / "remote").mkdir()
     return {"repo": f"{home}/corpus.git", "remote": f"{home}/remote", "cache": home / "cache"}
+
+
+def test_votes_of_annotators_are_released_as_counts_that_enough_authors_share(world: World) -> None:
+    items = sorted(world.split("memes"))
+    sets = [["None"], ["Suicide ideation"], ["Wish to be dead"]]
+    rows = [
+        {"record_id": r, "image": n, "category": "severity", "annotator": f"annotator-{who}", "round": "one",
+         "outcome": "answered", "labels": sets[(i + who) % 2 if i else 2 * who], "answered": NOW, "note": None}
+        for i, (r, n) in enumerate(items) for who in range(1 if i % 7 == 3 else 2)
+    ]  # fmt: skip
+    small_corpus.write_table(world.root / "annotations/memes/one/annotations.parquet", rows, name="annotations")
+    terms = changed("memes", columns=("severity", "votes"))
+    folder = Path(world.release("memes", "m1", terms=terms)["package"])
+    said = {(row["id"], row["image"]): row for row in table(folder / "annotations.csv")}
+    # the script: by item how many answered what, and the authors who share it beside the label
+    counted: dict[tuple[str, int], Counter[str]] = {item: Counter() for item in items}
+    for row in rows:
+        counted[row["record_id"], row["image"]].update(row["labels"])
+    names = {item: (world.vault.record_id(item[0], domain="release/m1"), str(item[1])) for item in items}
+    cells = {item: (said[names[item]]["severity"], tuple(sorted(counted[item].items()))) for item in items}
+    author = {world.record(name): post["author"] for name, post in world.items.items()}
+    for item in items:
+        people = {
+            author[other[0]] for other in items if cells[other] == cells[item] and sum(counted[other].values()) > 1
+        }
+        votes = said[names[item]]["votes"]
+        if counted[item].total() < 2 or len(people) < terms.k:
+            assert not votes
+        else:
+            assert json.loads(votes) == {"severity": dict(counted[item])}
+    assert {bool(row["votes"]) for row in said.values()} == {True, False}
+    assert said[names[items[0]]]["votes"] == "", "nobody shares its votes"
+    assert not any(b"annotator-" in content for content in contents(folder).values())

@@ -92,7 +92,7 @@ class Takedown(Section):
 Text = Annotated[str, Field(min_length=1)]
 # Metadata of a post beside its labels; each has steps of generalisation (:mod:`pipelines.release.anonymity`).
 METADATA = ("month", "subreddit")
-AGREEMENT = "agreement"
+AGREEMENT, VOTES = "agreement", "votes"
 
 
 class Shape(Section):
@@ -103,8 +103,9 @@ class Shape(Section):
             one file for each split (CRADLE).
         title: the title of the release's datasheet.
         columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and
-            ``agreement`` (how far the labellers agreed on the record's labels); without the last one, only labels that
-            people gave are released. Authors, groups and content cannot be released.
+            ``agreement`` (how far the labellers agreed on the record's labels), without which only labels that people
+            gave are released; ``votes`` (how many of the item's annotators gave each label, if ``k`` authors share
+            labels and votes). Authors, annotators, groups and content cannot be released.
     """
 
     form: Literal["annotations", "splits"]
@@ -122,7 +123,7 @@ class Shape(Section):
     @property
     def categories(self) -> tuple[str, ...]:
         """The names of the categories whose labels are released, one column for each."""
-        return tuple(c for c in self.columns if c not in (*METADATA, AGREEMENT))
+        return tuple(c for c in self.columns if c not in (*METADATA, AGREEMENT, VOTES))
 
     @property
     def metadata(self) -> tuple[str, ...]:

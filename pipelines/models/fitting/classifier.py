@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 class Classifier(Recipe, Kind):
     """A classifier that learns labels of validation's best epoch; it gives probabilities, and no alerts."""
 
+    @property
+    def soft(self) -> bool:
+        return self.targets is not None
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        return ("annotators' shares as targets",) if self.soft else ()
+
     def build(self, serving: Serving) -> Built:
         """Build the classifier, not yet trained, its new weights drawn from ``serving.seed``."""
         raise NotImplementedError

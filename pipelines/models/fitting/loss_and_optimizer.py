@@ -97,7 +97,11 @@ class Loop:
         )
         self.module = self.machine.prepare_model(built.module)
         self.optimizer = optimizer(built.module, settings=settings, device=device)
-        self.targets = torch.from_numpy(targets(examples, task=task))
+        truth = targets(examples, task=task)
+        self.soft = any(example.shares is not None for example in examples)
+        for row, example in zip(truth, examples, strict=True):
+            row[:] = row if example.shares is None else example.shares
+        self.targets = torch.from_numpy(truth)
         self.weights = torch.from_numpy(weights.values).to(device)
         shares = torch.tensor([example.weight for example in examples])
         # without weights of examples, the sum over the batch stays the library's own, to the last bit
@@ -170,8 +174,12 @@ class Loop:
         """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi)."""
         ask, how = torch.nn.functional, "sum" if shares is None else "none"
         if self.task.kind == "single":
-            loss = ask.cross_entropy(logits, truth.argmax(1), weight=self.weights, reduction=how)
-            whole_weight = self.weights[whole.argmax(1)].sum().clamp_min(1e-12)
+            # of hard targets, classes: to the last bit what it was
+            loss = ask.cross_entropy(
+                logits, truth if self.soft else truth.argmax(1), weight=self.weights, reduction=how
+            )
+            classes = whole @ self.weights if self.soft else self.weights[whole.argmax(1)]
+            whole_weight = classes.sum().clamp_min(1e-12)
         else:
             loss = ask.binary_cross_entropy_with_logits(logits, truth, pos_weight=self.weights, reduction=how)
             loss, whole_weight = loss if shares is None else loss.sum(1), whole.numel()

@@ -22,6 +22,8 @@ class Recipe(Section):
         reweighted: whether rare labels weigh more in the loss.
         max_pos_weight: the greatest weight of a rare label (SPEC 8).
         min_positives: labels rarer than this in validation share one threshold (ours).
+        targets: ``annotators``: an item of train has the shares of its annotators by label as its target (soft targets,
+            ours), if two or more answered; else its labels.
         max_tokens: of a text (ours: the longest caption of the sandbox has 60).
     """
 
@@ -36,6 +38,8 @@ class Recipe(Section):
     max_pos_weight: Annotated[float, Field(ge=1)] = 20
     min_positives: Positive = 5
     max_tokens: Positive = 128
+    # left out of cards and settings of models that do not have it
+    targets: Annotated[Literal["annotators"] | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class TrainingSettings(Recipe):

@@ -141,6 +141,7 @@ MEANINGS = {
     "month": "when the post was made, generalised to month, quarter or year, or any time",
     "subreddit": "where it was posted, or other",
     "agreement": "gold: labelled by people; unanimous, consensus: by how many models of an ensemble",
+    "votes": "JSON: how many annotators gave each label; empty if fewer than two answered, or if it is too rare",
 }
 # The Hub's classes of sizes, by the number of rows below which they end.
 SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
