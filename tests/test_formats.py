@@ -29,11 +29,12 @@ from pipelines.core.config.settings import Settings
 from pipelines.operate.backup.pool import BackupManifest, Pool
 from pipelines.registry.journal import Journal
 from pipelines.registry.packaging.described import Described
-from pipelines.release import access
+from pipelines.release import access, answer_bundles
 from pipelines.release.release_store import ReleaseEntry
 from pipelines.store import tables
 from pipelines.store.answers import AnswerStore
 from pipelines.store.table_files import SEALED
+from pipelines.store.vault.keyring import Signer
 from pipelines.store.vault.vault import Tombstone, Vault
 from pipelines.takedown import object_versions, receipts
 from pipelines.takedown.redaction import Left
@@ -171,6 +172,23 @@ def _removal(_: Path, settings: Settings) -> tuple[Path, Reader]:
     entry.folder.mkdir(parents=True)
     (path := entry.folder / "removal.json").write_text(entry.removal_text([], number=0))
     return path, entry.removal
+
+
+@case("answer_bundle")
+def _bundle(folder: Path, settings: Settings) -> tuple[Path, Reader]:
+    path, signer = folder / "bundle.json", Signer(SECRET, purpose="answers").public.hex()
+    about: dict[str, Any] = {"corpus": "x", "labeller": "x", "requests": {}, "entries": (), "removed": ()}
+    answer_bundles.Bundle(bundle="0" * 16, **about).put(path, secret=SECRET)
+    path.write_text(path.read_text().replace("{", "{\n", 1))
+    key = answer_bundles.BundleKey(bundle="0" * 16, key="0" * 64, signer=signer)
+    return path, lambda: key.read(path)
+
+
+@case("answer_bundle")
+def _bundle_state(_: Path, settings: Settings) -> tuple[Path, Reader]:
+    kept = answer_bundles.BundleFolder.of(settings, "0" * 16)
+    kept.put(answer_bundles.BundleState(file="x", records={}))
+    return kept.folder / answer_bundles.STATE, kept.state
 
 
 @case("model_package")

@@ -55,7 +55,7 @@ MODULES = {
     "doctor": "doctor plan",
     "deployment": "up down",
     "run": "run",
-    "release": "release export",
+    "release": "release export answers",
     "airflow": "airflow",
     "task": "task",
 }

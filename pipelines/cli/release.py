@@ -1,4 +1,4 @@
-"""Define the commands that draft, approve, list and update releases, and write, push and list copies for a hub."""
+"""Define the commands of releases, of copies for a hub, and of bundles of labellers' answers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.cli.options import (
+    EXISTING,
     Approval,
     AsJson,
     CorpusName,
@@ -22,12 +23,14 @@ from pipelines.cli.options import (
     RunOfApproval,
     Yes,
     argument,
+    checked,
     group,
+    month_of,
     option,
 )
 from pipelines.cli.registry import Name as ModelName
 from pipelines.cli.registry import Version
-from pipelines.cli.shared import Decider, confirm, decided, doing, emit, open_registry, open_vault, opened
+from pipelines.cli.shared import Decider, confirm, context, decided, doing, emit, open_registry, open_vault, opened
 from pipelines.core.config.params import load
 from pipelines.core.config.settings import Settings
 from pipelines.core.process import now
@@ -266,3 +269,63 @@ def _opened() -> Iterator[Hub]:
     settings = Settings.from_env()
     with open_vault(settings) as vault, Journal.of(settings) as journal:
         yield Hub(settings, journal, vault, now())
+
+
+answers = group(
+    "Export what labellers answered, without content, and import it where the answers are no longer stored."
+)
+app.add_typer(answers, name="answers", rich_help_panel="Release")
+
+
+def _months(values: list[str] | None) -> list[str]:
+    return [month_of(value) for value in values or ()]
+
+
+@answers.command("export")
+def export_answers(
+    corpus: CorpusName,
+    file: Annotated[Path, argument("the new file of the bundle", "FILE")],
+    labeller: Annotated[
+        str, option("the labeller: a name in section labellers of catalogue.yaml", "--model", **checked("labeller"))
+    ],
+    months: Annotated[
+        list[str] | None,
+        option("only records of this month, YYYY-MM; several: repeat", "--month", callback=_months),
+    ] = None,
+) -> None:
+    """Write what a labeller answered about the items of a corpus as a signed bundle; its key file is apart from it."""
+    from pipelines.release import answer_bundles
+
+    if file.exists():
+        raise typer.BadParameter(f"{file} exists already; name a new file", param_hint="'FILE'")
+    with context(corpus, row=labeller) as ctx, doing("reading the stored answers"):
+        emit(answer_bundles.export(ctx, to=file, months=months or ()))
+
+
+@answers.command("import")
+def import_answers(
+    file: Annotated[Path, argument("a bundle that `corpus answers export` wrote", "FILE", **EXISTING)],
+    *,
+    key: Annotated[
+        Path | None, option("the bundle's key file, unless the bundle was exported here", "--key", **EXISTING)
+    ] = None,
+    removal: Annotated[
+        Path | None, option("the newest removal list of the bundle, if it is newer than the file", **EXISTING)
+    ] = None,
+    corpus: Annotated[str | None, option("the corpus here; default: the bundle's", **checked("corpus"))] = None,
+    labeller: Annotated[
+        str | None, option("the labeller here; default: the bundle's", "--model", **checked("labeller"))
+    ] = None,
+    write: Annotated[
+        bool, option("store the answers; without this option, only print what would be stored", "--write")
+    ] = False,
+) -> None:
+    """Print which answers of a bundle match requests of the corpus; with --write, store these answers."""
+    from pipelines.release import answer_bundles
+
+    held = answer_bundles.read_key(key) if key else answer_bundles.key_of(file, settings=Settings.from_env())
+    bundle = held.read(file)
+    removed = held.read(removal).removed if removal else ()
+    with context(corpus or bundle.corpus, row=labeller or bundle.labeller) as ctx, doing("comparing the requests"):
+        ctx.described("labeller", ctx.params.labellers)
+        emit(answer_bundles.bring(ctx, bundle, key=held, removed=removed, store=write))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -153,6 +153,29 @@ class Remote(Asking):
         gathered = iter(zip(found.answers, found.failed, strict=True))
         pairs = [(post, *(next(gathered) if _seen(post) else (None, None))) for post in posts]
         return [answer for pair in pairs for answer in self._answered(*pair)]
+
+    def stored(self, posts: Sequence[Post]) -> Iterator[tuple[Post, str, list[Answer]]]:
+        """Yield each post that can be asked about, the key of its request, and its answers if these are stored."""
+        keyed = [(post, self._key(post)) for post in posts if _seen(post)]
+        stored = self._answers.get({key for _, key in keyed}, vault=self._vault)
+        for post, key in keyed:
+            yield post, key, self._answered(post, stored[key], None) if key in stored else []
+
+    def request_facts(self, *, secret: bytes) -> dict[str, Any]:
+        """Return what an answer depends on beside the item; ``secret`` keys the digests of the prompt's examples.
+
+        Another team's project has the same value for the same request, unlike a key of the store of answers.
+        """
+        prompt = self.prompt
+        return {
+            "api": self.provider.vendor.api,
+            "model": self._labeller.model,
+            "prompt": [prompt.system, prompt.template, prompt.schema],
+            "examples": [[dict(e.labels), e.post.content_digest(secret=secret)] for e in prompt.examples],
+            "sampling": {**self._sampling, **self._decoding, "context_tokens": self._votes.context_tokens},
+            "mode": self._votes.mode,
+            "run": self._run,
+        }
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
         return super()._missing([post for post in posts if _seen(post)])

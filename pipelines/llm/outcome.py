@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -92,7 +92,8 @@ class Raw:
 
     ``finish`` is the finish reason (``stop``, ``length``, ``content_filter``, ``unreadable`` ...); ``refused`` the
     reason word of a refusal; ``effective`` the parameters actually sent; ``truncated`` whether the output reached its
-    token limit.
+    token limit. ``recorded`` has outcome, reason, ``repaired`` and labels by category, if these were imported: then the
+    words of the answer are not known here.
     """
 
     text: str | None
@@ -102,6 +103,7 @@ class Raw:
     output_tokens: int
     effective: dict[str, Any]
     truncated: bool = False
+    recorded: Mapping[str, tuple[Outcome, str, bool, Sequence[str]]] | None = None
 
     def to_json(self) -> bytes:
         """Serialise the answer; equal answers give equal ASCII bytes, which preserve even a lone surrogate."""

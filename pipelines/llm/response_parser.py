@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Answer, Outcome, Raw
@@ -142,13 +143,39 @@ def interpret(
     ``cost`` (US dollars) are those of the one request: only the first row carries them, so that sums are right.
     """
     keys = list(prompt.schema["properties"])
+    if raw.recorded is None:
+        judged = _judged(raw, keys=keys, scheme=scheme, mode=mode)
+    else:
+        recorded = (raw.recorded[key] for key in keys)
+        judged = ((Outcome(outcome), reason, repaired, labels) for outcome, reason, repaired, labels in recorded)
+    return [
+        Answer(
+            record_id=record_id,
+            labeller=labeller,
+            category=key,
+            prompt=prompt.digest,
+            outcome=outcome,
+            reason=reason,
+            repaired=repaired,
+            labels=tuple(labels),
+            input_tokens=raw.input_tokens if index == 0 else 0,
+            output_tokens=raw.output_tokens if index == 0 else 0,
+            cost=cost if index == 0 else 0.0,
+        )
+        for index, (key, (outcome, reason, repaired, labels)) in enumerate(zip(keys, judged, strict=True))
+    ]
+
+
+def _judged(
+    raw: Raw, *, keys: Sequence[str], scheme: Scheme, mode: Literal["paper", "improved"]
+) -> Iterator[tuple[Outcome, str, bool, Sequence[str]]]:
+    """Yield outcome, reason, whether it was repaired, and labels of each category."""
     value, repairs, outcome, reason = overall(raw)
     if value is not None and set(value) - set(keys):
         value, outcome, reason = None, Outcome.MALFORMED, "wrong_shape"
     thought = THINKING.match((raw.text or "").strip().removeprefix("\ufeff").strip())
     declined = thought is not None and declines(thought[2])
-    answers = []
-    for index, key in enumerate(keys):
+    for key in keys:
         labels: tuple[str, ...] = ()
         named: tuple[str, ...] = ()
         found, why = outcome, reason
@@ -160,19 +187,4 @@ def interpret(
             if declined and found is Outcome.VOTE and not set(labels) - {category.none}:
                 found, why, labels = Outcome.REFUSED, "model_refusal", ()
             named = tuple(dict.fromkeys((*repairs, *rules))) if found is Outcome.VOTE else ()
-        answers.append(
-            Answer(
-                record_id=record_id,
-                labeller=labeller,
-                category=key,
-                prompt=prompt.digest,
-                outcome=found,
-                reason="+".join(named) or why,
-                repaired=bool(named),
-                labels=labels,
-                input_tokens=raw.input_tokens if index == 0 else 0,
-                output_tokens=raw.output_tokens if index == 0 else 0,
-                cost=cost if index == 0 else 0.0,
-            )
-        )
-    return answers
+        yield found, "+".join(named) or why, bool(named), labels

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pipelines.core.taxonomy.task import Task
     from pipelines.datasets.example import Example, Item, Material
     from pipelines.datasets.features import Cues
+    from pipelines.datasets.post import Post
+    from pipelines.label.remote import Remote
     from pipelines.llm.asking import PlannedRequests
     from pipelines.llm.own_prompts import OwnPrompts
     from pipelines.models.prediction import Prediction, Predictor, Spent, Votes
@@ -131,6 +133,10 @@ class Kind(Entry):
     def answer(self, desk: Desk) -> Answers:
         """Return the model's answers without a fit."""
         raise NotImplementedError
+
+    def asking(self, desk: Desk) -> Iterator[tuple[Remote, list[Post]]]:
+        """Yield the labeller of each run of :meth:`answer`, and what it is asked about; nothing is sent."""
+        yield from ()
 
     def planned(self, desk: Desk) -> Iterator[PlannedRequests]:
         """Yield what :meth:`answer` would send, and at what cost; nothing is sent."""

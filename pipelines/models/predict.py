@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.core import rows
 from pipelines.core.errors import ConfigError, DataError
@@ -20,11 +20,15 @@ from pipelines.datasets.example import TEST, TRAIN, Material
 from pipelines.llm.asking import PlannedRequests
 from pipelines.models import kind
 from pipelines.models.fitting import card
-from pipelines.models.kind import Desk, Serving
+from pipelines.models.kind import Desk, Kind, Serving
 from pipelines.models.predictions_file import copied, write_predictions
 from pipelines.models.train import material_of, predict_with, serving_of
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.stage import ASKED, Context, Stage
+
+if TYPE_CHECKING:
+    from pipelines.datasets.post import Post
+    from pipelines.label.remote import Remote
 
 STAGE = Stage(
     reads=("data", "few_shot", "gold", "split", "{source}", "{labels}", "{reads}"),
@@ -60,9 +64,21 @@ def run(ctx: Context) -> dict[str, Any]:
 
 def planned(ctx: Context) -> Iterator[PlannedRequests]:
     """Yield what each row of the corpus would send to a labeller, and at what cost."""
+    for spec, desk in _not_fitted(ctx):
+        yield from spec.planned(desk)
+
+
+def asking(ctx: Context, *, labeller: str) -> Iterator[tuple[Remote, list[Post]]]:
+    """Yield the requests to a labeller of each row of the corpus; nothing is sent."""
+    for spec, desk in _not_fitted(ctx):
+        if labeller in spec.labellers(ctx.params):
+            yield from spec.asking(desk)
+
+
+def _not_fitted(ctx: Context) -> Iterator[tuple[Kind, Desk]]:
     for answer in rows.resolve(ctx.params, root=ctx.root).answers.values():
         if answer.corpus == ctx.corpus and answer.seed is None:
-            yield from kind.spec(ctx.params, answer.model).planned(_desk(answer, ctx=ctx))
+            yield kind.spec(ctx.params, answer.model), _desk(answer, ctx=ctx)
 
 
 def _desk(answer: Answer, *, ctx: Context) -> Desk:

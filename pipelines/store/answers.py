@@ -185,6 +185,15 @@ class AnswerStore(Store):
                 _book(connection, hold=hold, pay=pay)
         return made
 
+    def add(self, kept: Sequence[tuple[tuple[str, str, bytes], int]]) -> None:
+        """Store answers that another store paid for, each :func:`sealed` and with its cost, all of them or none."""
+        rows = [dict(zip(answers.c.keys(), (*answer, cost), strict=True)) for answer, cost in kept]
+        if rows:
+            with self._engine.writing() as connection:
+                # an answer of this store's own stays
+                insert = self._engine.insert(answers).on_conflict_do_nothing(index_elements=["key"])
+                connection.execute(insert, rows)
+
     def spent(self) -> tuple[int, int]:
         """Return the paid and the reserved amounts for labelling in nanodollars.
 

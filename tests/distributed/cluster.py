@@ -41,7 +41,7 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DOCKER / "compose.yaml").r
 # The services of compose whose queues each worker serves.
 WORKERS = {"fetch": "default,internet", "gpu": "default,gpu"}
 # What all homes share, as docs/howto/containers.md says.
-SHARED = ("annotation", "graph", "releases", "requests", "takedowns")
+SHARED = ("annotation", "answer_bundles", "graph", "releases", "requests", "takedowns")
 # A busy machine takes long to import Airflow.
 READY_SECONDS = 300.0
 SERVERS = ("postgres", "redis", "store", "git", "mlflow", "api", "sandbox")

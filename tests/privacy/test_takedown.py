@@ -200,6 +200,7 @@ def test_the_same_again_changes_nothing_and_gives_the_same_receipt(house: House)
 ERASED = {
     "annotation": {"items": 2, "files": 1}, "answers": {"rows": 3}, "refresh": {"rows": 0}, "resume": {"files": 1},
     "train": {"fits": 1}, "scratch": {"clones": 0, "running": 0}, "lineage": {"copies": 1}, "releases": {"rows": 0},
+    "answer bundles": {"records": 0},
     "models": {"no_registry": 1},
 }  # fmt: skip
 

@@ -243,7 +243,8 @@ def _databases(settings: Settings) -> dict[str, str]:
 def _files(settings: Settings) -> dict[str, Path]:
     """Return the files of the home that belong to a backup, by their path in it."""
     home = settings.home
-    paths = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
+    exported = [*(home / "releases").rglob("*"), *(home / "answer_bundles").rglob("*")]
+    paths = [home / KEY_FILE, *exported, *(home / FOLDER).glob("*.json")]
     named = {path.relative_to(home).as_posix(): path for path in paths}
     root = mlflow_app.artifacts(settings.home)
     named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}

@@ -112,11 +112,19 @@ class Signer:
         """Return a text without this key's signature at its end, or ``None`` if it has no valid signature."""
         signed, _, rest = text.partition(BEGIN)
         # the raw signature ends the blob; the rest of it describes key and algorithm, which are fixed here
-        with suppress(ValueError, InvalidSignature):
+        with suppress(ValueError):
             blob = base64.b64decode(re.sub(r"\s|-----END.*", "", rest), validate=True)
-            Ed25519PublicKey.from_public_bytes(self.public).verify(blob[-64:], _message(signed))
-            return signed
+            return signed if is_signed(_message(signed), signature=blob[-64:], public=self.public) else None
         return None
+
+
+def is_signed(data: bytes, *, signature: bytes, public: bytes) -> bool:
+    """Return whether data has the signature of the holder of an Ed25519 key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
+    except (ValueError, InvalidSignature):
+        return False
+    return True
 
 
 def _strings(*values: bytes) -> bytes:

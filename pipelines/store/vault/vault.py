@@ -128,7 +128,7 @@ class Vault(Store):
         return self._keyring.unwrap(wrapped.items(), column="key")
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the Reddit fullnames of these live records; only the deletion sweep may use them."""
+        """Return the Reddit fullnames of these live records, for requests to Reddit and for keyed or sealed names."""
         opened = self._keyring.unwrap(self._wrapped(record_ids, column="fullname").items(), column="fullname")
         return {r: name.decode() for r, name in opened.items()}
 

@@ -1,4 +1,4 @@
-"""The stores of what is published: registered models, with the lists of their training records, and releases.
+"""The stores of what is published: registered models, with the lists of their training records, releases, bundles.
 
 The journal's row ``stale`` is written before anything of a version is changed: from then on the promotion gate refuses
 the version, and consumers see it. At the deadline in the row, :mod:`pipelines.takedown.takedown` removes the version.
@@ -208,3 +208,29 @@ class Releases(Store):
         from pipelines.release import removal
 
         removal.refresh(settings=case.settings, vault=case.vault, now=None)
+
+
+class AnswerBundles(Store):
+    """Exported outcomes of labellers, under ids of the bundle, and which record each id is."""
+
+    name = "answer bundles"
+    holds = "ids"
+    erased = (
+        "entries leave the file of `corpus answers export`, if it is where it was written; the bundle's own ids go to "
+        "its removal list at once"
+    )
+    keeps = "the bundle's own id on its removal list; copies of the file elsewhere, until their holder imports the list"
+    home = ("answer_bundles",)
+
+    def count(self, case: Case) -> Mapping[str, int]:
+        if not self.paths(case.settings):
+            return {"records": 0}
+        from pipelines.release import answer_bundles
+
+        return {"records": answer_bundles.naming(case.gone.ids, settings=case.settings)}
+
+    def erase(self, case: Case) -> None:
+        if self.paths(case.settings):
+            from pipelines.release import answer_bundles
+
+            answer_bundles.remove(case.gone.ids, settings=case.settings)

@@ -12,6 +12,8 @@ from pipelines.core.config.params import Params
 from pipelines.models.kind import Answers, Desk, Kind
 
 if TYPE_CHECKING:
+    from pipelines.datasets.post import Post
+    from pipelines.label.remote import Remote
     from pipelines.llm.asking import PlannedRequests
 
 
@@ -44,6 +46,11 @@ class Prompted(Kind):
         from pipelines.models.kinds.prompted.asking import PromptedRun
 
         return PromptedRun(self, desk).answer()
+
+    def asking(self, desk: Desk) -> Iterator[tuple[Remote, list[Post]]]:
+        from pipelines.models.kinds.prompted.asking import PromptedRun
+
+        yield from PromptedRun(self, desk).asking()
 
     def planned(self, desk: Desk) -> Iterator[PlannedRequests]:
         from pipelines.models.kinds.prompted.asking import PromptedRun

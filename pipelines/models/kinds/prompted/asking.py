@@ -98,13 +98,17 @@ class PromptedRun:
 
     def planned(self) -> Iterator[PlannedRequests]:
         """Yield what each run would send, and at what cost; pictures of the prompt leave too."""
-        posts = list(self.posts.values())
         shown = sum(len(example.post.images) for example in self.prompt.examples)
+        for labeller, posts in self.asking():
+            planned = labeller.planned(STEP, posts, name=self.desk.model)
+            more = {"pictures": planned.leaves["pictures"] + (shown if planned.cost["to_ask"] else 0)}
+            yield replace(planned, leaves={**planned.leaves, **more})
+
+    def asking(self) -> Iterator[tuple[Remote, list[Post]]]:
+        """Yield the labeller of each run, and what it is asked about; nothing is sent."""
         with AnswerStore.open(self.desk.settings.answers_url) as store:
             for _, labeller in self._labellers(store):
-                planned = labeller.planned(STEP, posts, name=self.desk.model)
-                more = {"pictures": planned.leaves["pictures"] + (shown if planned.cost["to_ask"] else 0)}
-                yield replace(planned, leaves={**planned.leaves, **more})
+                yield labeller, list(self.posts.values())
 
     def _labellers(self, store: AnswerStore) -> Iterator[tuple[int, Remote]]:
         """Yield the labeller of each run with the run's number, 0 for one that shares the answers of ``votes``."""
