@@ -135,6 +135,33 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     return {"family": family, "factors": results}
 
 
+def by_feature(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], plan: Plan) -> Json:
+    """Return the tests of FigSIM 4.3 as we read it, by factor and feature: each feature is a family of its own.
+
+    All items are compared, copies and those of one author too. Kruskal-Wallis' p is not adjusted, and Dunn's is by
+    the feature's pairs of levels; with many features, some of these differences are there by chance alone.
+    """
+    results: dict[str, dict[str, Json]] = {factor: {} for factor in factors}
+    for factor, compared in factors.items():
+        level = np.array([compared.levels.index(name) if name is not None else -1 for name in compared.of], np.int64)
+        for feature, values in features.items():
+            rows = {name: values[(level == i) & np.isfinite(values)] for i, name in enumerate(compared.levels)}
+            kept = {name: sample for name, sample in rows.items() if len(sample) >= plan.least}
+            if len(kept) < 2 or np.ptp(np.concatenate([*kept.values()])) == 0:
+                continue
+            h, p = stats.kruskal(*kept.values())
+            pairs = dunn(kept)
+            adjusted = {ends: min(1.0, len(pairs) * q) for ends, (_, q) in pairs.items()}
+            results[factor][feature] = {
+                "n": sum(map(len, kept.values())), "h": float(h), "p": float(p), "significant": bool(p <= plan.alpha),
+                "pairs": [
+                    {"a": a, "b": b, "z": pairs[a, b][0], "p_adjusted": q, "significant": q <= plan.alpha}
+                    for (a, b), q in adjusted.items()
+                ],
+            }  # fmt: skip
+    return results
+
+
 def _confirmed(cell: Json, samples: Sequence[Floats], *, tests: float, plan: Plan) -> float:
     """Return the largest p-value of a test of so many; ``p_permuted`` is added where the others may be too small."""
     p = max(cell["p"], cell.get("p_wilcoxon", 0.0))
