@@ -64,9 +64,10 @@ value is ``null``. Its shape::
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
       "by_category": {category: {label: Rate}},       # wrong, by context and modality
-      "by_labels": {category: {label | "Any": {"absent" | "present" | "identified": {"of_wrong": Rate, "of_all": Rate}}}}
-                                                      # FigSIM T12; ordinal tasks, by the scheme's errors_by; identified
-                                                      # also by all runs of the best model of that category (5.3)
+      "by_labels": {category: {label | "Any": {presence: {"of_wrong": Rate, "of_all": Rate}}}}
+                                                      # FigSIM T12; ordinal tasks, by the scheme's errors_by. presence:
+                                                      # absent, present, and identified: present, and also said by all
+                                                      # runs of the best model of that category (5.3)
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
     Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see label_errors.py

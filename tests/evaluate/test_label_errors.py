@@ -93,9 +93,8 @@ def test_figurative_language_is_identified_if_the_best_model_of_it_names_it() ->
     told = dict(zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR}, {PUN}, {IRONY}]), strict=True))
     found = analyse(board(TRUE), runs=[run_of(SAID)], traits=replace(TRAITS, said={"figurative": told}))
     rates = found["by_labels"]["figurative"]
-    assert {p: of(rates["Any"][p]["of_all"]) for p in rates["Any"]} == {
-        "absent": (1, 2), "present": (1, 3), "identified": (0, 2)
-    }  # fmt: skip
+    shares = {presence: of(rate["of_all"]) for presence, rate in rates["Any"].items()}
+    assert shares == {"absent": (1, 2), "present": (1, 3), "identified": (0, 2)}
     assert of(rates[METAPHOR]["identified"]["of_all"]) == of(rates[METAPHOR]["present"]["of_all"]) == (1, 1)
     assert of(rates[IRONY]["identified"]["of_wrong"]) == (0, 1), "the third meme's irony was not named"
     runs = [run_of([{IRONY}, {PUN}, None]), run_of([{IRONY, PUN}, set(), {PUN}], seed=2)]

@@ -170,9 +170,7 @@ def describe(
         },
         "blocks": {block: list(each) for block, each in blocks.items()},
         **compare(features, factors=factors, units=analysed.units, plan=plan),
-        **(
-            {"paper": _as_the_paper(analysed, features, factors=factors, plan=plan)} if settings.mode == "paper" else {}
-        ),
+        **(_as_the_paper(analysed, features, factors=factors, plan=plan) if settings.mode == "paper" else {}),
     }
 
 
@@ -184,7 +182,7 @@ def _as_the_paper(
     if analysed.visual is not None:
         table = np.array([row[len(FEATURES) :] for row in analysed.visual], float).reshape(-1, len(ORIGINAL))
         own = {f"{VISUAL}.{name}": table[:, i] for i, name in enumerate(ORIGINAL)} | own
-    return by_feature(own, factors=factors, plan=plan)
+    return {"paper": by_feature(own, factors=factors, plan=plan)}
 
 
 def _told(opened: Opened) -> Json:
@@ -202,7 +200,7 @@ def _told(opened: Opened) -> Json:
 def _pictures(
     corpus: str, *, items: Sequence[Item], vault: Vault, root: Path, original: bool
 ) -> dict[Item, tuple[str, Sequence[float]]]:
-    """Return the text and the visual features of each picture, whose bytes are not kept; ``original``: the paper's too."""
+    """Return the text and the visual features of each picture, with ``original`` the paper's too; no bytes are kept."""
     data = root / "data" / corpus
     table = tables.concat(
         sorted(data.glob("*/images/*.parquet")), name="images", columns=["record_id", "image", "text_area"]

@@ -150,15 +150,14 @@ def by_feature(features: Mapping[str, Floats], *, factors: Mapping[str, Factor],
             if len(kept) < 2 or np.ptp(np.concatenate([*kept.values()])) == 0:
                 continue
             h, p = stats.kruskal(*kept.values())
-            pairs = dunn(kept)
-            adjusted = {ends: min(1.0, len(pairs) * q) for ends, (_, q) in pairs.items()}
-            results[factor][feature] = {
-                "n": sum(map(len, kept.values())), "h": float(h), "p": float(p), "significant": bool(p <= plan.alpha),
-                "pairs": [
-                    {"a": a, "b": b, "z": pairs[a, b][0], "p_adjusted": q, "significant": q <= plan.alpha}
-                    for (a, b), q in adjusted.items()
-                ],
-            }  # fmt: skip
+            pairs: list[Json] = [
+                {"a": a, "b": b, "z": z, "p_adjusted": min(1.0, q * len(kept) * (len(kept) - 1) / 2)}
+                for (a, b), (z, q) in dunn(kept).items()
+            ]
+            for pair in pairs:
+                pair["significant"] = pair["p_adjusted"] <= plan.alpha
+            told = {"n": sum(map(len, kept.values())), "h": float(h), "p": float(p), "pairs": pairs}
+            results[factor][feature] = told | {"significant": bool(p <= plan.alpha)}
     return results
 
 
