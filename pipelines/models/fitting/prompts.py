@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from pipelines.datasets import items
-from pipelines.datasets.example import Item
+from pipelines.datasets.example import Item, LabelSet
 from pipelines.datasets.items import SplitItems
 from pipelines.datasets.post import Post
+from pipelines.label.remote import LEAST_SHARE
 from pipelines.llm import own_prompts
 from pipelines.llm import prompt_examples as examples
+from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompts import Prompt, PromptExample, System, build
+from pipelines.llm.prompts import Mode, Prompt, PromptExample, System, build
+from pipelines.llm.response_parser import interpret
 from pipelines.models.kind import Desk
 
 
@@ -33,14 +38,35 @@ def chosen(desk: Desk, *, most: int | None = None) -> list[PromptExample]:
     return examples.chosen(split, keys=[desk.task.key], posts=posts)
 
 
-def evaluation_prompt(desk: Desk, *, system: System, shown: Sequence[PromptExample] | None = None) -> Prompt:
-    """Return the labellers' prompt for the task; ``shown`` are its examples, by default all that were chosen."""
+def evaluation_prompt(
+    desk: Desk, *, system: System, shown: Sequence[PromptExample] | None = None, mode: Mode | None = None
+) -> Prompt:
+    """Return the labellers' prompt for the task; ``shown`` are its examples, by default all that were chosen.
+
+    ``mode`` is by default that of the labellers.
+    """
     return build(
         desk.scheme,
         keys=[desk.task.key],
         system=system,
         examples=chosen(desk) if shown is None else shown,
         secret=desk.settings.secret(),
-        mode=desk.params.votes.mode,
+        mode=mode or desk.params.votes.mode,
         own=own_prompts.read(desk.params.prompts, root=desk.root),
     )
+
+
+def freely(desk: Desk, *, max_length: int, max_new_tokens: int, mode: Mode | None = None) -> dict[str, Any]:
+    """Return the options of a generator that answers the labellers' prompt freely; items are shortened as theirs."""
+    mode = mode or desk.params.votes.mode
+    prompt = evaluation_prompt(desk, system="open", mode=mode)
+    options = {"max_length": max_length, "max_new_tokens": max_new_tokens, "least": int(max_length * LEAST_SHARE)}
+    return options | {"prompt": prompt, "reader": partial(read, prompt=prompt, desk=desk, mode=mode)}
+
+
+def read(text: str, *, prompt: Prompt, desk: Desk, mode: Mode) -> tuple[str, LabelSet]:
+    """Return outcome and labels of an answer, read by the labellers' rules."""
+    raw = Raw(text=text, finish="stop", refused=None, input_tokens=0, output_tokens=0, effective={})
+    by: dict[str, Any] = {"scheme": desk.scheme, "mode": mode}
+    [answer] = interpret(raw, record_id="", labeller=desk.model, prompt=prompt, cost=0.0, **by)
+    return str(answer.outcome), frozenset(answer.labels if answer.outcome is Outcome.VOTE else ())
