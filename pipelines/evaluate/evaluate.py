@@ -131,6 +131,7 @@ STAGE = Stage(
         SCHEME,
     ),
     writes=(),
+    revision=2,
 )
 
 

@@ -24,15 +24,13 @@ from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
-from pipelines.llm.prompts import Prompt, delimiter
+from pipelines.llm.prompts import LEAST_SHARE, Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
 from pipelines.llm.vendor import Client, Provider, vendor_of
 from pipelines.store.answers import NANO, BatchJob, StoredAnswer, cache_key
 
-# Ours: the post gets at least this share of the context, however long the prompt and its examples are.
-LEAST_SHARE = 0.25
 NO_PICTURE, TAKEN_DOWN = "no_picture", "taken_down"
 
 

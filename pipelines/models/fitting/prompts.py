@@ -10,12 +10,11 @@ from pipelines.datasets import items
 from pipelines.datasets.example import Item, LabelSet
 from pipelines.datasets.items import SplitItems
 from pipelines.datasets.post import Post
-from pipelines.label.remote import LEAST_SHARE
 from pipelines.llm import own_prompts
 from pipelines.llm import prompt_examples as examples
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.llm.pictures import picture
-from pipelines.llm.prompts import Mode, Prompt, PromptExample, System, build
+from pipelines.llm.prompts import LEAST_SHARE, Mode, Prompt, PromptExample, System, build
 from pipelines.llm.response_parser import interpret
 from pipelines.models.kind import Desk
 
