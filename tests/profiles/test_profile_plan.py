@@ -137,7 +137,7 @@ def test_with_everything_supplied_only_retired_models_stay_away(paper: str, monk
     assert gaps.keys() == retired
     assert all("retired by its vendor on" in what for what in gaps.values())
     besides = list(planning(paper, supplied(paper, monkeypatch)).besides())
-    assert len(besides) == {"figsim": 3, "cradle": 7}[paper]
+    assert len(besides) == {"figsim": 4, "cradle": 7}[paper]
     # the ensemble and the models that learn from it need the retired member's votes
     assert all(("claude-sonnet-4" in told(row)) == (paper == "cradle") for row in besides)
 
@@ -300,7 +300,7 @@ def test_figsims_profile_is_what_the_paper_states() -> None:
     assert found.keys() == {
         "corpora.memes.last_month", "images.ocr.engine", "gold.memes.published", "split.memes.published",
         "moderation.systems.memes", "train.rows.memes.models", "train.mode", "predict.rows.memes", "votes.mode",
-        "votes.budget_usd",
+        "votes.budget_usd", "votes.constrained", "analysis.mode",
     }  # fmt: skip
     assert (params.images.ocr.engine, params.train.mode, params.votes.mode) == ("google_vision", "paper", "paper")
     assert params.corpora["memes"].last_month == "2022-12"
