@@ -86,6 +86,7 @@ def saved(entry: Kind, *, corpus: str, asked: list[dict[str, str]], params: Para
     name, scheme = NAMES[corpus], scheme_of(params.corpora[corpus].scheme)
     task = task_of(scheme, params.registry[name].task)
     fit, pack = folder / "fit", folder / "pack"
+    fit.mkdir()
     pack.mkdir()
     train, validation = (examples(asked, task=task, split=split) for split in (TRAIN, VALIDATION))
     one = entry.model_copy(update={"epochs": 1} if hasattr(entry, "epochs") else {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,7 +17,7 @@ import yaml
 from pydantic import Field
 
 from pipelines.core import formats
-from pipelines.core.config.base import Section, read_section
+from pipelines.core.config.base import Month, Section, read_section
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import Subset
 from pipelines.core.config.params import Params
@@ -67,6 +68,7 @@ class _Row(Section):
         labels: where the labels of train come from: the silver of an ensemble, or gold.
         reads: what else the model reads: rationales, or votes; else the table of splits, which every row reads.
         code: the code of the model's kind, and of the vendor that it asks, beside that of all rows.
+        until: of a backtest, the last month that the model learns from.
     """
 
     corpus: Name
@@ -75,6 +77,7 @@ class _Row(Section):
     model: Name
     subset: Subset | None = None
     seed: int | None = None
+    until: Month | None = None
     labels: Place
     reads: Place
     code: tuple[Place, ...]
@@ -82,7 +85,7 @@ class _Row(Section):
     @property
     def shown(self) -> str:
         """The model's name in tables of predictions."""
-        return shown(self.model, self.subset)
+        return shown(self.model, self.subset) + (f"-until-{self.until}" if self.until else "")
 
 
 class Fit(_Row):
@@ -177,7 +180,7 @@ def resolve(params: Params, *, root: Path) -> Rows:
     ]
     silver = [Aggregate(corpus=c, name=name) for c, names in params.silver.ensembles.items() for name in names]
     fits = [row for corpus in params.train.rows for row in _fits(corpus, params=params, root=root)]
-    keys = {f"{row.corpus}-{row.name}" for row in fits}
+    keys = {f"{row.corpus}-{row.name}" for row in fits if row.until is None}
     if unknown := ", ".join(key for key in params.train.keep if key not in keys):
         raise BadParams(where="train.keep", detail=f"there is no row {unknown}")
     answers = [_fitted(row, params=params) for row in fits]
@@ -192,6 +195,8 @@ def resolve(params: Params, *, root: Path) -> Rows:
 
 def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
     wanted = params.train.rows[corpus]
+    if wanted.until and GOLD not in wanted.subsets:
+        raise BadParams(where=f"train.rows.{corpus}.until", detail="a backtest learns from gold; add it to subsets")
     for task in tasks_of(load(params.corpora[corpus].scheme, root=root)):
         for model in wanted.models:
             if (only := params.models[model].tasks) is not None and task not in only:
@@ -201,12 +206,14 @@ def _fits(corpus: str, *, params: Params, root: Path) -> Iterator[Fit]:
                     detail = f"subset {subset} needs an ensemble of silver.ensembles.{corpus}"
                     raise BadParams(where=f"train.rows.{corpus}.ensemble", detail=detail)
                 labels = "gold/gold.parquet" if subset == GOLD else f"silver/{wanted.ensemble}"
-                for seed in wanted.seeds:
-                    name = f"{task}-{model}-{subset}-{seed}"
+                for seed, until in product(wanted.seeds, (None, *(wanted.until if subset == GOLD else ()))):
+                    name = f"{task}-{model}-{subset}-{seed}" + (f"-until-{until}" if until else "")
+                    kept = f"{corpus}-{name}" in params.train.keep or any(
+                        entry.wants(corpus, task, model, subset, seed) for entry in params.registry.values()
+                    )
                     yield Fit(
-                        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed,
-                        keep=f"{corpus}-{name}" in params.train.keep
-                        or any(entry.wants(corpus, task, model, subset, seed) for entry in params.registry.values()),
+                        corpus=corpus, name=name, task=task, model=model, subset=subset, seed=seed, until=until,
+                        keep=kept and until is None,
                         labels=f"snapshot/{corpus}/{labels}", reads=_reads(corpus, model, params=params),
                         code=_code("fits", kind=params.models[model].kind, params=params),
                     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -67,6 +67,7 @@ class Material:
     placed: Mapping[Item, tuple[str, str]] = field(repr=False)
     posts: Mapping[Item, Post] = field(repr=False)
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
+    later: tuple[Example, ...] | None = field(default=None, repr=False)
 
     def named(self, split: str) -> str:
         """Return the name that the corpus gives to a split."""
@@ -74,8 +75,23 @@ class Material:
 
     @property
     def asked(self) -> tuple[Example, ...]:
-        """The examples that models predict: those of validation and test."""
-        return (*self.validation, *self.test)
+        """The examples that models predict: those of validation and test, or the later ones of a backtest."""
+        return (*self.validation, *self.test) if self.later is None else self.later
+
+    def known(self, *, until: str, months: Mapping[str, str]) -> Material:
+        """Return what a model may know at the end of the month ``until``, for a backtest.
+
+        It learns from train and is selected by validation of months until then, and is asked about the ``later`` items
+        of validation, whose labels are hidden, without those of a group that it is selected by. Test takes no part, nor
+        an item whose month (``months``, by record) is not known.
+        """
+        train, validation = (
+            tuple(e for e in part if "" < months.get(e.item[0], "") <= until) for part in (self.train, self.validation)
+        )
+        groups = {example.group for example in validation}
+        later = (e for e in self.validation if months.get(e.item[0], "") > until and e.group not in groups)
+        asked = tuple(replace(example, labels=None) for example in later)
+        return replace(self, train=train, validation=validation, test=(), later=asked)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
         """Return the true labels of a split's examples by item, even of test; only evaluation may use them."""

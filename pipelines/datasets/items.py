@@ -47,6 +47,16 @@ def opened_posts(corpus: str, *, ids: Collection[str], vault: Vault, root: Path)
         yield from open_posts(table.filter(pa.compute.is_in(table["record_id"], value_set=wanted)), vault=vault)
 
 
+def months_of(corpus: str, *, root: Path) -> dict[str, str]:
+    """Return the month of creation of each record, empty if it is not known, as of an imported one."""
+    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
+    table = tables.concat(paths, name="records", columns=["record_id", "created"])
+    created = table["created"].to_pylist()
+    return {
+        record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)
+    }
+
+
 def open_images(
     folder: Path, *, items: Collection[Item], vault: Vault
 ) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:

@@ -15,7 +15,8 @@ value is ``null``. Its shape::
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
                            "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
       "order": [task],                                # the scheme's
-      "tasks": {task: Task}                           # every category that models predict and that has gold
+      "tasks": {task: Task},                          # every category that models predict and that has gold
+      "joint": [Joint]                                # see joint_errors.py; absent if no pair is declared
     }
     Task = {
       "kind": "single" | "multi", "ordinal": bool, "labels": [label],
@@ -28,6 +29,7 @@ value is ``null``. Its shape::
                                                       # only; "majority_set": the most frequent label set (exact match)
       "models": {model: Model},                       # a tuned model is named "<model>-<subset>"
       "best": model | null,                           # highest mean macro-F1 on test, "valid": the paper's choice
+      "backtest": {month: Backtest},                  # absent without rows that learn until a month
       "pairs": [Pair]                                 # all pairs of models, in the order of their names
     }
     Model = {
@@ -50,6 +52,8 @@ value is ``null``. Its shape::
       "floors": {label: Floor},                       # labels with a recall floor in the scheme, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null,                        # null: the labels are not crises with a time
+      "transfer": Transfer,                           # absent without a map of another corpus's labels
+      "queue": Queue,                                 # see review_queue.py; absent if none is declared
       "unflagged": {"n": int, "by_seed": {the same}}, # without the items that a review took in; absent without such
       "leak_free": {"n": int, "valid": Scores | null, "all": Scores | null}  # without leaking items
     }
@@ -70,6 +74,18 @@ value is ``null``. Its shape::
                                                       # runs of the best model of that category (5.3)
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
+    Transfer = {                                      # over all items, as "all"
+      "labels": [label],                              # that the map leads to
+      "macro_f1": Cell,                               # of these labels
+      "here": model | null,                           # the fitted model with the best macro-F1 of these labels
+      "here_macro_f1": Cell | null, "change": {"value", "low", "high"} | null          # this model's less that one's
+    }
+    Backtest = {
+      "n": int,                                       # items of validation after the month, as asked
+      "models": {model: {"runs": int, "exact": Cell, "macro_f1": Cell,      # on all of them, as "all" of Model
+                         "whole": Cell | null,        # macro-F1 of the same model of all months on the same items
+                         "change": {"value", "low", "high"} | null}}        # the model's less "whole"
+    }
     Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see label_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
@@ -87,14 +103,16 @@ from typing import Any
 
 from pipelines.core import rows
 from pipelines.core.config.label import RemoteLabeller
+from pipelines.core.config.models import Queue
 from pipelines.core.config.params import Params
+from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.core.taxonomy.task import Task, tasks_of
-from pipelines.evaluate import inputs, label_errors, model_scores, paired, reliability
+from pipelines.evaluate import inputs, joint_errors, label_errors, model_scores, paired, reliability, review_queue
 from pipelines.evaluate.inputs import TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
+from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, Scored, plain
 from pipelines.llm.vendor import vendor_of
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
@@ -115,6 +133,8 @@ class TaskContext:
     dev: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
     reviewed: frozenset[Item] = frozenset()
+    queue: Queue | None = None
+    reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 STAGE = Stage(
@@ -147,7 +167,8 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
     folder = root / "snapshot" / corpus
     gold = EvaluationGold.read(folder)
     tasks = {key: task for key, task in tasks_of(scheme).items() if gold.labels.get(key)}
-    own = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    every = [row for row in rows.read(root).answers.values() if row.corpus == corpus]
+    own, dated = [row for row in every if row.until is None], [row for row in every if row.until]
     predictions = inputs.read_predictions(folder / "predictions", answers=own, params=params)
     runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, gold.validation))
     traits, measured = _traits(gold, scheme=scheme, tasks=tasks), dict[str, Json]()
@@ -159,12 +180,14 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
             dev.get(key, {}),
             floors_of(tasks[key]),
             inputs.reviewed(corpus, root=root),
+            params.evaluate.queues.get(corpus, {}).get(key),
+            inputs.reached({row.model for row in own}, params=params),
         )
         at: dict[str, Any] = {"gold": gold, "runs": runs.get(key, {}), "sampling": sampling, "context": context}
         measured[key] = measure(tasks[key], traits=traits, **at)
         if key in scheme.errors_by and (best := measured[key]["best"]):
             traits = replace(traits, said={**traits.said, key: agreed(runs[key][best])})
-    metrics = {
+    metrics: Json = {
         "scheme": scheme.name,
         "split": TEST,
         "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
@@ -177,6 +200,27 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
         "order": list(tasks),
         "tasks": measured,
     }
+    for month in sorted({str(row.until) for row in dated}):
+        here = [row for row in dated if row.until == month]
+        names = {row.shown: rows.shown(row.model, row.subset) for row in here}
+        known = inputs.read_predictions(folder / "predictions", answers=here, params=params).rows
+        for key, models in runs_of(known, tasks=tasks, gold=gold, split=gold.validation).items():
+            board = _board(tasks[key], gold=gold, runs=models, split=gold.validation, sampling=sampling)
+            whole = {name: dev.get(key, {}).get(other, ()) for name, other in names.items()}
+            found = paired.backtest(board, runs=models, whole=whole)
+            metrics["tasks"][key].setdefault("backtest", {})[month] = found
+    declared = params.evaluate.joint.get(corpus, ())
+    wanted = {*params.evaluate.queues.get(corpus, {}), *(key for pair in declared for key in pair)}
+    if unknown := sorted(wanted - tasks.keys()):
+        raise ConfigError("UnknownName", kind=f"task of {corpus} with gold", name=unknown[0], known=", ".join(tasks))
+    if declared:
+        boards = {
+            key: _board(tasks[key], gold=gold, runs=runs.get(key, {}), split=TEST, sampling=sampling)
+            for key in dict.fromkeys(key for pair in declared for key in pair)
+        }
+        metrics["joint"] = [
+            joint_errors.joint(boards[a], boards[b], runs=(runs.get(a, {}), runs.get(b, {}))) for a, b in declared
+        ]
     return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
 
 
@@ -220,11 +264,11 @@ def measure(
     if fair is not board:
         result["leaks"] = len(board.items) - len(fair.items)
     result["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    entrants = {}
+    entrants, on_test = {}, {}
     for name, model_runs in sorted(runs.items()):
         origin = context.origins.get(name, Origin(None, name))
         on_dev = context.dev.get(name, ())
-        scored = model_scores.score(board, runs=model_runs, valid=False)
+        scored = on_test[name] = model_scores.score(board, runs=model_runs, valid=False)
         clean: Json = {VALID: None, ALL: None}
         if fair.items:
             on_fair = scored if fair is board else model_scores.score(fair, runs=model_runs, valid=False)
@@ -244,14 +288,26 @@ def measure(
             "spent": context.spent.get(name),
             "crises": label_errors.crises_of(board, runs=model_runs),
         }
+        if context.queue:
+            result["models"][name]["queue"] = review_queue.queue(board, runs=model_runs, wanted=context.queue)
         if (part := inputs.without_items(board, items=context.reviewed)) is not board:
             rest = _by_seed(part, runs=model_runs) if part.items else {}
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
         if fair is not board:
             result["models"][name]["leak_free"] = {"n": len(fair.items), VALID: clean[VALID], ALL: clean[ALL]}
+    _transfers(result, scored=on_test, reached=context.reached)
     result["best"] = best_of(result["models"])
     result["pairs"] = paired.pairs(fair, entrants=entrants)
     return result
+
+
+def _transfers(task: Json, *, scored: Mapping[str, Scored], reached: Mapping[str, frozenset[str]]) -> None:
+    """Add ``transfer`` to models that have a map of another corpus's labels."""
+    models = task["models"]
+    fitted = [name for name, model in models.items() if model["source"] == inputs.FITTED]
+    for name, model in models.items():
+        if labels := {*task["labels"]} & reached.get(model["name"], frozenset()):
+            model["transfer"] = paired.transfer(name, scored, labels=labels, fitted=fitted)
 
 
 def _board(

@@ -183,6 +183,12 @@ def _origin(row: Answer, *, params: Params) -> Origin:
     return Origin(source, row.model, row.subset, model.kind, base, deviations=model.deviations, note=model.note)
 
 
+def reached(models: Iterable[str], *, params: Params) -> dict[str, frozenset[str]]:
+    """Return, of models that have a map of another corpus's labels, the labels that they can give (transfer)."""
+    maps = {name: getattr(spec(params, name), "labels", None) for name in models if name in params.models}
+    return {name: frozenset(filter(None, labels.values())) for name, labels in maps.items() if labels}
+
+
 def _spent(path: Path) -> Spent | None:
     if not path.is_file():
         return None

@@ -15,14 +15,14 @@ McNemar's test an item is right if more than half of the runs have it right. All
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
 import numpy as np
 
-from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, Scored, bounds, counted, number
+from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, Scored, bounds, counted, number, score
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.metrics.label_sets import Floats
 
@@ -70,16 +70,55 @@ def _pair(board: Board, *, a: Entrant, b: Entrant) -> Json:
         "randomisation": randomisation(board, a=a.counts, b=b.counts),
         "mcnemar": mcnemar(a_only, b_only),
     }
-    differences = {}
-    for name in COMPARED:
-        low, high = bounds(a.scored.drawn[name] - b.scored.drawn[name])
-        value = number(a.scored.runs[name].mean() - b.scored.runs[name].mean())
-        differences[name] = {"value": value, "low": low, "high": high}
     return {
-        **differences,
+        **{name: _difference(a.scored, b.scored, name=name) for name in COMPARED},
         "p": {test: round(value, DIGITS) for test, value in p.items()},
         "mcnemar": {"a_only": a_only, "b_only": b_only},
     }
+
+
+def backtest(board: Board, *, runs: Mapping[str, Sequence[Run]], whole: Mapping[str, Sequence[Run]]) -> Json:
+    """Score models that learnt until a month on later items, beside the same ones of all months (``whole``, by name).
+
+    Returns ``Backtest`` of ``evaluate.json``; ``board`` has the later items, where a missing answer is wrong.
+    """
+    models: Json = {}
+    for name, own in sorted(runs.items()) if board.items else ():
+        mine = score(board, runs=own, valid=False)
+        found: Json = {"runs": len(own), **{key: mine.cell(key) for key in ("exact", "macro_f1")}}
+        found |= {"whole": None, "change": None}
+        if others := whole.get(name):
+            full = score(board, runs=others, valid=False)
+            found["whole"], found["change"] = full.cell("macro_f1"), _difference(mine, full, name="macro_f1")
+        models[name] = found
+    return {"n": len(board.items), "models": models}
+
+
+def transfer(name: str, scored: Mapping[str, Scored], *, labels: Collection[str], fitted: Sequence[str]) -> Json:
+    """Return the macro-F1 of the labels that a model of another corpus can give, beside the best model fitted here."""
+
+    def part(model: str) -> Scored:
+        own = scored[model]
+        means = (
+            {"macro_f1": np.mean([values[f"{label}/f1"] for label in sorted(labels)], axis=0)}
+            for values in (own.runs, own.drawn, own.without)
+        )
+        return Scored(*means)
+
+    mine, others = part(name), {model: part(model) for model in fitted}
+    here = min(others, key=lambda model: (-others[model].runs["macro_f1"].mean(), model), default=None)
+    return {
+        "labels": sorted(labels),
+        "macro_f1": mine.cell("macro_f1"),
+        "here": here,
+        "here_macro_f1": others[here].cell("macro_f1") if here else None,
+        "change": _difference(mine, others[here], name="macro_f1") if here else None,
+    }
+
+
+def _difference(a: Scored, b: Scored, *, name: str) -> Json:
+    low, high = bounds(a.drawn[name] - b.drawn[name])
+    return {"value": number(a.runs[name].mean() - b.runs[name].mean()), "low": low, "high": high}
 
 
 def bootstrap(differences: Floats) -> float:

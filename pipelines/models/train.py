@@ -65,7 +65,7 @@ def run(ctx: Context) -> dict[str, Any]:
     """Fit the model of a row of ``rows.yaml``; write ``snapshot/<corpus>/fits/<row>/`` and metrics.
 
     The folder has the card and the lineage, the list of records that the model was trained on or selected by, and
-    either the model's files or its predictions of validation and test.
+    either the model's files or its predictions of validation and test, of a backtest those of later items.
 
     Returns:
         ``kind``, ``bases`` (``base_files.identified``), ``environment`` (``fitting.tracking``), ``task``, ``subset``,
@@ -158,6 +158,8 @@ class TrainRun:
     def material(self) -> Material:
         """The examples, at least one of train and of validation."""
         row, material = self.row, material_of(self.row, spec=self.spec, **self._places)
+        if row.until:
+            material = material.known(until=row.until, months=items.months_of(row.corpus, root=self.root))
         for split, examples in (("train", material.train), (material.validation_name, material.validation)):
             if not examples:
                 about = {"model": row.model, "subset": row.subset, "corpus": row.corpus}

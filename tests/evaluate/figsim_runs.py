@@ -122,12 +122,13 @@ def write_run(
     outcomes: dict[Item, str] | None = None,
     source: str = "train",
     split: str = "test",
+    scores: Mapping[str, list[float]] = MappingProxyType({}),
 ) -> Path:
     """Write one run's predictions of memes; ``outcomes`` names the items that were not answered."""
     subset = "gold" if source == "train" else None
     path = add_row(root, "memes", task, model, subset=subset, seed=seed if subset else None) / "predictions.parquet"
     before = tables.read(path, name="predictions") if path.is_file() else None
-    write_answers(path, {split: sets}, lost=outcomes or {}, task=task, model=model, seed=seed)
+    write_answers(path, {split: sets}, lost=outcomes or {}, scores=scores, task=task, model=model, seed=seed)
     if before is not None:
         tables.write(pa.concat_tables([before, tables.read(path, name="predictions")]), path, name="predictions")
     return path

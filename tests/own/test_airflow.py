@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults  # ten minutes each
 # with any of these repeat; all other files are equal byte by byte.
 OWN_BYTES = re.compile(
     r"^data/forum/[^/]+/(records|(texts|images)/\d+)\.parquet$|/(neighbours\.parquet|model\.json|spent\.json)$"
-    r"|^metrics/forum/(train|predict)-[^/]+\.json$|/report/"
+    r"|^metrics/forum/(evaluate|(train|predict)-[^/]+)\.json$|/report/"
 )
 
 

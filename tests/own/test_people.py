@@ -175,5 +175,16 @@ def test_two_people_label_and_a_third_decides(done: dict[str, Labelled], way: st
 
 
 def test_both_ways_give_the_same_gold_and_the_same_models(done: dict[str, Labelled]) -> None:
-    lines, _ = differing(*(found.desk for found in done.values()))
-    assert lines == []
+    desks = [found.desk for found in done.values()]
+    lines, _ = differing(*desks)
+    assert [line for line in lines if not line.lstrip().startswith("annotations")] == []
+    for name in ROUNDS:
+        first, second = (answers(desk, name) for desk in desks)
+        assert first == second
+
+
+def answers(desk: Desk, name: str) -> list[dict[str, Any]]:
+    """Return the answers of a round, but for the times that people took."""
+    table = pq.read_table(desk.code / "lab" / "annotations" / "forum" / name / "annotations.parquet")
+    keys = [(key, "ascending") for key in ("record_id", "annotator", "category")]
+    return list(table.drop_columns(["seconds", "answered"]).sort_by(keys).to_pylist())

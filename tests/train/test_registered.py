@@ -140,6 +140,27 @@ def test_a_registered_model_is_asked_with_title_and_body(
     assert spent(posts)["seconds"] > 0 and spent(posts)["cost"] == 0
 
 
+def test_a_model_of_another_corpus_answers_in_the_labels_that_the_map_names(
+    posts: SmallPosts, settings: Settings, registry: Registered
+) -> None:
+    labels = {**dict.fromkeys(LABELS), LABELS[0]: LABELS[0], LABELS[1]: LABELS[0], LABELS[2]: LABELS[3]}
+    run(posts, at(registry, settings), spec=Kind(kind="registered", uri=f"models:/{NAME}@champion", labels=labels))
+    for record_id, row in rows_of(posts).items():
+        theirs = LABELS[len(posts.posts[record_id].body) % len(LABELS)]
+        ours, silent = labels[theirs], len(posts.posts[record_id].title) % 5 == 0
+        assert row["labels"] == ([] if silent or ours is None else [ours])
+        assert row["outcome"] == ("vote" if row["labels"] else "abstained")
+        assert row["scores"] == [float(label == ours) for label in LABELS]
+
+
+@pytest.mark.parametrize("labels", [{LABELS[0]: LABELS[0]}, {**dict.fromkeys(LABELS), LABELS[0]: "sadness"}])
+def test_a_map_that_does_not_fit_is_refused(
+    posts: SmallPosts, settings: Settings, registry: Registered, labels: dict[str, str | None]
+) -> None:
+    with refused("BadParams", match=r"models\.it\.labels"):
+        run(posts, at(registry, settings), spec=Kind(kind="registered", uri=f"models:/{NAME}/1", labels=labels))
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

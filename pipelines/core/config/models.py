@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipelines.core.config import base
-from pipelines.core.config.base import Fraction, Positive, Section
+from pipelines.core.config.base import Fraction, Month, Positive, Section
 
 Subset = Literal["unanimous", "consensus", "gold"]
 # A commit: a branch such as `main` or a tag can move to other weights.
@@ -37,13 +37,14 @@ class FitRows(Section):
     """Which models are fitted on a corpus: each on every subset, with every seed, for every task of the scheme.
 
     A subset is ``unanimous`` or ``consensus`` of the silver of ``ensemble`` (CRADLE 5.1), or ``gold``. A candidate of
-    section ``registry`` without a seed has the weights of the first one.
+    section ``registry`` without a seed has the weights of the first one. ``until`` has months of backtests on gold.
     """
 
     models: tuple[str, ...]
     subsets: tuple[Subset, ...]
     ensemble: str | None = None
     seeds: tuple[int, ...]
+    until: tuple[Month, ...] = ()
 
 
 class Train(Section):
@@ -66,9 +67,26 @@ class Predict(Section):
     batch: Positive
 
 
+class Queue(Section):
+    """A reviewers' day: how many items arrive, how many of them may be read, and the labels that order them."""
+
+    arrivals: Positive
+    read: tuple[Positive, ...]
+    labels: tuple[str, ...] = ()
+
+
 class Evaluate(Section):
+    """Parameters of the evaluation.
+
+    Args:
+        queues: corpus -> task -> the day of the table of what reviewers leave unread; without an entry there is none.
+        joint: corpus -> pairs of tasks whose joint errors are counted: the one that would be corrected, and the other.
+    """
+
     resamples: Positive
     seed: int
+    queues: dict[str, dict[str, Queue]] = Field(default_factory=dict)
+    joint: dict[str, tuple[tuple[str, str], ...]] = Field(default_factory=dict)
 
 
 class Report(Section):

@@ -99,6 +99,8 @@ class Params(OperateSections, ModelSections, LabelSections, CollectSections):
                     *self.silver.ensembles,
                     *self.train.rows,
                     *self.predict.rows,
+                    *self.evaluate.queues,
+                    *self.evaluate.joint,
                     *(entry.corpus for entry in self.registry.values()),
                 },
                 self.corpora,

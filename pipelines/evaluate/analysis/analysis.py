@@ -42,7 +42,7 @@ from pipelines.core.config.params import Params
 from pipelines.core.errors import ConfigError
 from pipelines.core.taxonomy import Category, Scheme, load
 from pipelines.core.taxonomy.guideline import offered
-from pipelines.datasets.items import open_images, opened_posts
+from pipelines.datasets.items import months_of, open_images, opened_posts
 from pipelines.datasets.post import BOILERPLATE
 from pipelines.evaluate.analysis.features import (
     FEATURES,
@@ -87,7 +87,7 @@ def run(ctx: Context) -> Json:
     texts = params.corpora[corpus].content == "texts"
     read = _texts if texts else partial(_pictures, original=params.analysis.mode == "paper")
     content = read(corpus, items=wanted, vault=vault, root=root)
-    kept, months = tuple(sorted(content)), _months(corpus, root=root)
+    kept, months = tuple(sorted(content)), months_of(corpus, root=root)
     items_read = AnalysedItems(
         items=kept,
         units=tuple(units[item] for item in kept),
@@ -222,16 +222,6 @@ def _texts(corpus: str, *, items: Sequence[Item], vault: Vault, root: Path) -> d
         for record_id, title, body in opened_posts(corpus, ids=ids, vault=vault, root=root)
     }
     return {item: (texts[item[0]], ()) for item in items if item[0] in texts}
-
-
-def _months(corpus: str, *, root: Path) -> dict[str, str]:
-    """Return the month of creation of each record, empty if it is not known, as of an imported one."""
-    paths = sorted((root / "data" / corpus).glob("*/records.parquet"))
-    table = tables.concat(paths, name="records", columns=["record_id", "created"])
-    created = table["created"].to_pylist()
-    return {
-        record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)
-    }
 
 
 Gold = Mapping[Item, frozenset[str]]

@@ -8,7 +8,7 @@ numbers always give the same text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -31,6 +31,7 @@ WIDTH = 460  # points; about the width of a phone, so that type of 13 points sta
 LEFT, LETTER, TYPE = 12, 7.6, 13  # margin, width of a letter, and size of type
 HEAD, LABEL, BAR, GAP = 26, 19, 17, 9  # heights: of the key, of a row's label and of each of its marks, between rows
 SQUARE, TALL = 300, 150  # sides of the reliability plot, and the height of columns
+MARKERS = "os^Dv*"  # of curves: at most so many
 SHAPES: dict[str, dict[str, Any]] = {
     BLUE: {"marker": "s", "s": 90, "facecolor": BLUE, "alpha": 0.6},
     ORANGE: {"marker": "s", "s": 90, "facecolor": ORANGE, "alpha": 0.6},
@@ -111,6 +112,22 @@ def reliability(bins: Sequence[tuple[float, float, int]], *, title: str) -> str:
         sizes = [max(36.0, 784 * n / most) for _, _, n in bins]
         axes.scatter(said, seen, s=sizes, color=BLUE, alpha=0.6, linewidth=0, zorder=3, clip_on=False)
         axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="predicted, %", ylabel="observed, %")
+        axes.grid()
+    return made[0]
+
+
+def curves(lines: Mapping[str, Sequence[tuple[float, float]]], *, title: str, across: str, up: str) -> str:
+    """Draw a line for each name, falling from 100 to 0; a queue in random order is the straight one."""
+    with _drawing(title, height=SQUARE + 66 + 20 * len(lines), box=(56, 12, SQUARE, SQUARE)) as (axes, made):
+        most = max(x for points in lines.values() for x, _ in points)
+        axes.plot([0, most], [100, 0], color=INK, linewidth=1)
+        for row, ((name, points), marker) in enumerate(zip(lines.items(), MARKERS, strict=False)):
+            colour, low = (BLUE, ORANGE)[row % 2], -(58 + 20 * row) / SQUARE
+            shape = {"color": colour, "marker": marker, "linewidth": 1.5, "clip_on": False}
+            axes.plot([x for x, _ in points], [y for _, y in points], markersize=5, **shape)
+            axes.plot([0.02], [low], transform=axes.transAxes, **shape)
+            axes.text(0.07, low - 0.014, name, transform=axes.transAxes)
+        axes.set(xlim=(0, most), ylim=(0, 100), xlabel=across, ylabel=up)
         axes.grid()
     return made[0]
 

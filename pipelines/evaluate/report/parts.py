@@ -163,6 +163,23 @@ def _count(rate: Json, *, runs: int) -> str:
     return "/".join(f"{rate[name] / runs:,.1f}".removesuffix(".0") for name in ("count", "of"))
 
 
+def queue_drawing(task: Json) -> Sheet | None:
+    """Draw what is unread of the best model's queue by how much is read, of the rarest labels."""
+    if (best := best_of(task)) is None or "queue" not in best:
+        return None
+    day, support = best["queue"], {label: count for label, count in task["support"].items() if count}
+    rarest = sorted((label for label in day["labels"] if label in support), key=lambda label: support[label])
+    curves = {label: day["curve"][label] for label in rarest[: len(charts.MARKERS)]}
+    steps = [i * day["arrivals"] / 20 for i in range(21)]
+    title = f"{task['title']}: unread by items read a day, {task['best']}"
+    points = {label: [*zip(steps, (100 * value for value in curve), strict=True)] for label, curve in curves.items()}
+    rows = tuple(
+        (f"{step:,.0f}", *(fixed(curve[i], 1, scale=100) for curve in curves.values())) for i, step in enumerate(steps)
+    )
+    svg = charts.curves(points, title=title, across="items read a day", up="unread, %")
+    return Sheet(title, ("Read a day", *curves), rows, svg=svg) if curves else None
+
+
 def pairs(task: Json) -> Iterator[Block]:
     """Yield how many pairs of models differ significantly, and tables of the paired tests."""
     tests = (f"{name}, p (Holm)" for name in TESTS.values())

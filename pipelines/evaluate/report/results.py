@@ -2,7 +2,7 @@
 
 A task of ``evaluate.json`` (:mod:`pipelines.evaluate.evaluate`) gets ``title`` and, by model or by row: ``scored``
 (models that answered, and baselines), ``about``, ``best_models``, ``order``, ``tuned``, ``unanswered``, ``on_dev``,
-``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``.
+``review``, ``leak_free``, ``cost``, ``calibrated``, ``alerts``, ``queue``, ``later``, ``transfer``.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def arranged(metrics: Json, *, scheme: Scheme, silver: Json | None = None, entri
         "items": items,
         "all_items": {**items, "total": sum(items.values())},
         "tasks": tasks,
+        "joint": {
+            f"{tasks[pair['first']]['title']}, then {tasks[pair['second']]['title']}": pair["models"]
+            for pair in metrics.get("joint", ())
+        },
         "composition": _composition(metrics["composition"], scheme=scheme, silvers=silvers),
         "votes": {
             key: {split: _shares(counts) for split, counts in each["agreement_paper"].items()}
@@ -141,6 +145,13 @@ def _task(task: Json, *, title: str) -> Json:
         "cost": {name: _cost(m["spent"]) for name, m in models.items() if m["spent"]},
         "calibrated": {name: _calibrated(m["calibration"]) for name, m in models.items() if m["calibration"]},
         "alerts": {f"{name}: {x}": _alert(floor) for name, m in models.items() for x, floor in m["floors"].items()},
+        "transfer": {name: _transfer(model, task) for name, model in models.items() if "transfer" in model},
+        "later": {
+            name: {**row, "n": part["n"]}
+            for part in task.get("backtest", {}).values()
+            for name, row in part["models"].items()
+        },
+        "queue": {f"{n}: {x}": row for n, m in models.items() if "queue" in m for x, row in _queue(m, task).items()},
     }
 
 
@@ -243,6 +254,22 @@ def _alert(floor: Json) -> Json:
     return {**floor, "shown": {**alert, **words, "positives": dev["positives"]}}
 
 
+def _transfer(model: Json, task: Json) -> Json:
+    part = model["transfer"]
+    reached = f"{len(part['labels'])} of {len(task['labels'])}"
+    return {**part, "reached": reached, "whole": model["all"]["figures"]["macro_f1"]}
+
+
+def _queue(model: Json, task: Json) -> Json:
+    """Return by label with gold, and for any of the queue's labels, what is unread by the number of items read."""
+    read: Json = model["queue"]["read"]
+    shown = [label for label in next(iter(read.values())) if task["support"].get(label, 1)]
+    return {
+        label: {part: {f"{int(k):,}": read[k][label][part] for k in read} for part in ("share", "a_day")}
+        for label in shown
+    }
+
+
 def noted(metrics: Json, *, notes: Mapping[str, Sequence[str]], names: Mapping[str, str]) -> Json:
     """Return ``evaluate.json`` in which models have notes, and everywhere the names that ``names`` gives them."""
 
@@ -258,4 +285,9 @@ def noted(metrics: Json, *, notes: Mapping[str, Sequence[str]], names: Mapping[s
         return {**part, "models": models, "best": names.get(part["best"], part["best"]), "pairs": pairs}
 
     decoding = {names.get(name, name): sent for name, sent in metrics.get("decoding", {}).items()}
-    return {**metrics, "decoding": decoding, "tasks": {key: task(part) for key, part in metrics["tasks"].items()}}
+    joint = [
+        {**pair, "models": {names.get(name, name): model for name, model in pair["models"].items()}}
+        for pair in metrics.get("joint", ())
+    ]
+    tasks = {key: task(part) for key, part in metrics["tasks"].items()}
+    return {**metrics, "decoding": decoding, "joint": joint, "tasks": tasks}

@@ -34,6 +34,10 @@ def sections(results: Results) -> list[PageSection]:
         ("mixed-up", "Confusions", _confusions(results)),
         ("over-extension", "Over-extension", _over_extension(results)),
         ("severity", "Missed labels and crises, by severity", sheets("severity", "missed", "floors")),
+        ("transfer", "Transfer from other corpora", _with_text(results, "transfer")),
+        ("backtest", "Backtests by time", _with_text(results, "backtest", made="later")),
+        ("queue", "What reviewers leave unread", _queue(results)),
+        ("joint", "Errors in two tasks together", _joint(results)),
         ("cost", "Cost and latency", sheets("cost")),
         ("calibration", "Calibration of probabilities", _calibration(results)),
         ("dev", "On dev", sheets("dev")),
@@ -109,6 +113,30 @@ def _over_extension(results: Results) -> Iterator[Sheet]:
     for task in results.tasks.values():
         yield from (parts.over_extension(task, kind=kind) for kind in results.paper.over_extension)
     yield from results.sheets("over_extensions")
+
+
+def _with_text(results: Results, like: str, *, made: str = "") -> Iterator[Block]:
+    """Yield a table of the models (``made`` of a task) with how to read it, if there are any."""
+    if any(task[made or like] for task in results.tasks.values()):
+        yield text(like, noun=results.scheme.items)
+        yield from results.sheets(like)
+
+
+def _queue(results: Results) -> Iterator[Block | None]:
+    for task in results.tasks.values():
+        day = next((model["queue"] for model in task["models"].values() if "queue" in model), None)
+        if day:
+            chance = (f"{100 * (1 - int(k) / day['arrivals']):.0f} % of every label ({k} read)" for k in day["read"])
+            values = {"arrivals": f"{day['arrivals']:,}", "labels": " or ".join(day["labels"])}
+            yield text("queue", title=task["title"], noun=results.scheme.items, chance=", ".join(chance), **values)
+            yield parts.queue_drawing(task)
+    yield from results.sheets("queue")
+
+
+def _joint(results: Results) -> Iterator[Block]:
+    if any(results.data["joint"].values()):
+        yield text("joint", noun=results.scheme.items)
+        yield from results.sheets("joint", "corrected")
 
 
 def _calibration(results: Results) -> Iterator[Sheet]:

@@ -103,7 +103,7 @@ class _Source:
         wanted = Registered(corpus=of.corpus, task=of.task, candidates=(chosen,))
         rows = [
             row for row in resolve(self.params, root=self.root).fits.values()
-            if wanted.wants(row.corpus, row.task, row.model, row.subset, row.seed)
+            if row.until is None and wanted.wants(row.corpus, row.task, row.model, row.subset, row.seed)
         ]  # fmt: skip
         if not rows:
             raise self.missing(

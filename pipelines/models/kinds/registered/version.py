@@ -7,7 +7,7 @@ empty), ``abstain`` and ``alerts`` (a list of names; may be missing).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from pipelines.models.prediction import VOTE, Prediction, Progress
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example, Item
     from pipelines.datasets.post import Post
+    from pipelines.models.label_map import LabelMap
 
 # Ours: items per call, so that progress is shown; a model may batch them otherwise.
 TOGETHER = 64
@@ -38,11 +39,12 @@ class RegistryModel:
     task: Task
     load: Callable[[], Any]
     refuse: Callable[..., RegistryError]
+    mapped: LabelMap | None = None
 
     @cached_property
     def _model(self) -> Any:
         model = self.load()
-        if model.labels != self.task.labels:
+        if self.mapped is None and model.labels != self.task.labels:
             raise self.refuse(detail=f"the model has other labels than task '{self.task.key}' has now")
         return model
 
@@ -59,7 +61,12 @@ class RegistryModel:
             # a model's own message may quote its input
             raise self.refuse(detail=f"the model fails ({type(error).__name__})") from None
         try:
-            return list(read_answers(answer, task=self.task, count=len(rows)))
+            if self.mapped is None:
+                return list(read_answers(answer, task=self.task, count=len(rows)))
+            mapped = self.mapped.ordered(model.labels)
+            # how many labels an item has is not known of them
+            theirs = replace(self.task, kind="multi", labels=tuple(model.labels))
+            return mapped.translated(list(read_answers(answer, task=theirs, count=len(rows))))
         except BadAnswer as bad:
             raise self.refuse(detail=f"an answer is not valid for '{self.task.key}': {bad}") from None
 
@@ -70,7 +77,9 @@ class RegisteredPredictor:
     Like every consumer's, so that only registered code is run.
     """
 
-    def __init__(self, uri: str, *, task: Task, posts: Mapping[Item, Post], settings: Settings) -> None:
+    def __init__(
+        self, uri: str, *, task: Task, posts: Mapping[Item, Post], settings: Settings, mapped: LabelMap | None = None
+    ) -> None:
         from crisis_corpus.client import load
 
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
@@ -79,6 +88,7 @@ class RegisteredPredictor:
             task,
             partial(load, uri, **where, cache=settings.home / "models"),
             partial(RegistryError, "AnswerUnfit", uri=uri, task=task.key),
+            mapped,
         )
 
     def predict(self, examples: Sequence[Example], *, progress: Progress = None) -> list[Prediction]:

@@ -24,6 +24,7 @@ from pipelines.core.taxonomy.task import Task
 from pipelines.datasets.example import Item
 from pipelines.llm.outcome import Outcome
 from pipelines.models.kind import Answers, Desk, Kind
+from pipelines.models.label_map import LabelMap
 from pipelines.models.prediction import Prediction
 
 JOIN = "|"
@@ -31,7 +32,13 @@ OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
 def read(
-    path: str, *, folder: Path, task: Task, asked: Collection[Item], known: Collection[Item]
+    path: str,
+    *,
+    folder: Path,
+    task: Task,
+    asked: Collection[Item],
+    known: Collection[Item],
+    mapped: LabelMap | None = None,
 ) -> tuple[dict[Item, Prediction], dict[str, Any]]:
     """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
 
@@ -61,13 +68,15 @@ def read(
     mended: Counter[str] = Counter()
     for row in file.rows():
         try:
-            item, prediction, repairs = _answer(row, task=task)
+            item, prediction, repairs = _answer(row, task=task, mapped=mapped)
             if item in said:
                 raise _Fault("its record_id is on an earlier line too")
         except _Fault as fault:
             raise bad(where=f" line {row.line}", detail=fault) from None
         said[item] = prediction
         mended.update(repairs if item in asked else ())
+    if mapped is not None:
+        said = dict(zip(said, mapped.translated(list(said.values())), strict=True))
     wanted = {item: prediction for item, prediction in said.items() if item in asked}
     unknown = sum(item not in known for item in said)
     return wanted, {
@@ -83,7 +92,7 @@ class _Fault(Exception):
     """Describes what is wrong with a line without quoting it."""
 
 
-def _answer(row: Line, *, task: Task) -> tuple[Item, Prediction, tuple[str, ...]]:
+def _answer(row: Line, *, task: Task, mapped: LabelMap | None) -> tuple[Item, Prediction, tuple[str, ...]]:
     if row.fault:
         raise _Fault("it has more or fewer fields than the header" if row.fault == "fields" else "not a JSON object")
     record_id = first(row.cells, ("record_id",))
@@ -97,10 +106,14 @@ def _answer(row: Line, *, task: Task) -> tuple[Item, Prediction, tuple[str, ...]
     if outcome is not None and outcome not in OUTCOMES:
         raise _Fault(f"its outcome is not one of {', '.join(sorted(OUTCOMES))}")
     labels = _strings(row.cells.get("labels"))
-    scores = _scores(row.cells.get("scores"), task=task)
+    scores = _scores(row.cells.get("scores"), count=len(mapped.labels if mapped else task.labels))
     outcome_read = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
     if outcome_read != Outcome.VOTE:
         return item, Prediction(outcome_read, frozenset(), scores), ()
+    if mapped is not None:
+        if not {*(labels or ())} <= mapped.labels.keys():
+            raise _Fault("it has a label that is not in the map of labels")
+        return item, Prediction(outcome_read, frozenset(labels or ()), scores), ()
     checked = task.category.check(labels or (), mode="repair", tiers=tiers_of("paper"))
     if checked.violations:
         return item, Prediction(str(Outcome.MALFORMED), frozenset(), scores), ()
@@ -119,7 +132,7 @@ def _strings(cell: object) -> list[str] | None:
     raise _Fault("its labels are not a list of strings")
 
 
-def _scores(cell: object, *, task: Task) -> tuple[float, ...]:
+def _scores(cell: object, *, count: int) -> tuple[float, ...]:
     if cell is None or cell in ("", []):
         return ()
     values = cell if isinstance(cell, list) else str(cell).strip().strip("[]").replace(JOIN, ",").split(",")
@@ -127,21 +140,27 @@ def _scores(cell: object, *, task: Task) -> tuple[float, ...]:
         scores = tuple(float(value) for value in values if not isinstance(value, bool))
     except (TypeError, ValueError):
         scores = ()
-    if len(scores) != len(task.labels) or not all(math.isfinite(p) and 0 <= p <= 1 for p in scores):
-        raise _Fault(f"its scores are not {len(task.labels)} probabilities")
+    if len(scores) != count or not all(math.isfinite(p) and 0 <= p <= 1 for p in scores):
+        raise _Fault(f"its scores are not {count} probabilities")
     return scores
 
 
 class Saved(Kind):
-    """Use predictions from outside this project, in a file at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
+    """Use predictions from outside this project, in a file at ``path`` below ``CORPUS_ANNOTATION_FILES``.
+
+    ``labels`` has, of a model of another corpus or scheme, each of its labels with ours, or with null: transfer. The
+    file's probabilities are then in their order.
+    """
 
     path: str
+    labels: dict[str, str | None] | None = None
 
     def answer(self, desk: Desk) -> Answers:
         said, more = read(
             self.path,
             folder=desk.settings.annotation_files,
             task=desk.task,
+            mapped=LabelMap(self.labels, desk.task, desk.model) if self.labels else None,
             asked={example.item for example in desk.material.asked},
             known=desk.material.placed.keys(),
         )
