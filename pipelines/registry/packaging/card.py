@@ -51,8 +51,8 @@ PROHIBITED = (
 DECODED = {
     "set": "Labels are the most probable set that the scheme's rules allow. That aims at exact match, while the gate "
     "compares macro-F1.",
-    "free": "These figures are of answers that the model wrote freely to the labellers' prompt, as the paper scores it. As "
-    "served, it is asked with the prompt that it was tuned on, and gives the most probable set; the gate measures that.",
+    "free": "These figures are of answers written freely to the labellers' prompt, as the paper scores the model. "
+    "Served, it is asked with the prompt that it was tuned on and gives the most probable set; the gate measures that.",
     "multi": "A label is given from the threshold with its best F1 on dev. That aims at the gate's metric, macro-F1.",
     "single": "The label is the most probable class. That aims at exact match, while the gate compares macro-F1.",
 }
