@@ -18,12 +18,12 @@ from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
 from pipelines.models import base_files, kind, predict
-from pipelines.models.fitting import prompts
-from pipelines.models.fitting.prompts import evaluation_prompt
+from pipelines.models import label_prompts as prompts
 from pipelines.models.kind import Kind, Serving
 from pipelines.models.kinds.local import Local
 from pipelines.models.kinds.prompted import Prompted
 from pipelines.models.kinds.sft import Evaluation
+from pipelines.models.label_prompts import evaluation_prompt
 from pipelines.models.train import predict_with
 from pipelines.store import tables
 from tests.contexts import context_of

@@ -38,7 +38,7 @@ class Local(Based):
         params, folder = desk.params, desk.settings.home / "train"
         options: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "max_length": self.max_length}
         if self.prompt == "evaluation":
-            from pipelines.models.fitting.prompts import freely
+            from pipelines.models.label_prompts import freely
 
             options = freely(desk, max_length=self.max_length, max_new_tokens=params.votes.max_output_tokens)
         options |= {"revision": self.revision, "batch": self.batch}

@@ -118,5 +118,5 @@ class Sft(Based):
     def asked(self, desk: Desk) -> dict[str, Any]:
         if self.evaluation is None:
             return {}
-        options: dict[str, Any] = later("fitting.prompts").freely(desk, mode="paper", **self.evaluation.model_dump())
+        options: dict[str, Any] = later("label_prompts").freely(desk, mode="paper", **self.evaluation.model_dump())
         return options
