@@ -160,14 +160,14 @@ def _empty(module: Path) -> bool:
 
 
 def folded(paths: set[str]) -> list[str]:
-    """Return paths with a folder in the place of its files, if half of its modules or more are among them."""
+    """Return paths with a folder in the place of its files, if more than half of its modules are among them."""
     kept = set(paths)
     above = {str(parent) for path in paths for parent in Path(path).parents} - {".", "pipelines"}
     for folder in sorted(above, reverse=True):
         own = shaping({*(ROOT / folder).rglob("*.py")})
         inside = {path for path in own & paths if path.endswith(".py")}
         apart = any(path.startswith(f"{folder}/") for path in (*APART, *PARTS))
-        if not apart and len(inside) > 1 and 2 * len(inside) >= sum(path.endswith(".py") for path in own):
+        if not apart and len(inside) > 1 and 2 * len(inside) > sum(path.endswith(".py") for path in own):
             kept = {path for path in kept if not path.startswith(f"{folder}/")} | {folder}
     return sorted(kept)
 

@@ -141,6 +141,11 @@ def test_the_parameters_hold_what_the_papers_state(profile: str | None) -> None:
     )
 
 
+def test_the_page_states_the_threshold_that_the_paper_leaves_open() -> None:
+    threshold = resolved()["moderators"]["azure"]["flag_from"]
+    assert f"Azure's threshold is not stated, here {threshold} of 7" in PAGE.read_text()
+
+
 def test_expensive_tasks_keep_their_pool_and_queue() -> None:
     options = json.loads((ROOT / "profiles" / "tasks.json").read_text())
     for task, (place, reason) in PLACES.items():

@@ -68,8 +68,10 @@ value is ``null``. Its shape::
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
       "by_category": {category: {label: Rate}},       # wrong, by context and modality
-      "by_labels": {category: {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}}}
-                                                      # FigSIM T12; ordinal tasks, by the scheme's errors_by
+      "by_labels": {category: {label | "Any": {presence: {"of_wrong": Rate, "of_all": Rate}}}}
+                                                      # FigSIM T12; ordinal tasks, by the scheme's errors_by. presence:
+                                                      # absent, present, and identified: present, and also said by all
+                                                      # runs of the best model of that category (5.3)
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
     Transfer = {                                      # over all items, as "all"
@@ -96,7 +98,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelines.core import rows
@@ -149,6 +151,7 @@ STAGE = Stage(
         SCHEME,
     ),
     writes=(),
+    revision=2,
 )
 
 
@@ -168,7 +171,22 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
     own, dated = [row for row in every if row.until is None], [row for row in every if row.until]
     predictions = inputs.read_predictions(folder / "predictions", answers=own, params=params)
     runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, gold.validation))
-    traits = _traits(gold, scheme=scheme, tasks=tasks)
+    traits, measured = _traits(gold, scheme=scheme, tasks=tasks), dict[str, Json]()
+    # those first by whose answers the errors of others are broken down
+    for key in sorted(tasks, key=lambda key: (key not in scheme.errors_by, key)):
+        context = TaskContext(
+            predictions.origins,
+            predictions.spent,
+            dev.get(key, {}),
+            floors_of(tasks[key]),
+            inputs.reviewed(corpus, root=root),
+            params.evaluate.queues.get(corpus, {}).get(key),
+            inputs.reached({row.model for row in own}, params=params),
+        )
+        at: dict[str, Any] = {"gold": gold, "runs": runs.get(key, {}), "sampling": sampling, "context": context}
+        measured[key] = measure(tasks[key], traits=traits, **at)
+        if key in scheme.errors_by and (best := measured[key]["best"]):
+            traits = replace(traits, said={**traits.said, key: agreed(runs[key][best])})
     metrics: Json = {
         "scheme": scheme.name,
         "split": TEST,
@@ -180,25 +198,7 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
             sorted({row.model for row in own if row.subset is None} & params.models.keys()), params=params
         ),
         "order": list(tasks),
-        "tasks": {
-            key: measure(
-                task,
-                gold=gold,
-                runs=runs.get(key, {}),
-                traits=traits,
-                sampling=sampling,
-                context=TaskContext(
-                    predictions.origins,
-                    predictions.spent,
-                    dev.get(key, {}),
-                    floors_of(task),
-                    inputs.reviewed(corpus, root=root),
-                    params.evaluate.queues.get(corpus, {}).get(key),
-                    inputs.reached({row.model for row in own}, params=params),
-                ),
-            )
-            for key, task in tasks.items()
-        },
+        "tasks": measured,
     }
     for month in sorted({str(row.until) for row in dated}):
         here = [row for row in dated if row.until == month]
@@ -222,6 +222,12 @@ def run(ctx: Context, *, sampling: Sampling | None = None) -> Json:
             joint_errors.joint(boards[a], boards[b], runs=(runs.get(a, {}), runs.get(b, {}))) for a, b in declared
         ]
     return write_metrics(metrics, root / "metrics" / corpus / "evaluate.json")
+
+
+def agreed(runs: Sequence[Run]) -> dict[Item, LabelSet]:
+    """Return the labels that all runs of a model gave, of the items that all of them answered."""
+    items = set.intersection(*(set(run.answers) for run in runs))
+    return {item: LabelSet.intersection(*(run.answers[item] for run in runs)) for item in items}
 
 
 def measure(

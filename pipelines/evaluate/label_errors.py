@@ -37,11 +37,13 @@ class Traits:
         sets: by category of :attr:`Scheme.errors_by`, the label sets.
         kinds: by category that no model predicts and that has one label an item, that label.
         values: by category of both, the labels.
+        said: by category of :attr:`Scheme.errors_by`, the labels that all runs of the best model of it gave an item.
     """
 
     sets: Mapping[str, Mapping[Item, LabelSet]] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[Item, str]] = field(default_factory=dict)
     values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    said: Mapping[str, Mapping[Item, LabelSet]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,15 +156,15 @@ def _by_labels(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Trai
     _, low = _too_high_low(answers)
     by_labels: Json = {}
     for key, known in traits.sets.items():
-        sets = [known.get(item) for item in board.items]
+        gold, said = [known.get(item) for item in board.items], traits.said.get(key, {})
+        told = [said.get(item) for item in board.items]
         by_labels[key] = {name: {} for name in (*traits.values[key], ANY)}
-        for name in by_labels[key]:
-            for presence in ("absent", "present"):
-                has = [
-                    s is not None and (bool(s) if name == ANY else name in s) == (presence == "present") for s in sets
-                ]
-                here = np.array(has, dtype=bool)
-                by_labels[key][name][presence] = {
+        for name, rated in by_labels[key].items():
+            has = np.array([bool(s) if name == ANY else s is not None and name in s for s in gold], dtype=bool)
+            right = [s == t if name == ANY else t is not None and name in t for s, t in zip(gold, told, strict=True)]
+            absent = np.array([s is not None for s in gold], dtype=bool) & ~has
+            for presence, here in (("absent", absent), ("present", has), ("identified", has & np.array(right, bool))):
+                rated[presence] = {
                     "of_wrong": rates.add(low, answers.wrong & here),
                     "of_all": rates.add(low, answers.answered & here),
                 }

@@ -104,6 +104,7 @@ STAGE = Stage(
         "labellers",
         "models",
         "train.rows",
+        "votes.constrained",
         "votes.context_tokens",
         "votes.max_failed",
         "distributions",

@@ -24,15 +24,13 @@ from pipelines.llm.asking import CUT, Asking, without_middle
 from pipelines.llm.budget import CHARACTERS_PER_TOKEN, Size, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.pictures import Picture
-from pipelines.llm.prompts import Prompt, delimiter
+from pipelines.llm.prompts import LEAST_SHARE, Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
 from pipelines.llm.vendor import Client, Provider, vendor_of
 from pipelines.store.answers import NANO, BatchJob, StoredAnswer, cache_key
 
-# Ours: the post gets at least this share of the context, however long the prompt and its examples are.
-LEAST_SHARE = 0.25
 NO_PICTURE, TAKEN_DOWN = "no_picture", "taken_down"
 
 
@@ -97,7 +95,7 @@ class Remote(Asking):
         decoding = decoding or Decoding()
         self._labeller, self._votes, self._scheme, self._secret = labeller, decoding.of(votes), scheme, secret
         self.prompt = prompt
-        self.schema = prompt.schema
+        self.schema = prompt.schema if self._votes.constrained else {}
         self._can = self.provider.vendor.capabilities(labeller.model)
         self.price = self.provider.vendor.price(labeller, name=name)
         self._sampling: dict[str, Any] = self._can.sampling(max_output_tokens=self._votes.max_output_tokens)
@@ -224,7 +222,7 @@ class Remote(Asking):
             api=self.provider.vendor.api,
             model=self._labeller.model,
             prompt=self.prompt.digest,
-            schema=self.prompt.schema,
+            schema=self.schema,
             content=post.content_digest(secret=self._secret),
             sampling={**self._sampling, "context_tokens": self._votes.context_tokens},
         )
@@ -236,7 +234,7 @@ class Remote(Asking):
         short = self._shortened(post)
         system, parts = self.prompt.render(short, delimiter=delimiter(post, secret=self._secret))
         factor = self._can.max_tokens_factor
-        measured = size(system, parts, schema=self.prompt.schema, cap=self._cap, factor=factor)
+        measured = size(system, parts, schema=self.schema, cap=self._cap, factor=factor)
         return LabelRequest(
             key=key, record_id=post.record_id, system=system, parts=parts, size=measured, cut=short is not post
         )

@@ -153,8 +153,8 @@ class ChatClient(Client):
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
     def _native(self, schema: dict[str, Any]) -> ModelRequestParameters:
-        """Return pydantic-ai's request parameters for an answer with this JSON schema."""
-        if self.capabilities.schema == "none":
+        """Return pydantic-ai's request parameters for an answer with this JSON schema; an empty one is not sent."""
+        if not schema or self.capabilities.schema == "none":
             return ModelRequestParameters()
         wanted = OutputObjectDefinition(json_schema=schema, name="answer", strict=True)
         return ModelRequestParameters(output_mode="native", output_object=wanted)

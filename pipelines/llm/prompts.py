@@ -39,6 +39,8 @@ RESERVED = re.compile(
 UNSEEN = re.compile("[\U000e0000-\U000e007f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
 # Ours: one to register, one to find it, two more for tasks that register at the same time.
 TRIES = 4
+# Ours: the post gets at least this share of the context, however long the prompt and its examples are.
+LEAST_SHARE = 0.25
 PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
 
 

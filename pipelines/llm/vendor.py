@@ -272,7 +272,7 @@ class Client:
 
         Args:
             parts: the user message in order; ``bytes`` are images (JPEG, PNG, WebP or GIF).
-            schema: JSON schema of the answer.
+            schema: JSON schema of the answer; empty: none is sent.
 
         Raises:
             Throttled: the provider asks the client to wait.

@@ -126,6 +126,10 @@ class Kind(Entry):
         """Load a fitted model from the folder that :meth:`fit` or :meth:`pack` wrote."""
         raise NotImplementedError
 
+    def asked(self, desk: Desk) -> dict[str, Any]:
+        """Return how the fitted model is asked when it is scored, where that differs from how it is served."""
+        return {}
+
     def pack(self, folder: Path, *, to: Path, serving: Serving) -> None:
         """Write the files of a fitted model to ``to`` as consumers get them, without need of any base model."""
         later("fitting.card").copy_parts(folder, to=to)
@@ -200,6 +204,7 @@ class Serving:
         said: the votes of the entry's labeller by item, for models that read them.
         train: examples of train with labels, for models that compare items with them.
         others: the other examples that such a model is asked about.
+        asked: what :meth:`Kind.asked` returns, if the model is scored.
     """
 
     task: Task
@@ -212,6 +217,7 @@ class Serving:
     said: Votes | None = None
     train: Sequence[Example] = ()
     others: Sequence[Example] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,8 @@ def _fitted(fit: Fit, *, ctx: Context, to: Path) -> dict[str, Any]:
     refuse_seen(material, seen=seen, model=made.shown)
     scratch = ctx.settings.home / "train"
     given = serving_of(fit, spec=made.spec, material=material, params=params, vault=vault, root=root, folder=scratch)
-    counts = predict_with(made.spec, folder, serving=Serving(**given), row=fit, material=material, to=to)
+    places: dict[str, Any] = {"params": params, "settings": ctx.settings, "vault": vault, "root": root}
+    counts = predict_with(made.spec, folder, serving=Serving(**given), row=fit, material=material, to=to, **places)
     return about | counts | {"taken_down_since": len(vault.tombstoned(seen))}
 
 

@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from pipelines.models import kind
 from pipelines.models.fitting import asking, card, tracking, training_records
 from pipelines.models.fitting.card import Card
 from pipelines.models.fitting.training_records import TrainingRecords
-from pipelines.models.kind import Job, Kind, Serving
+from pipelines.models.kind import Desk, Job, Kind, Serving
 from pipelines.models.predictions_file import write_predictions
 from pipelines.store.metrics_file import rounded, write_metrics
 from pipelines.store.stage import CONTENT, SCHEME, Context, Stage
@@ -204,8 +204,8 @@ class TrainRun:
         files = training_records.digests(card.parts(job.out))
         predicted = {}
         if not row.keep:
-            given: dict[str, Any] = {"serving": job, "row": row, "material": material}
-            predicted["predictions"] = predict_with(spec, job.out, to=self.out, **given)
+            given: dict[str, Any] = {"row": row, "material": material, "settings": self.settings, **self._places}
+            predicted["predictions"] = predict_with(spec, job.out, serving=job, to=self.out, **given)
         self._write_card(trained=trained, selected=selected)
         shutil.rmtree(self.scratch, ignore_errors=True)
         counts = Counter(label for example in material.train for label in example.labels or ())
@@ -289,12 +289,16 @@ class TrainRun:
 
 
 def predict_with(
-    spec: Kind, folder: Path, *, serving: Serving, row: Fit, material: Material, to: Path
+    spec: Kind, folder: Path, *, serving: Serving, row: Fit, material: Material, to: Path, **places: Any
 ) -> dict[str, Any]:
-    """Predict validation and test with the fitted model in ``folder``; write to ``to``, return the metrics."""
+    """Predict validation and test with the fitted model in ``folder``; write to ``to``, return the metrics.
+
+    ``places`` are parameters, settings, vault and root, as of :class:`Desk`.
+    """
     from pipelines.models.fitting.asking import ask
 
-    predictor = spec.open(folder, serving)
+    desk = Desk(row.corpus, row.model, material.task, **places)
+    predictor = spec.open(folder, replace(serving, asked=spec.asked(desk)))
     said, spent = ask(predictor, material.asked, name=row.shown)
     predictor.forget()
     about = {"task": row.task, "model": row.shown}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.month import Window
+from pipelines.collect.read.engine import ENGINES
 from pipelines.collect.sources import Monthly, entry_of, source_of
 from pipelines.core.config.collect import Corpus
 from pipelines.core.config.label import RemoteLabeller
@@ -76,10 +77,11 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     Returns:
         ``runs`` (months), ``existing`` (months that the corpus has), ``source``, ``requests`` and ``hours`` at the
         source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
-        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (triggered Dags,
-        in the order in which they run), and ``assumptions``.
+        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``ocr_usd`` (of the OCR engine, which that
+        budget does not limit), ``disk_gb``, ``wakes`` (triggered Dags, in the order in which they run), and
+        ``assumptions``.
     """
-    months = _months(first, last)
+    months = months_of(first, last)
     params, scheme, history = _history(settings, corpus=corpus, root=root)
     described, existing = params.corpora[corpus], sorted(history.months & set(months))
     posts, kept_each, size, assumed = _each(history, described)
@@ -103,6 +105,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "labelling": labelling,
         "usd_expected": None if None in usd else round(sum(usd), 2),
         "budget_usd": params.votes.budget_usd,
+        "ocr_usd": reading_usd(params, pictures=added) if pictures else 0.0,
         "disk_gb": round(PLACES * size * len(months) / GB, 3),
         "wakes": [named(f"{corpus}_{dag}") for dag in wakes],
         "assumptions": [assumed, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
@@ -124,6 +127,18 @@ def _each(history: History, described: Corpus) -> tuple[float, float, float, str
     return submissions, submissions * share, submissions * share * size, note
 
 
+def reading_usd(params: Params, *, pictures: int) -> float:
+    """Return what the OCR engine costs for so many pictures, in US dollars; nothing, if it runs on this machine."""
+    engine = ENGINES.get(params.images.ocr.engine, params.distributions)
+    return round(pictures * engine.usd_per_1000 / 1000, 2)
+
+
+def assumed_kept(described: Corpus, *, months: int) -> int:
+    """Return how many posts of so many months are kept, by the guess for a corpus without a month."""
+    posts, share, _ = DEFAULTS[described.content]
+    return round(posts * share * len(described.subreddits) * months)
+
+
 def woken(labelled: bool, asset: str = "{0}") -> list[str]:
     """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
     dags: list[str] = []
@@ -132,7 +147,7 @@ def woken(labelled: bool, asset: str = "{0}") -> list[str]:
     return dags
 
 
-def _months(first: str, last: str) -> list[str]:
+def months_of(first: str, last: str) -> list[str]:
     window, end = Window.from_key(first), Window.from_key(last)
     if end.start < window.start:
         raise ConfigError("BadPeriod", first=first, last=last)
@@ -223,10 +238,11 @@ def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[P
 def lines(made: Mapping[str, Any]) -> Iterator[str]:
     """Yield the estimate that :func:`plan` returned as text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
+    paid = f", {made['ocr_usd']:,.2f} US dollars for OCR" if made["ocr_usd"] else ""
     texts = {
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",
         "requests": f"{made['requests']:,} to {made['source']}, {made['hours']:,} h at its rate",
-        "pictures": f"{made['item_hours']:,} h on one core" if made["item_hours"] else "none",
+        "pictures": f"{made['item_hours']:,} h on one core{paid}" if made["item_hours"] else "none",
         "records": f"{made['submissions']:,} submissions, {made['kept']:,} kept",
         "labelling": f"{cost} expected, votes.budget_usd is {made['budget_usd']:,.2f}",
         "disk": f"{made['disk_gb']:,} GB",

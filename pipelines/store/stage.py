@@ -24,7 +24,7 @@ Described = TypeVar("Described")
 CONTENT, SCHEME = "corpora.{corpus}.content", "corpora.{corpus}.scheme"
 # What a request to a labeller is made with, and about.
 ASKED = (
-    *(f"votes.{key}" for key in ("mode", "max_output_tokens", "context_tokens", "max_failed", "seed")),
+    *(f"votes.{key}" for key in ("mode", "constrained", "max_output_tokens", "context_tokens", "max_failed", "seed")),
     *("prompts", "distributions", CONTENT, SCHEME),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipelines.evaluate.analysis import group_comparison as comparison
-from pipelines.evaluate.analysis.group_comparison import Factor, Plan, compare
+from pipelines.evaluate.analysis.group_comparison import Factor, Plan, by_feature, compare
 from tests.analysis import simulated_features
 
 PLAN = Plan(alpha=0.05, confidence=0.95, least=5, seed=1)
@@ -124,6 +125,28 @@ def test_the_family_has_every_test_and_pairs_have_all_pairs() -> None:
     ps = [test["p"] for tests in found["factors"].values() for test in tests.values() if "p" in test]
     qs = [test["q"] for tests in found["factors"].values() for test in tests.values() if "p" in test]
     assert qs == pytest.approx(stats.false_discovery_control(ps))
+
+
+def test_the_papers_tests_take_each_feature_by_itself_and_every_item() -> None:
+    """FigSIM 4.3: Kruskal-Wallis and Dunn, Bonferroni over the pairs of one feature."""
+    rng = np.random.default_rng(1)
+    level = np.repeat(["a", "b", "c"], 40)
+    values = {"far": rng.normal(size=120) + 0.7 * (level == "c"), **{f"x{i}": rng.normal(size=120) for i in range(49)}}
+    factors = {"f": Factor(("a", "b", "c"), list(level))}
+    found = by_feature(values, factors=factors, plan=PLAN)["f"]["far"]
+    assert found == by_feature({"far": values["far"]}, factors=factors, plan=PLAN)["f"]["far"]
+    samples = {name: values["far"][level == name] for name in "abc"}
+    assert (found["n"], found["p"]) == (120, pytest.approx(stats.kruskal(*samples.values()).pvalue))
+    frame = scikit_posthocs.posthoc_dunn([*samples.values()], p_adjust="bonferroni")
+    assert [pair["p_adjusted"] for pair in found["pairs"]] == pytest.approx(
+        [frame.loc[1, 2], frame.loc[1, 3], frame.loc[2, 3]]
+    )
+    assert found["significant"] and [pair["significant"] for pair in found["pairs"]] == [False, True, True]
+    stricter = by_feature(values, factors=factors, plan=replace(PLAN, alpha=1e-9))["f"]["far"]
+    assert not stricter["significant"] and not any(pair["significant"] for pair in stricter["pairs"])
+    short = {"f": Factor(("a", "b"), list(level[:44]))}
+    few = by_feature({"x": values["far"][:44], "same": np.ones(44)}, factors=short, plan=PLAN)
+    assert few == {"f": {}}, "neither a level of four nor a constant feature is tested"
 
 
 def test_a_level_of_too_few_units_is_left_out() -> None:

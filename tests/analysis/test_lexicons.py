@@ -34,6 +34,16 @@ def test_a_liwc_dictionary_is_read() -> None:
     assert lexicon.shares(["like"]) == [100.0, 0.0]
 
 
+def test_a_dictionary_of_liwc_22_is_read(tmp_path: Path) -> None:
+    rows = ["DicTerm,weather,calm", "rain*,X,", '"kind of",,X', "Still, x ,X", "heavy,0.5,", "blank,,"]
+    (tmp_path / "own.dicx").write_text("\n".join(rows), encoding="utf-8-sig")
+    given = LexiconFile(path=str(tmp_path / "own.dicx"))
+    lexicon = next(o for o in features.open_all({"liwc": given}) if o.name == "liwc").lexicon
+    assert lexicon is not None and lexicon.categories == ("weather", "calm")
+    assert lexicon.shares(["rainy", "still", "heavy", "kind"]) == [50.0, 25.0]
+    assert lexicon.skipped == 3, "of two words, with a weight, in no category"
+
+
 def test_the_nrc_lexicon_is_read() -> None:
     lexicon = features.nrc(NRC.splitlines())
     assert lexicon.categories == ("joy", "sadness")
@@ -62,8 +72,8 @@ def test_a_lexicon_that_is_not_there_has_a_message(tmp_path: Path) -> None:
     assert "analysis.lexicons.liwc.path" in str(opened().message)
     assert "cannot be read" in str(opened(path=str(tmp_path / "none.dic")).message)
     assert digest in str(opened(path=str(path), sha256="0" * 64).message)
-    (tmp_path / "x.dicx").write_text("DicTerm,weather\nrain,X\n")
-    assert "not .dicx" in str(opened(path=str(tmp_path / "x.dicx")).message)
+    (tmp_path / "x.pdf").write_text("DicTerm,weather\nrain,X\n")
+    assert "not .pdf" in str(opened(path=str(tmp_path / "x.pdf")).message)
     assert all(found.lexicon is None for found in features.open_all({})[1:])
 
 

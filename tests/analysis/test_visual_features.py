@@ -8,7 +8,7 @@ import math
 import pytest
 from PIL import Image, ImageDraw
 
-from pipelines.evaluate.analysis.features import FEATURES, VisualFeatures
+from pipelines.evaluate.analysis.features import FEATURES, ORIGINAL, VisualFeatures
 
 
 def jpeg(image: Image.Image) -> bytes:
@@ -37,6 +37,13 @@ def test_brightness_and_contrast() -> None:
     assert math.isnan(plain["text_area"])
 
 
+def test_contrast_is_of_grey_and_not_of_the_largest_channel() -> None:
+    """FigSIM 4.3: the standard deviation of grayscale values. Red and white have the same HSV value."""
+    found = features(halves("red", "white"))
+    assert found["value"] == pytest.approx(1, abs=0.02)
+    assert found["contrast"] == pytest.approx((1 - 0.299) / 2, abs=0.02)
+
+
 def test_the_mean_hue_of_two_reds_is_red() -> None:
     found = features(halves("#ff0010", "#ff1000"))
     assert min(found["hue"], 360 - found["hue"]) < 4, "of 356 and 4 degrees, not 180"
@@ -53,3 +60,15 @@ def test_edges_are_sharp_at_any_size() -> None:
 
 def test_bytes_that_are_no_picture_have_no_features() -> None:
     assert all(math.isnan(x) for x in VisualFeatures().of(b"no picture", text_area=0.1))
+
+
+def test_the_papers_features_are_of_the_picture_in_its_own_size() -> None:
+    fine = Image.effect_noise((1600, 1600), 80).convert("RGB")  # what a reduced picture averages away
+    found = dict(zip(ORIGINAL, VisualFeatures().original(jpeg(fine)), strict=True))
+    assert found["contrast"] > 1.5 * features(fine)["contrast"]
+    reds = dict(zip(ORIGINAL, VisualFeatures().original(jpeg(halves("#ff0010", "#ff1000"))), strict=True))
+    assert 150 < reds["hue"] < 210, "the plain mean"
+    assert (reds["value"], reds["face"]) == (pytest.approx(1, abs=0.02), 0)
+    red = dict(zip(ORIGINAL, VisualFeatures().original(jpeg(halves("red", "white"))), strict=True))
+    assert (red["contrast"], red["saturation"]) == pytest.approx(((1 - 0.299) / 2, 0.5), abs=0.02)
+    assert all(math.isnan(x) for x in VisualFeatures().original(b"no picture"))

@@ -29,14 +29,21 @@ RATED = {"alpha": {"value": 0.78, "low": 0.7, "high": 0.84}, "kappa": {"value": 
 AGREEMENT = {"rounds": {"large": {}}, "overall": {"categories": {"severity": RATED}}}
 
 
-def described() -> dict[str, Any]:
-    """Return real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two."""
+def described(**changed: Any) -> dict[str, Any]:
+    """Return real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two.
+
+    ``changed`` are parameters of section ``analysis``.
+    """
+    params = load_params(ROOT)
+    params = params.model_copy(update={"analysis": params.analysis.model_copy(update=changed)})
     rng = np.random.default_rng(5)
     items = [(f"r{i:03}", 0) for i in range(240)]
     severity = {item: frozenset({SEVERITIES[i % 4]}) for i, item in enumerate(items)}
     metaphor = {item: frozenset({"Metaphor"}) if rng.random() < 0.5 else frozenset[str]() for item in items}
     planning = np.arange(240) % 4 == 3
-    visual = rng.uniform(0.2, 0.4, (240, 8)) + 0.2 * planning[:, None] * (np.arange(8) == 0)
+    # our eight features, then the paper's six
+    visual = np.concatenate([rng.uniform(0.2, 0.4, (240, width)) for width in (8, 6)], axis=1)
+    visual[:, [0, 8]] += 0.2 * planning[:, None]
     found = AnalysedItems(
         items=tuple(items),
         units=tuple(f"u{i}" for i in range(240)),
@@ -48,7 +55,7 @@ def described() -> dict[str, Any]:
         found,
         gold={"severity": severity, "figurative": metaphor},
         scheme=load("figsim"),
-        params=load_params(ROOT),
+        params=params,
         lexicons=features.open_all({}),
     )
     whole = {**made, "content": "images", "taken_down": 1}
@@ -95,6 +102,26 @@ def test_pairs_are_shares_of_a_row(parts: dict[str, PageSection], metrics: dict[
 def test_a_small_month_and_what_gives_it_away_are_hidden(parts: dict[str, PageSection]) -> None:
     months = drawing(parts["items"], "Items with gold by month")
     assert months.rows == (("2022-11", "<5"), ("2022-12", "<5"))
+
+
+def test_the_papers_tests_stand_beside_ours(metrics: dict[str, Any]) -> None:
+    assert "paper" not in metrics
+    found = described(mode="paper")
+    assert found["factors"] == metrics["factors"], "ours stay what they are"
+    own = found["paper"]["severity"]
+    assert {name for name in own if name.startswith("visual.")} == {f"visual.{name}" for name in features.ORIGINAL}
+    assert own["visual.brightness"]["significant"] and own["visual.brightness"]["n"] == 240
+    whole = analysis_parts.sections(found, agreement=None, scheme=load("figsim"), paper=paper("figsim"))
+    [part] = [part for part in whole if part.key == "features-paper"]
+    tables = {block.title: block.rows for block in part.blocks if isinstance(block, Sheet)}
+    row = next(row for row in tables["Each feature by itself, by suicide severity"] if row[0].endswith("Brightness"))
+    assert row[3] == "<.001" and row[4].count("Suicide planning") == 3
+
+
+def test_no_difference_is_significant_at_a_small_enough_alpha() -> None:
+    found = described(alpha=1e-200, mode="paper")
+    tests = [test for kind in ("factors", "paper") for factor in found[kind].values() for test in factor.values()]
+    assert tests and not any(test.get("significant") for test in tests)
 
 
 def test_tests_have_sample_sizes_and_the_raters_agreement(parts: dict[str, PageSection]) -> None:

@@ -1,10 +1,12 @@
 """Errors by direction, by label, by kind of meme, counted manually on a few memes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipelines.core.taxonomy import load
 from pipelines.core.taxonomy.task import task_of
+from pipelines.evaluate.evaluate import agreed
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 
@@ -84,3 +86,16 @@ def test_a_meme_without_figurative_gold_is_in_no_rate_of_subtypes() -> None:
     answered = analyse(board(TRUE), runs=[run_of((*SAID[:5], NONE))], traits=TRAITS)
     assert of(answered["wrong"]) == (4, 6)
     assert of(answered["by_labels"]["figurative"]["Any"]["absent"]["of_wrong"]) == (1, 1)
+
+
+def test_figurative_language_is_identified_if_the_best_model_of_it_names_it() -> None:
+    """FigSIM 5.3: underprediction persists where it is identified. Of the three figurative memes one is not."""
+    told = dict(zip(ITEMS[:5], map(frozenset, [{IRONY}, set(), {METAPHOR}, {PUN}, {IRONY}]), strict=True))
+    found = analyse(board(TRUE), runs=[run_of(SAID)], traits=replace(TRAITS, said={"figurative": told}))
+    rates = found["by_labels"]["figurative"]
+    shares = {presence: of(rate["of_all"]) for presence, rate in rates["Any"].items()}
+    assert shares == {"absent": (1, 2), "present": (1, 3), "identified": (0, 2)}
+    assert of(rates[METAPHOR]["identified"]["of_all"]) == of(rates[METAPHOR]["present"]["of_all"]) == (1, 1)
+    assert of(rates[IRONY]["identified"]["of_wrong"]) == (0, 1), "the third meme's irony was not named"
+    runs = [run_of([{IRONY}, {PUN}, None]), run_of([{IRONY, PUN}, set(), {PUN}], seed=2)]
+    assert agreed(runs) == {ITEMS[0]: {IRONY}, ITEMS[1]: set()}, "in every run"

@@ -461,7 +461,7 @@ def test_the_papers_numbers_stand_in_the_page(metrics: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["figsim", "cradle"])
 def test_every_discrepancy_names_its_place_claim_finding_and_source(name: str) -> None:
-    assert len(paper(name).claims) == 14
+    assert len(paper(name).claims) == {"figsim": 15, "cradle": 14}[name]
     for row in paper(name).claims:
         assert row.where and row.claim and row.found
         assert row.source == "ours" or re.fullmatch(r"SPEC 1\.[1-6]", row.source)

@@ -40,9 +40,7 @@ class Seer:
     def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
         self.asked.append(body := request.body)
         picture = pictures(body)[-1]
-        forms = body["response_format"]["json_schema"]["schema"]["properties"]
-        truth = self.truth[picture]
-        said = {key: truth[key] if "items" in form else truth[key][0] for key, form in forms.items()}
+        said = {key: labels[0] if key == "severity" else labels for key, labels in self.truth[picture].items()}
         message = {"content": json.dumps(said), "refusal": None}
         if picture in self.refuses:
             message = {"content": None, "refusal": "no"}
@@ -137,6 +135,20 @@ def test_a_labeller_is_asked_once_about_all_categories_and_shown_examples_of_all
     assert all(row["labels"] is not None and frozenset(row["labels"]) == lab.truth(row) for row in decided)
     assert metrics["categories"]["severity"]["test"]["ensemble"]["all"]["exact"] == 1
     assert metrics["agreement"]["train"]["unanimous"] == 3 * SIZES["train"]
+
+
+def test_a_model_that_answers_freely_is_sent_no_schema_and_asked_anew(lab: Lab) -> None:
+    """The papers' prompts alone ask for JSON (FigSIM T11, CRADLE B.1)."""
+    constrained = lab.votes("seer")
+    section = lab.params.votes.model_copy(update={"constrained": False})
+    lab.params = lab.params.model_copy(update={"votes": section})
+    free = lab.votes("seer")
+    before, after = lab.seer.asked[: len(lab.memes.memes)], lab.seer.asked[len(lab.memes.memes) :]
+    assert len(after) == len(before), "an answer under a schema is not one without"
+    assert all("response_format" in body for body in before) and not any("response_format" in body for body in after)
+    said = {body["messages"][0]["content"] for body in after}
+    assert len(said) == 1 and all(f'"{key}"' in text and "no reasoning" in text for text in said for key in TASKS)
+    assert [row["labels"] for row in free] == [row["labels"] for row in constrained]
 
 
 def test_a_refusal_is_a_vote_in_no_category(lab: Lab) -> None:

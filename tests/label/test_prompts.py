@@ -80,6 +80,15 @@ def test_zero_shot_and_training_prompts_are_shorter_and_show_no_example():
     assert len(build(CRADLE, keys=["labels"], system="commercial").system.splitlines()) == 1
 
 
+def test_open_models_are_told_the_form_of_the_answer_and_commercial_ones_the_role():
+    """CRADLE B.1: stronger constraints on the format for open models, the same user message for all."""
+    opened, commercial = (build(CRADLE, keys=["labels"], system=kind) for kind in ("open", "commercial"))
+    assert opened.template == commercial.template
+    assert '"labels"' in opened.system and "no reasoning" in opened.system
+    assert '"labels"' not in commercial.system and opened.system.startswith(CRADLE.role)
+    assert commercial.system.startswith(CRADLE.role)
+
+
 def test_examples_show_their_answers_between_delimiters_of_their_own():
     text = user(few_shot(), Post("r", "A walk", "It rained."))[2]
     for i, label in enumerate(["rape_past", "no_crisis"]):

@@ -27,7 +27,8 @@ def made(kind: str, **fields: Any) -> Moderator:
 
 
 OPENAI = made("openai", model="omni-moderation-latest")
-AZURE = made("azure", api_version="2024-09-01", flag_from=2, usd_per_1000_texts=0.38, usd_per_1000_images=0.75)
+AZURE_FIELDS = {"api_version": "2024-09-01", "usd_per_1000_texts": 0.38, "usd_per_1000_images": 0.75}
+AZURE = made("azure", flag_from=2, **AZURE_FIELDS)
 GUARD = made("guard", model="meta-llama/Llama-Guard-4-12B")
 WORDS = "thinking of vanishing again"
 
@@ -67,6 +68,13 @@ def test_azure_analyses_and_charges_for_text_and_picture_apart() -> None:
     assert AZURE.usd(b"x") == usd(image.price, read=1, written=0) == pytest.approx(0.00075)
     assert base64.b64decode(AZURE.body([b"x"])["image"]["content"]) == b"x"
     assert text.settings | AZURE.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
+
+
+def test_azure_flags_from_its_threshold_on() -> None:
+    names = ("Hate", "SelfHarm", "Sexual", "Violence")
+    told = {"categoriesAnalysis": [{"category": name, "severity": 3 * (name == "SelfHarm")} for name in names]}
+    flags = [made("azure", **AZURE_FIELDS, flag_from=severity).verdict(told).self_harm for severity in (2, 3, 4)]
+    assert flags == [True, True, False]
 
 
 def test_a_guard_gets_one_message_and_a_text_alone_as_a_string(vendors: VendorHost) -> None:

@@ -283,3 +283,5 @@ def test_alerts_are_on_the_card_with_guarantee_and_rate(described: Described, nu
     assert "| rape_past | 0.9 | 50 | 0.91 | 20 of 40 (0.50) | 30 of 90 (0.33) | below the guarantee |" in page
     assert any("finds fewer posts of test than guaranteed: 20 of 40 (0.50)" in line for line in found["failures"])
     assert "the gate compares macro-F1" in page
+    model["calibration"] = None  # scored by answers without probabilities, though it can give them
+    assert "answers written freely" in card.page(card.card(described, measured=numbers, alerts={}))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,18 +17,21 @@ from crisis_corpus_sandbox.vendors.mind import Temper
 from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.core.config.params import load as load_params
 from pipelines.core.config.settings import Settings
-from pipelines.models import kind, predict
-from pipelines.models.fitting.prompts import evaluation_prompt
-from pipelines.models.kind import Kind
-from pipelines.models.kinds import local
+from pipelines.models import base_files, kind, predict
+from pipelines.models import label_prompts as prompts
+from pipelines.models.kind import Kind, Serving
 from pipelines.models.kinds.local import Local
 from pipelines.models.kinds.prompted import Prompted
+from pipelines.models.kinds.sft import Evaluation
+from pipelines.models.label_prompts import evaluation_prompt
+from pipelines.models.train import predict_with
 from pipelines.store import tables
 from tests.contexts import context_of
 from tests.refusals import refused
 from tests.train import small_untuned
 from tests.train.silver_posts import unlabelled
 from tests.train.small_posts import REPO, SmallPosts
+from tests.train.small_tuning import SPEC
 from tests.train.small_untuned import ASKED, asked, desk, params_of, rows_of, spent
 
 CALM = Temper(
@@ -105,11 +110,32 @@ def test_a_local_model_is_asked_with_the_labellers_prompt(posts: SmallPosts, set
 def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: Settings) -> None:
     at = desk(posts, settings)
     prompt = evaluation_prompt(at, system="open")
-    read = lambda text: local._read(text, prompt=prompt, desk=at)  # noqa: E731
+    read = partial(prompts.read, prompt=prompt, desk=at, mode="improved")
     assert read('```json\n{"labels": ["no_crisis"]}\n```') == ("vote", {"no_crisis"})
     assert read('<think>So.</think>{"labels": ["rape_past"]}') == ("vote", {"rape_past"})
     assert read('{"labels": ["somewhat_sad"]}') == ("malformed", frozenset())
     assert read("I'm sorry, but I can't label this.") == ("refused", frozenset())
+
+
+def test_a_tuned_model_is_scored_with_the_labellers_prompt_if_its_entry_says_so(
+    posts: SmallPosts, settings: Settings, tmp_path: Path
+) -> None:
+    """CRADLE F: models were tuned on a shorter prompt than they were evaluated with."""
+    folder, found = tmp_path / "model", {}
+    base_files.make("tiny:qwen3", folder=folder, seed=1)
+    at = desk(posts, settings)
+    for name, evaluation in {"own": None, "papers": Evaluation(max_length=4096, max_new_tokens=3)}.items():
+        spec = SPEC.model_copy(update={"evaluation": evaluation, "max_length": 4096, "max_new_tokens": 256})
+        row: Any = SimpleNamespace(corpus="posts", model="it", task="labels", seed=1, shown="it")
+        serving = Serving(task=at.task, scheme=at.scheme, folder=tmp_path)
+        places = {"params": at.params, "settings": settings, "vault": posts.vault, "root": posts.root}
+        given = {"serving": serving, "row": row, "material": at.material, "to": tmp_path / name, **places}
+        spent = predict_with(spec, folder, **given)["spent"]
+        rows = tables.read(tmp_path / name / "predictions.parquet", name="predictions").to_pylist()
+        found[name] = ({row["outcome"] for row in rows}, any(row["scores"] for row in rows), spent["input_tokens"])
+    assert found["own"][:2] == ({"vote"}, True), "the most probable of all valid answers"
+    assert found["papers"][:2] == ({"malformed"}, False), "written freely, and read by the labellers' rules"
+    assert found["papers"][2] > 2 * found["own"][2], "with examples and guidelines"
 
 
 def test_the_papers_models_are_asked_as_the_paper_asks() -> None:

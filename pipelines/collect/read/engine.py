@@ -40,12 +40,14 @@ class OcrFailed(Exception):
 class Engine(ABC):
     """An OCR engine, which reads one JPEG at a time.
 
-    One that is ``remote`` sends pictures to a provider, which needs a consent on record and is paid by the picture.
+    One that is ``remote`` sends pictures to a provider, which needs a consent on record and is paid by the picture
+    (``usd_per_1000``).
     ``program`` is started for each picture, ``variables`` are needed in the environment, ``Parameters`` are the model
     of its entry in ``images.ocr.engines``. ``identity`` has name, versions and all settings that decide its texts.
     """
 
     remote: ClassVar[bool] = False
+    usd_per_1000: ClassVar[float] = 0.0
     program: ClassVar[str | None] = None
     variables: ClassVar[tuple[str, ...]] = ()
     Parameters: ClassVar[type[Section]] = Section

@@ -70,10 +70,12 @@ class Lexicons(Section):
 class Analysis(Section):
     """Parameters of the stage ``analysis``.
 
+    ``mode``: ``paper`` adds FigSIM's own tests, each feature by itself, to those that hold for all of them together.
     ``heatmaps`` are pairs of categories, and ``factors`` the categories by which features are compared; those that a
     scheme lacks are left out. ``least``: the smallest count of items that is shown, and level that is tested.
     """
 
+    mode: Literal["paper", "improved"] = "improved"
     heatmaps: tuple[tuple[str, str], ...]
     factors: tuple[str, ...]
     alpha: Annotated[float, Field(gt=0, lt=1)]
@@ -184,10 +186,14 @@ class Ensemble(Section):
 
 
 class VotesParams(Section):
-    """Parameters of the stage ``votes``; ``labellers``: corpus -> who is asked about its items."""
+    """Parameters of the stage ``votes``; ``labellers``: corpus -> who is asked about its items.
+
+    ``constrained``: whether the answer's schema is sent to the models that take one; else the prompt alone asks for it.
+    """
 
     labellers: dict[str, tuple[str, ...]]
     mode: Literal["paper", "improved"]
+    constrained: bool = True
     max_output_tokens: Positive
     context_tokens: Positive
     shard_size: Positive

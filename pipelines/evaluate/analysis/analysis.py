@@ -18,7 +18,8 @@ no id and no small count. Features are computed from decrypted content in memory
       "blocks": {block: [feature]},                   # visual, text, default, liwc, nrc
       "order": {"categories" | "factors": [category], "labels" | "types": {category: [name]},    # of display
                 "levels": {factor: [level]}, "lengths": [class]},
-      "family": int, "factors": {factor: {feature: Test}}   # a feature is "<block>.<name>"; Test: group_comparison
+      "family": int, "factors": {factor: {feature: Test}},  # a feature is "<block>.<name>"; Test: group_comparison
+      "paper": {factor: {feature: Test}}              # in mode paper: FigSIM's own tests, by_feature
     }
 
 FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed in full, as in all reports;
@@ -43,8 +44,16 @@ from pipelines.core.taxonomy import Category, Scheme, load
 from pipelines.core.taxonomy.guideline import offered
 from pipelines.datasets.items import months_of, open_images, opened_posts
 from pipelines.datasets.post import BOILERPLATE
-from pipelines.evaluate.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
-from pipelines.evaluate.analysis.group_comparison import Factor, Floats, Json, Plan, compare
+from pipelines.evaluate.analysis.features import (
+    FEATURES,
+    ORIGINAL,
+    TITLES,
+    Opened,
+    VisualFeatures,
+    open_all,
+    text_features,
+)
+from pipelines.evaluate.analysis.group_comparison import Factor, Floats, Json, Plan, by_feature, compare
 from pipelines.evaluate.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.metrics.label_tables import Distribution, Layout
 from pipelines.store import tables
@@ -76,7 +85,8 @@ def run(ctx: Context) -> Json:
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"
-    content = (_texts if texts else _pictures)(corpus, items=wanted, vault=vault, root=root)
+    read = _texts if texts else partial(_pictures, original=params.analysis.mode == "paper")
+    content = read(corpus, items=wanted, vault=vault, root=root)
     kept, months = tuple(sorted(content)), months_of(corpus, root=root)
     items_read = AnalysedItems(
         items=kept,
@@ -120,7 +130,7 @@ def describe(
     plan = Plan(settings.alpha, settings.confidence, settings.least, settings.seed)
     blocks = text_features(analysed.texts, lexicons=lexicons)
     if analysed.visual is not None:
-        table = np.array(analysed.visual, float).reshape(-1, len(FEATURES))
+        table = np.array([row[: len(FEATURES)] for row in analysed.visual], float).reshape(-1, len(FEATURES))
         blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(FEATURES)}, **blocks}
     features: dict[str, Floats] = {f"{b}.{name}": v for b, each in blocks.items() for name, v in each.items()}
     keys = [key for key in settings.factors if known.get(key) and key in scheme.categories]
@@ -160,7 +170,19 @@ def describe(
         },
         "blocks": {block: list(each) for block, each in blocks.items()},
         **compare(features, factors=factors, units=analysed.units, plan=plan),
+        **(_as_the_paper(analysed, features, factors=factors, plan=plan) if settings.mode == "paper" else {}),
     }
+
+
+def _as_the_paper(
+    analysed: AnalysedItems, features: Mapping[str, Floats], *, factors: Mapping[str, Factor], plan: Plan
+) -> Json:
+    """Return FigSIM's tests of its own features: those of pictures in their own size, and those of texts."""
+    own = {name: values for name, values in features.items() if not name.startswith(f"{VISUAL}.")}
+    if analysed.visual is not None:
+        table = np.array([row[len(FEATURES) :] for row in analysed.visual], float).reshape(-1, len(ORIGINAL))
+        own = {f"{VISUAL}.{name}": table[:, i] for i, name in enumerate(ORIGINAL)} | own
+    return {"paper": by_feature(own, factors=factors, plan=plan)}
 
 
 def _told(opened: Opened) -> Json:
@@ -176,9 +198,9 @@ def _told(opened: Opened) -> Json:
 
 
 def _pictures(
-    corpus: str, *, items: Sequence[Item], vault: Vault, root: Path
+    corpus: str, *, items: Sequence[Item], vault: Vault, root: Path, original: bool
 ) -> dict[Item, tuple[str, Sequence[float]]]:
-    """Return the text and the visual features of each picture, whose bytes are not kept."""
+    """Return the text and the visual features of each picture, with ``original`` the paper's too; no bytes are kept."""
     data = root / "data" / corpus
     table = tables.concat(
         sorted(data.glob("*/images/*.parquet")), name="images", columns=["record_id", "image", "text_area"]
@@ -186,7 +208,7 @@ def _pictures(
     areas = dict(zip(tables.items_of(table), table["text_area"].to_pylist(), strict=True))
     visual = VisualFeatures()
     return {
-        item: (text, visual.of(picture, text_area=areas[item]))
+        item: (text, visual.of(picture, text_area=areas[item]) + (visual.original(picture) if original else []))
         for item, (text, picture) in open_images(data, items={*items}, vault=vault)
         if picture is not None
     }

@@ -135,6 +135,32 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     return {"family": family, "factors": results}
 
 
+def by_feature(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], plan: Plan) -> Json:
+    """Return the tests of FigSIM 4.3 as we read it, by factor and feature: each feature is a family of its own.
+
+    All items are compared, copies and those of one author too. Kruskal-Wallis' p is not adjusted, and Dunn's is by
+    the feature's pairs of levels; with many features, some of these differences are there by chance alone.
+    """
+    results: dict[str, dict[str, Json]] = {factor: {} for factor in factors}
+    for factor, compared in factors.items():
+        level = np.array([compared.levels.index(name) if name is not None else -1 for name in compared.of], np.int64)
+        for feature, values in features.items():
+            rows = {name: values[(level == i) & np.isfinite(values)] for i, name in enumerate(compared.levels)}
+            kept = {name: sample for name, sample in rows.items() if len(sample) >= plan.least}
+            if len(kept) < 2 or np.ptp(np.concatenate([*kept.values()])) == 0:
+                continue
+            h, p = stats.kruskal(*kept.values())
+            pairs: list[Json] = [
+                {"a": a, "b": b, "z": z, "p_adjusted": min(1.0, q * len(kept) * (len(kept) - 1) / 2)}
+                for (a, b), (z, q) in dunn(kept).items()
+            ]
+            for pair in pairs:
+                pair["significant"] = pair["p_adjusted"] <= plan.alpha
+            told = {"n": sum(map(len, kept.values())), "h": float(h), "p": float(p), "pairs": pairs}
+            results[factor][feature] = told | {"significant": bool(p <= plan.alpha)}
+    return results
+
+
 def _confirmed(cell: Json, samples: Sequence[Floats], *, tests: float, plan: Plan) -> float:
     """Return the largest p-value of a test of so many; ``p_permuted`` is added where the others may be too small."""
     p = max(cell["p"], cell.get("p_wilcoxon", 0.0))

@@ -43,6 +43,7 @@ def sections(metrics: Json | None, *, agreement: Json | None, scheme: Scheme, pa
         ("labels-together", "Labels that occur together", _together(metrics, scheme=scheme)),
         ("items", "Months and lengths", _items(metrics)),
         *features,
+        ("features-paper", "Features as the paper tested them", _as_the_paper(metrics, scheme=scheme)),
         ("features-reading", "How to read the tests", [points("analysis")] if metrics["family"] else []),
     )
     return sections_of(*((key, paper.titled(key, title), blocks) for key, title, blocks in found))
@@ -267,6 +268,24 @@ def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet:
     )
     columns = ("Feature and levels", "n", "Dunn's z", "p", "p (adjusted)", "Cliff's δ", "Low", "High")
     return Sheet(title, columns, rows)
+
+
+def _as_the_paper(metrics: Json, *, scheme: Scheme) -> Iterator[Block]:
+    """Yield the tests of mode ``paper``, each feature by itself, beside those of all features together."""
+    for factor, tests in metrics.get("paper", {}).items():
+        by, sure = scheme.compared_by(factor).lower(), sum(test["significant"] for test in tests.values())
+        yield (
+            f"By {by}: {sure} of {len(tests)} features differ (Kruskal-Wallis of all items, p at most "
+            f"{metrics['plan']['alpha']:g}, not adjusted for the number of features)."
+        )
+        rows = []
+        for feature, test in tests.items():
+            block, _, name = feature.partition(".")
+            pairs = (f"{p['a']} / {p['b']} ({p_value(p['p_adjusted'])})" for p in test["pairs"] if p["significant"])
+            cells = (f"{test['n']:,}", short(test["h"]), p_value(test["p"]), "; ".join(pairs) or UNDEFINED)
+            rows.append((f"{BLOCKS[block]}: {name_of(name)}", *cells))
+        columns = ("Feature", "n", "H", "p", "Different pairs (Dunn, p by Bonferroni in the feature)")
+        yield Sheet(f"Each feature by itself, by {by}", columns, tuple(rows), "folded")
 
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}

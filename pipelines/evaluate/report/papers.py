@@ -53,7 +53,8 @@ class Paper(Section):
 
     Args:
         test: number of items of its test split; ``answered``: of those that a model answered, if not all.
-        dataset: who gives access to its data; ``imported_by`` is the command.
+        dataset: who gives access to its data; ``imported_by`` is the command, and ``has_posts`` whether the posts come
+            with it, so that no source has to be read.
         sections: what is added to titles of sections of the report, by key; ``notes``: sentences in them.
         captions: what captions of plots begin with: those of errors by task, and that of ``types`` of labels.
         best: the row that stands beside our models in heat maps.
@@ -68,6 +69,7 @@ class Paper(Section):
     answered: dict[str, int] = Field(default_factory=dict)
     dataset: str = ""
     imported_by: str = ""
+    has_posts: bool = False
     plan: Plan = Plan()
     sections: dict[str, str] = Field(default_factory=dict)
     captions: dict[str, str] = Field(default_factory=dict)

@@ -179,8 +179,9 @@ def _wrong(task: Json, evidence: Evidence) -> Iterator[str]:
 def _presence(task: Json, evidence: Evidence) -> Iterator[str]:
     best, subtypes = best_of(task), []
     for name, rates in (best["errors"]["by_labels"].get(evidence.category, {}) if best else {}).items():
-        present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
-        subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
+        share = {presence: _percent(rate["of_wrong"]) for presence, rate in rates.items()}
+        said = f"{share['present']} with, {share['identified']} with and identified, {share['absent']} without"
+        subtypes.append(f"{'any of them' if name == ANY else name} {said}")
     if subtypes:
         yield f"Too low, of wrong answers: {'; '.join(subtypes)}."
 

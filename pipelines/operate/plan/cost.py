@@ -140,7 +140,8 @@ def typical(
             shown = [PromptExample(str(i), post, {task: scheme.category(task).names[:1]}) for i in range(examples)]
             prompt = build(scheme, keys=[task], system=labeller.system, examples=shown)
         system, parts = prompt.render(post, delimiter="0" * 16)
-        size = budget.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        schema = prompt.schema if params.votes.constrained else {}
+        size = budget.size(system, parts, schema=schema, cap=cap, factor=can.max_tokens_factor)
         tokens += items * (size.read + size.written)
         expected += round(share * items * budget.usd(paid, read=size.read, written=size.written), 2)
         at_most += round(items * budget.usd(paid, read=size.read_at_most, written=size.written_at_most), 2)

@@ -241,9 +241,9 @@ def gpus(need: HardwareNeed, *, here: Sequence[float]) -> Iterator[Gap]:
         yield Gap(what, "repeat this command on a worker of queue gpu (docs/howto/gpu.md)")
 
 
-def of_corpus(corpus: str, *, params: Params, today: date) -> Iterator[Gap]:
-    """Yield the approvals to read a corpus's sources that are not on record, and what its OCR engine lacks."""
-    for name in params.corpora[corpus].sources:
+def of_corpus(corpus: str, *, sources: Sequence[str], params: Params, today: date) -> Iterator[Gap]:
+    """Yield the approvals to read the sources that are not on record, and what the corpus's OCR engine lacks."""
+    for name in sources:
         for field, words in {"access_basis": "access basis", "ethics": "ethics approval"}.items():
             if getattr(params.sources[name], field) is None:
                 yield Gap(f"{words} of source {name}", put(f"sources.{name}.{field}", "…"))

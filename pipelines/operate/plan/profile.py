@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pipelines.collect.read.engine import ENGINES
 from pipelines.core.config.label import RemoteLabeller
 from pipelines.core.config.models import FitRows
 from pipelines.core.config.params import FILES, Params, load, parse_all, validate
@@ -25,6 +26,7 @@ from pipelines.evaluate.report.papers import Paper, available, number
 from pipelines.llm.vendor import Provider
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.models.kind import Kind, spec, weights
+from pipelines.operate.backfill import assumed_kept, months_of, reading_usd
 from pipelines.operate.plan import needs
 from pipelines.operate.plan.cost import PICTURE, RequestPlan, spent_usd, typical
 from pipelines.operate.plan.needs import Gap, HardwareNeed
@@ -112,6 +114,12 @@ class Planning:
         return self.params.corpora[self.corpus].content == "images"
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that the corpus is collected from; none, if its posts come with the published labels."""
+        imported = self.paper.has_posts and self.params.gold[self.corpus].published
+        return () if imported else tuple(self.params.corpora[self.corpus].sources)
+
+    @property
     def of_gb(self) -> float:
         """The GPU memory to count in: that of this host's smallest GPU, else the usual one."""
         return min(self.here, default=needs.USUAL_GB)
@@ -155,11 +163,18 @@ class Planning:
         return self.params.train.rows[self.corpus]
 
     def besides(self) -> Iterator[RowPlan]:
-        """Yield what the paper's other tables need: ensembles, tuned models, and moderation systems."""
+        """Yield what the paper's other tables need: ensembles, tuned models, moderation systems, and a paid OCR."""
         yield from self._ensembles()
         yield from self._tuned()
         for name in self.params.moderation.systems.get(self.corpus, ()):
             yield self._moderated(name)
+        described, engine = self.params.corpora[self.corpus], self.params.images.ocr.engine
+        if self.images and ENGINES.get(engine, self.params.distributions).remote:
+            last = described.last_month or f"{self.today:%Y-%m}"
+            pictures = assumed_kept(described, months=len(months_of(described.first_month, last)))
+            cost = reading_usd(self.params, pictures=pictures)
+            text = f"images: about {pictures:,} pictures, outside votes.budget_usd"
+            yield RowPlan(f"OCR: {engine}", engine, None, text, RequestPlan(pictures, 0, cost, cost))
 
     def _voted(self, row: PaperRow, labeller: str) -> RowPlan:
         items = self.params.sample[self.corpus].size
@@ -307,7 +322,8 @@ def plan(
     planning = Planning(paper, params, settings, scheme, today, tuple(needs.available()))
     rows, besides = [planning.plan(row) for row in paper_rows(paper)], list(planning.besides())
     together = _together(planning, rows=[*rows, *besides])
-    shared = list(_shared(planning, profile=profile, published=published, usd=together["usd_expected"]))
+    budgeted = sum(row.requests.usd_expected for row in (*rows, *besides) if row.entry != params.images.ocr.engine)
+    shared = list(_shared(planning, profile=profile, published=published, usd=budgeted))
     listed, further = ([asdict(row) | {"runnable": not row.missing and not shared} for row in part]
                        for part in (rows, besides))  # fmt: skip
     return {
@@ -332,7 +348,7 @@ def _shared(planning: Planning, *, profile: str, published: frozenset[str] | Non
     gold = params.gold[corpus]
     if not gold.truth and gold.published and f"{gold.published}.dvc" not in (published or ()):
         yield Gap(f"access to {planning.paper.dataset}", planning.paper.imported_by.format(corpus=corpus))
-    yield from needs.of_corpus(corpus, params=params, today=planning.today)
+    yield from needs.of_corpus(corpus, sources=planning.sources, params=params, today=planning.today)
     # the store is not created by looking at it
     stored = not settings.answers_url.startswith("sqlite:///") or Path(settings.answers_url[10:]).exists()
     spent, budget = spent_usd(settings) if stored else 0.0, params.votes.budget_usd
@@ -358,7 +374,7 @@ def _together(planning: Planning, *, rows: Sequence[RowPlan]) -> dict[str, Any]:
         "consents": [each.name for each in providers]
         + ([params.images.ocr.engine] if params.images.ocr.engine in params.consents else []),
         "datasets": [{"dataset": planning.paper.dataset, "import": command}],
-        "approvals": list(params.corpora[planning.corpus].sources),
+        "approvals": list(planning.sources),
         "gpu_memory_gb": max(need.memory_gb or 0.0 for need in hardware),
         "gpus": max(need.gpus or 0 for need in hardware),
         "of_gb": planning.of_gb,

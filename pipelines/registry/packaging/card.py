@@ -51,6 +51,8 @@ PROHIBITED = (
 DECODED = {
     "set": "Labels are the most probable set that the scheme's rules allow. That aims at exact match, while the gate "
     "compares macro-F1.",
+    "free": "These figures are of answers written freely to the labellers' prompt, as the paper scores the model. "
+    "Served, it is asked with the prompt that it was tuned on and gives the most probable set; the gate measures that.",
     "multi": "A label is given from the threshold with its best F1 on dev. That aims at the gate's metric, macro-F1.",
     "single": "The label is the most probable class. That aims at exact match, while the gate compares macro-F1.",
 }
@@ -82,7 +84,7 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
     model = measured["models"][described.shown]
     words = {"thing": described.item, "things": described.items}
     # a calibrated model decides on whole sets, another one by thresholds
-    decoded = measured["kind"] if alerts is None else "set"
+    decoded = measured["kind"] if alerts is None else "set" if model["calibration"] else "free"
     return {
         "name": described.name,
         "model": {

@@ -33,6 +33,7 @@ class GoogleVision(Engine):
     """A client of Google's method ``images:annotate`` with text detection; each picture is one request."""
 
     remote = True
+    usd_per_1000 = 1.5  # Google's price list of 2025, without the thousand pictures a month that are free
     variables = ("GOOGLE_APPLICATION_CREDENTIALS",)
 
     def __init__(self, params: Section, *, client: Any = None, patience_seconds: float = 60.0) -> None:

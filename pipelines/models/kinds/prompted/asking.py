@@ -22,7 +22,7 @@ from pipelines.llm import prompt_examples as examples
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, spent
 from pipelines.llm.prompts import Prompt, PromptExample, register
-from pipelines.models.fitting import prompts
+from pipelines.models import label_prompts as prompts
 from pipelines.models.fitting.asking import DECIMALS
 from pipelines.models.kind import Answers, Desk
 from pipelines.models.kinds.prompted import Prompted

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.core.config.base import Fraction, Positive
+from pipelines.core.config.base import Fraction, Positive, Section
 from pipelines.core.config.models import ExampleWeights
-from pipelines.models.kind import Based, Job, Say, Serving, later
+from pipelines.models.kind import Based, Desk, Job, Say, Serving, later
 from pipelines.models.prediction import Predictor
 
 if TYPE_CHECKING:
@@ -20,8 +20,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class Evaluation(Section):
+    """The tokens of prompt and answer together, and of the answer, in an evaluation with the labellers' prompt."""
+
+    max_length: Positive
+    max_new_tokens: Positive
+
+
 class Sft(Based):
     """A causal language model that is fine-tuned to generate the labels as JSON.
+
+    ``evaluation`` has it scored as CRADLE's were (F): with the labellers' prompt and its examples, answered freely, by
+    the papers' rules. Without it, and wherever the model is served, it is asked with the short prompt that it was tuned
+    on, and gives the most probable of all valid answers.
 
     The last three fields fit a recipe to fewer or smaller GPUs than the paper's. ``quantization`` and ``optimizer``
     change what is computed (:attr:`deviations`) and run on one GPU; ``offload`` changes only where, on any number.
@@ -48,6 +59,7 @@ class Sft(Based):
     epochs: Positive
     packing: bool
     weights: ExampleWeights = "equal"
+    evaluation: Evaluation | None = None
     quantization: Literal["nf4"] | None = None
     offload: Literal["cpu"] | None = None
     optimizer: Literal["adamw", "adamw8bit"] = "adamw"
@@ -101,4 +113,10 @@ class Sft(Based):
             "batch": serving.batch,
         }
         about: dict[str, Any] = {"task": serving.task, "scheme": serving.scheme, "seed": serving.seed}
-        return Generator(folder, folder=serving.folder, **about, **sizes)
+        return Generator(folder, folder=serving.folder, **about, **{**sizes, **serving.asked})
+
+    def asked(self, desk: Desk) -> dict[str, Any]:
+        if self.evaluation is None:
+            return {}
+        options: dict[str, Any] = later("label_prompts").freely(desk, mode="paper", **self.evaluation.model_dump())
+        return options
