@@ -136,11 +136,14 @@ class Embedding:
         return np.array([self._embed(text) for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> partial[Values]:
-        """Fit one classifier per label on unit vectors minus the training mean, which all posts have in common."""
-        centre = rows.mean(axis=0)
-        unit = centred(rows, centre=centre)
-        weights, intercepts = _each(unit, targets=targets, c=self.C, seed=seed)
-        return partial(decided, centre=centre, weights=weights, intercepts=intercepts)
+        return unit_head(rows, targets=targets, seed=seed)
+
+
+def unit_head(rows: Rows, *, targets: Targets, seed: int) -> partial[Values]:
+    """Fit one classifier per label on unit vectors minus the training mean, which all items have in common."""
+    centre = rows.mean(axis=0)
+    weights, intercepts = _each(centred(rows, centre=centre), targets=targets, c=Embedding.C, seed=seed)
+    return partial(decided, centre=centre, weights=weights, intercepts=intercepts)
 
 
 View = Characters | WordFeatures | Embedding

@@ -6,40 +6,27 @@ right for .65, .63 and .58, the embedding for .44, .41 and .40, the majority for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipelines.collect.read import ngrams
 from pipelines.datasets.example import TRAIN, only, targets
-from pipelines.label.offline import Embedding, WordFeatures
+from pipelines.label.offline import WordFeatures, unit_head
 from pipelines.metrics.calibration import shares
 from pipelines.models.fitting.calibrated_predictor import calibrate
 from pipelines.models.kind import Job
-from pipelines.models.kinds.linear import Linear
-from pipelines.models.kinds.linear.predictor import HEAD
+from pipelines.models.kinds.linear.predictor import FEATURES, HEAD
 
-Fit = Callable[..., partial[Any]]
-Read = Callable[[Sequence[str]], Any]
-
-
-def _words() -> tuple[Fit, Read]:
+HEADS: dict[str, Callable[..., partial[Any]]] = {
     # by hashes, so that no word of a text is in a model
-    return WordFeatures().fit, ngrams.rows
+    "words": lambda *given, **more: WordFeatures().fit(*given, **more), "embedding": unit_head, "shapes": unit_head,
+}  # fmt: skip
 
 
-def _embedding() -> tuple[Fit, Read]:
-    view = Embedding()
-    return view.fit, view.read
-
-
-HEADS: dict[str, Callable[[], tuple[Fit, Read]]] = {"words": _words, "embedding": _embedding}
-
-
-def fit(job: Job[Linear]) -> dict[str, Any]:
+def fit(job: Job[Any]) -> dict[str, Any]:
     """Fit the head on train, calibrate it on validation, and write both to ``job.out``.
 
     Returns:
@@ -48,12 +35,12 @@ def fit(job: Job[Linear]) -> dict[str, Any]:
     """
     # in an order of their own, so that nothing depends on that of train
     train = sorted(only(job.train, splits={TRAIN}), key=lambda example: example.item)
-    head_of, read = HEADS[job.spec.features]()
+    features = FEATURES[job.spec.features]()
     truth = targets(train, task=job.task) > 0
-    head = head_of(read([example.text for example in train]), targets=truth, seed=job.seed)
+    head = HEADS[job.spec.features](features.rows(train), targets=truth, seed=job.seed)
     job.out.mkdir(parents=True, exist_ok=True)
     # safetensors writes the bytes of an array in the order in which they are stored
     save_file({name: np.ascontiguousarray(values) for name, values in head.keywords.items()}, job.out / HEAD)
-    raw = shares(head(read([example.text for example in job.validation])), kind=job.task.kind)
+    raw = shares(head(features.rows(job.validation)), kind=job.task.kind)
     unseen = [label for label, column in zip(job.task.labels, truth.T, strict=True) if not column.any()]
     return {"unseen": unseen, **calibrate(raw, job=job)}
