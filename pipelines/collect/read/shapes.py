@@ -54,7 +54,8 @@ def _edges(image: Image.Image) -> Floats:
 
 def _colours(image: Image.Image) -> Floats:
     pixels = np.asarray(image.convert("HSV")).reshape(-1, 3)
-    return np.concatenate([np.histogram(channel, COLOURS, (0, 256))[0] for channel in pixels.T]).astype(np.float64)
+    counted = [np.histogram(channel, COLOURS, (0, 256))[0] for channel in pixels.T]
+    return np.asarray(np.concatenate(counted), dtype=np.float64)
 
 
 def _unit(values: Floats) -> Floats:
