@@ -33,7 +33,7 @@ from pipelines.registry.packaging.card import LOADING, weights_of
 
 ROUNDS, FITTED, NAMES = 3, 48, {"posts": "crisis-posts", "memes": "meme-severity"}
 LOADED = """
-import json, resource, sys, time
+import json, sys, time
 items = json.load(sys.stdin)
 began = time.monotonic()
 from crisis_corpus import load
@@ -42,8 +42,9 @@ assert len(model(items[:1])) == 1
 cold, began = time.monotonic() - began, time.monotonic()
 assert len(model(items)) == len(items)
 rate = len(items) / (time.monotonic() - began)
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"seconds": round(cold, 1), "items_per_second": round(rate), "megabytes": round(memory)}))
+# getrusage would also count the process that started this one
+[peak] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(json.dumps({"seconds": round(cold, 1), "items_per_second": round(rate), "megabytes": round(int(peak) / 1024)}))
 """
 
 
@@ -116,6 +117,8 @@ def main() -> None:
             folder = Path(scratch)
             asked = items(corpus, folder=folder)
             made = saved(entry, corpus=corpus, asked=asked, params=params, folder=folder)
+            if "text" not in entry.inputs:
+                asked = [{"image": item["image"]} for item in asked]
             figures = measured(made, name=NAMES[corpus], asked=asked, folder=folder)
             row = {"entry": own, "base": entry.named, "weights": weights_of(folder / "pack"), **figures}
         rows.append(row)

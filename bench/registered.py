@@ -148,11 +148,9 @@ def champion(saved: Path, *, home: Path, name: str = "crisis-posts") -> Iterator
     uri = f"http://127.0.0.1:{port}"
     store = ["--backend-store-uri", f"sqlite:///{home}/mlflow.sqlite", "--artifacts-destination", str(home / "files")]
     asked = [sys.executable, "-m", "mlflow", "server", *store, "--port", str(port), "--workers", "1"]
-    environment = {
-        "CORPUS_HOME": str(home), "CORPUS_SECRET": SECRET.hex(), "MLFLOW_TRACKING_URI": uri,
-        # as in the sandbox: the server's job runner occasionally takes a full core
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }  # fmt: skip
+    environment = {"CORPUS_HOME": str(home), "CORPUS_SECRET": SECRET.hex(), "MLFLOW_TRACKING_URI": uri}
+    # as in the sandbox: the server's job runner occasionally takes a full core
+    environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     before = {key: os.environ.get(key) for key in environment}
     os.environ |= environment
     settings, params = Settings.from_env(), load(ROOT)

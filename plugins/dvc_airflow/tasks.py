@@ -179,11 +179,14 @@ def _publish_snapshot(
     woken: bool,
     rule: str,
 ) -> Any:
-    doc = "commit dvc.lock and metrics; fast-forward only"
-
-    @task(task_id="publish", outlets=[asset], doc_md=doc, trigger_rule=rule)
+    @task(
+        task_id="publish",
+        outlets=[asset],
+        doc_md="commit dvc.lock and metrics; fast-forward only",
+        trigger_rule=rule,
+    )
     def publish(base: str, *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-        """Commit `dvc.lock` and metrics to the corpus branch, fast-forward only, and emit the asset `gold/<corpus>`."""
+        """Commit `dvc.lock` and metrics to the corpus branch, fast-forward only, and emit the Dag's asset."""
         results = [result for result in ti.xcom_pull(task_ids=list(stages)) if result]
         if not results:
             raise AirflowSkipException("no stage has run")

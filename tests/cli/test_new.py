@@ -317,6 +317,15 @@ class Terminal:
         self.until(question)
         os.write(self.ours, f"{text}\n".encode())
 
+    def interrupt(self) -> None:
+        """Ctrl-C, and once more where it came between the prompt and the read of the answer, which does not hear it."""
+        os.kill(self.child.pid, signal.SIGINT)
+        try:
+            self.until("interrupted", seconds=30)
+        except AssertionError:
+            os.kill(self.child.pid, signal.SIGINT)
+            self.until("interrupted")
+
     def ended(self) -> int:
         code = self.child.wait(60)
         os.close(self.ours)
@@ -362,7 +371,6 @@ def test_an_interrupt_at_any_question_leaves_nothing(place: int, here: Path, tmp
     for question, text in QUESTIONS[:place]:
         terminal.answer(question, text)
     terminal.until(QUESTIONS[place][0])
-    os.kill(terminal.child.pid, signal.SIGINT)
-    terminal.until("interrupted")
+    terminal.interrupt()
     assert terminal.ended() == 130
     assert git("status", "--porcelain") == "" and not (tmp_path / "var").exists()

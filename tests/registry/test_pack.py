@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import listing
@@ -62,6 +63,13 @@ def test_it_says_what_it_was_made_of(made: Made) -> None:
     assert tuple(described.definitions) == described.labels == found.manifest.labels == small_posts.TASK.labels
     assert described.scrub == small_tuned.params().collect.scrub
     assert described.shown == "encoder-consensus"
+
+
+def test_its_card_says_what_loading_a_small_model_of_its_kind_takes(made: Made) -> None:
+    found = json.loads((made.pack / "card.json").read_text())["loading"]
+    [row] = [row for row in yaml.safe_load(card.LOADING.read_text())["rows"] if row["entry"] == {"kind": "encoder"}]
+    assert found["seconds"] == row["seconds"] > 0 < found["own"]
+    assert f"needs {row['megabytes']} MB of memory" in (made.pack / "card.md").read_text()
 
 
 def test_its_files_are_listed_whole_and_no_pickles(made: Made) -> None:

@@ -130,8 +130,6 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
 
 def loading(described: Described, *, weights: float) -> dict[str, Any] | None:
     """Return what loading a small model of the same kind takes, beside the model's own weights in MB."""
-    if not LOADING.is_file():
-        return None
     found, entry = yaml.safe_load(LOADING.read_text()), described.entry.model_dump()
     rows = [row for row in found["rows"] if row["entry"].items() <= entry.items()]
     return {"date": found["date"], "machine": found["machine"], "own": weights, **rows[0]} if rows else None
