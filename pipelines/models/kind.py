@@ -8,7 +8,7 @@ version of the model gets what the imports of its kind name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -286,3 +286,13 @@ class Desk:
     @property
     def snapshot(self) -> Path:
         return self.root / "snapshot" / self.corpus
+
+    @property
+    def tested(self) -> frozenset[str]:
+        """The groups of the test items that scores rest on: without those of a published split that leak anyway."""
+        leaks = import_module("pipelines.store.tables").leaks(self.snapshot)
+        return frozenset(example.group for example in self.material.test if example.item not in leaks)
+
+    def groups_of(self, records: Collection[str]) -> frozenset[str]:
+        """Return the groups of near-duplicates and authors that have one of the records."""
+        return frozenset(group for (record, _), (_, group) in self.material.placed.items() if record in records)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from crisis_corpus import integrity
@@ -20,6 +19,7 @@ from pipelines.models.kinds.registered import Registered as Kind
 from pipelines.models.kinds.registered.version import RegisteredPredictor
 from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
+from pipelines.store import tables
 from tests import mlflow_database
 from tests.refusals import refused
 from tests.train.small_posts import TASK, SmallPosts
@@ -99,8 +99,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     return made
 
 
-def packed(folder: Path) -> None:
-    """Write what every pack has."""
+def packed(folder: Path, *records: str) -> None:
+    """Write what every pack has, of a model that learnt from ``records``."""
     described = {"format": 1, "kind": "rule", "task": TASK.key, "labels": list(LABELS), "data_commit": "c" * 40}
     described |= {
         "scheme_digest": "5" * 64,
@@ -111,7 +111,8 @@ def packed(folder: Path) -> None:
     (folder / integrity.MODEL).write_text(json.dumps(described))
     (folder / integrity.CARD).write_text(json.dumps({"intended": "tests", "prohibited": "everything else"}))
     (folder / integrity.PAGE).write_text("# A model for tests\n")
-    pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), folder / integrity.RECORDS)
+    table = pa.table({"record_id": pa.array(records, pa.string())})
+    tables.write(table, folder / integrity.RECORDS, name="pack_records")
     (folder / integrity.FILES).write_text(json.dumps(integrity.listing(folder)))
 
 
@@ -151,6 +152,26 @@ def test_a_model_of_another_corpus_answers_in_the_labels_that_the_map_names(
         assert row["labels"] == ([] if silent or ours is None else [ours])
         assert row["outcome"] == ("vote" if row["labels"] else "abstained")
         assert row["scores"] == [float(label == ours) for label in LABELS]
+
+
+@pytest.mark.parametrize(("split", "leaks"), [("train", False), ("dev", False), ("test", True)])
+def test_a_model_that_learnt_from_a_group_of_the_test_is_refused(
+    posts: SmallPosts, settings: Settings, registry: Registered, tmp_path: Path, split: str, *, leaks: bool
+) -> None:
+    shutil.copytree(Path(registry.uri.removeprefix("sqlite:///")).parent / "1", tmp_path / "4")
+    pack = next((tmp_path / "4").rglob(integrity.RECORDS)).parent
+    packed(pack, "t3_ofanothercorpus", posts.of(split)[0])
+    known, files = versions.Registry(registry.uri), integrity.digest(tmp_path / "4")
+    number = known.add(NAME, source=str(tmp_path / "4"), run_id=None, tags={DIGEST: files}).version
+    with Journal.open(registry.journal_url, secret=b"5" * 64) as journal:
+        journal.append(NAME, event="registered", to_version=number, files=files, **WHO)
+    if leaks:
+        with refused("LeakLearnt", match=f"{NAME}/{number} has learnt from 1 groups"):
+            ask(posts, settings, registry, which=f"/{number}")
+        assert not (posts.snapshot / "predictions").exists()
+    else:
+        ask(posts, settings, registry, which=f"/{number}")
+        assert len(rows_of(posts)) == ASKED
 
 
 @pytest.mark.parametrize("labels", [{LABELS[0]: LABELS[0]}, {**dict.fromkeys(LABELS), LABELS[0]: "sadness"}])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pipelines.core.errors import DataError
 from pipelines.models.kind import Answers, Desk, Kind
 
 
 class Registered(Kind):
     """Use a registered model as predictor, such as ``models:/crisis-posts@champion``.
 
-    ``labels`` has, of a model of another corpus or scheme, each of its labels with ours, or with null: transfer.
+    ``labels`` has, of a model of another corpus or scheme, each of its labels with ours, or with null: transfer. A version
+    that has learnt from a group of the test is refused: its scores here would be those of an exam that it has seen.
     """
 
     uri: str
@@ -22,7 +22,9 @@ class Registered(Kind):
         from pipelines.models.label_map import LabelMap
 
         mapped = LabelMap(self.labels, desk.task, desk.model) if self.labels else None
-        given: dict[str, Any] = {"task": desk.task, "posts": desk.material.posts, "settings": desk.settings}
-        predictor = RegisteredPredictor(self.uri, mapped=mapped, **given)
+        posts, settings = desk.material.posts, desk.settings
+        predictor = RegisteredPredictor(self.uri, mapped=mapped, task=desk.task, posts=posts, settings=settings)
+        if groups := desk.tested & desk.groups_of(predictor.learnt()):
+            raise DataError("LeakLearnt", where=f"models.{desk.model}", uri=self.uri, groups=len(groups))
         said, spent = ask(predictor, desk.material.asked, name=desk.model)
         return Answers({0: said}, spent)

@@ -80,16 +80,25 @@ class RegisteredPredictor:
     def __init__(
         self, uri: str, *, task: Task, posts: Mapping[Item, Post], settings: Settings, mapped: LabelMap | None = None
     ) -> None:
-        from crisis_corpus.client import load
+        from crisis_corpus.client import download, load
 
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
         self._posts = posts
+        self._folder = partial(download, uri, **where, cache=settings.home / "models")
         self._model = RegistryModel(
             task,
             partial(load, uri, **where, cache=settings.home / "models"),
             partial(RegistryError, "AnswerUnfit", uri=uri, task=task.key),
             mapped,
         )
+
+    def learnt(self) -> frozenset[str]:
+        """Return the ids of the records that the version was trained or selected on."""
+        from crisis_corpus import integrity
+        from pipelines.store import tables
+
+        path = integrity.place(self._folder()) / integrity.RECORDS
+        return frozenset(tables.read(path, name="pack_records")["record_id"].to_pylist())
 
     def predict(self, examples: Sequence[Example], *, progress: Progress = None) -> list[Prediction]:
         """Return one prediction per example, from its title and body, or its picture and the words read from it."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pipelines.annotate.imports.cells import first, list_of
 from pipelines.annotate.imports.published_files import FileRow as Line
@@ -151,6 +151,8 @@ class Saved(Kind):
     ``labels`` has, of a model of another corpus or scheme, each of its labels with ours, or with null: transfer. The
     file's probabilities are then in their order.
     """
+
+    note: ClassVar[str | None] = "predicted elsewhere by a model whose data are unknown and may include items of test"
 
     path: str
     labels: dict[str, str | None] | None = None
