@@ -42,9 +42,9 @@ def gather(settings: Settings) -> dict[str, Any]:
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
         with vault.database.reading() as connection:
-            for corpus in corpora:
+            for corpus, parts in corpora.items():
                 if unchecked := checks.never_checked(connection, corpus=corpus):
-                    corpora[corpus]["deletions"] = {"never_checked": unchecked}
+                    parts["deletions"] = {"never_checked": unchecked}
     with Journal.of(settings) as journal:
         status["registry"] = {model.pop("name"): model for model in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())

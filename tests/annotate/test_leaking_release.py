@@ -1,0 +1,139 @@
+"""FigSIM's leaking split through the commands: Table 8 member by member, and each score as published and leak-free."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.annotate.imports import mapping
+from pipelines.core.config.settings import Settings
+from pipelines.core.taxonomy import load as scheme_of
+from pipelines.store import tables
+from pipelines.store.vault.vault import Vault
+from pipelines.workspace import repository
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.stages import Definition
+from tests.annotate import leaking_release
+from tests.annotate.leaking_release import Release
+from tests.commands import answered
+from tests.small_checkout import checkout
+from tests.stages import run_commands
+
+pytestmark = pytest.mark.faults
+SPLITS = "annotations/memes/replica/splits.csv"
+NO_SANDBOX = {"sandbox": "accepted_without"}
+PROFILE: dict[str, Any] = {
+    "corpora": {"posts": None},
+    "images": {"decode": NO_SANDBOX, "ocr": NO_SANDBOX},
+    "sample": {"memes": {"size": 1049}},
+    "gold": {"memes": {"published": "annotations/memes/replica/gold.csv"}},
+    "split": {"memes": {"published": SPLITS, "proposals": 2000}},
+    "few_shot": {"examples": {"memes": 0}},
+    "moderation": {"systems": {"memes": []}},
+    "train": {"rows": {"memes": {"models": ["small-image"], "subsets": ["gold"], "seeds": [1]}}},
+    "predict": {"rows": {"memes": []}},
+    "models": {"small-image": {"tasks": ["severity"]}},
+    "evaluate": {"resamples": 100},
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    release: Release
+    imported: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+    page: str
+    split: dict[str, str]
+    leaks: set[str]
+    gold: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    home = tmp_path_factory.mktemp("figsim")
+    release = leaking_release.write(home)
+    code = checkout(home / "code")
+    (code / "profiles/own.yaml").write_text(yaml.safe_dump(PROFILE))
+    git("add", "--all", cwd=code)
+    git("commit", "--quiet", "-m", "the profile", cwd=code)
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(code):
+        patch.setenv("CORPUS_HOME", str(home / "var"))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        settings = Settings.from_env()
+        repository.init(settings, checkout=code, profile="own")
+        files = (
+            str(home / "labels.csv"),
+            "--mapping",
+            str(home / "mapping.yaml"),
+            "--pictures",
+            str(home / "pictures"),
+        )
+        imported = answered("import", "memes", *files)
+        with workspace(settings) as clone, Vault.existing(settings) as vault:
+            # a change of the published split runs again what keeps its members
+            defined = Definition.resolve_all(clone.repo, ["dedupe@memes", "sample@memes"])
+            assert all(SPLITS in stage.deps for stage in defined.values())
+            assert clone.inventory().digest(SPLITS)
+            run_commands("report@memes", clone=clone)
+            metrics = {path.stem: json.loads(path.read_text()) for path in clone.path.glob("metrics/memes/*.json")}
+            folder = clone.path / "snapshot/memes"
+            names = {vault.record_id(f"replica/{name}", domain="import"): name for name in release.split}
+            yield Ran(
+                release,
+                imported,
+                metrics,
+                (folder / "report" / "report.md").read_text(),
+                {names[record]: part for (record, _), (part, _) in tables.splits(folder).items()},
+                {names[record] for record, _ in tables.leaks(folder)},
+                [
+                    row | {"name": names[row["record_id"]]}
+                    for row in tables.read(folder / "gold/gold.parquet", name="gold").to_pylist()
+                ],
+            )
+
+
+def test_the_split_is_the_published_one_member_by_member_and_its_leaks_are_counted(ran: Ran) -> None:
+    assert (ran.imported["items"], ran.imported["pictures"], ran.imported["matches"]) == (1049, 1049, True)
+    repeating = [n for n in Counter(ran.release.author.values()).values() if n > 1]
+    assert len(repeating) / len({*ran.release.author.values()}) == pytest.approx(0.15, abs=0.005)
+    assert 2 * len(ran.release.copies) / 1049 == pytest.approx(0.12, abs=0.005)
+    assert ran.split == ran.release.split
+    assert ran.leaks == ran.release.leaking()
+    told = ran.metrics["split"]["published"]["splits"]
+    leaks = Counter(ran.split[name] for name in ran.leaks)
+    for name, size in {"train": 633, "validation": 208, "test": 208}.items():
+        assert told[name] == {"placed": size, "members": size, "deleted": 0, "missing": 0, "leaks": leaks[name]}
+    assert leaks["train"] == 0 < min(leaks["validation"], leaks["test"])
+
+
+def test_table_8_is_reproduced_label_by_label(ran: Ran) -> None:
+    scheme, expected = scheme_of("figsim"), mapping.read("figsim").expected
+    codes = {label.name: label.code for category in scheme.categories.values() for label in category.labels}
+    found: dict[str, Counter[str]] = {name: Counter() for name in expected}
+    for row in ran.gold:
+        for label in row["labels"]:
+            found[ran.split[row["name"]]][codes[label]] += 1
+    for name, part in expected.items():
+        for code, count in part.by_label.items():
+            if code in found[name]:
+                assert found[name][code] == count, (name, code)
+    assert sum(map(len, found.values())) >= 3 * 19, "of 21 labels, the two of nothing may be empty sets"
+
+
+def test_each_score_is_printed_as_published_and_leak_free(ran: Ran) -> None:
+    task = ran.metrics["evaluate"]["tasks"]["severity"]
+    leaks = sum(ran.split[name] == "test" for name in ran.leaks)
+    assert (task["n"], task["leaks"]) == (208, leaks)
+    model = task["models"]["small-image"]
+    assert model["leak_free"]["n"] == 208 - leaks
+    rows = [line for line in ran.page.splitlines() if line.startswith("| small-image") and "leak" in line.lower()]
+    print(*[line for line in ran.page.splitlines() if "leak" in line.lower() or "as published" in line], sep="\n")
+    assert rows
