@@ -41,6 +41,7 @@ PROFILE: dict[str, Any] = {
     "train": {"rows": {"memes": {"models": ["small-image"], "subsets": ["gold"], "seeds": [1]}}},
     "predict": {"rows": {"memes": []}},
     "models": {"small-image": {"tasks": ["severity"]}},
+    "registry": dict.fromkeys(("crisis-posts", "meme-severity", "meme-figurative", "meme-related")),
     "evaluate": {"resamples": 100},
 }
 
@@ -54,6 +55,7 @@ class Ran:
     split: dict[str, str]
     leaks: set[str]
     gold: list[dict[str, Any]]
+    names: dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +71,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         settings = Settings.from_env()
         repository.init(settings, checkout=code, profile="own")
-        files = (
-            str(home / "labels.csv"),
-            "--mapping",
-            str(home / "mapping.yaml"),
-            "--pictures",
-            str(home / "pictures"),
-        )
-        imported = answered("import", "memes", *files)
+        options = ("--mapping", str(home / "mapping.yaml"), "--pictures", str(home / "pictures"))
+        imported = answered("import", "memes", str(home / "labels.csv"), *options)
         with workspace(settings) as clone, Vault.existing(settings) as vault:
             # a change of the published split runs again what keeps its members
             defined = Definition.resolve_all(clone.repo, ["dedupe@memes", "sample@memes"])
@@ -93,10 +89,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
                 (folder / "report" / "report.md").read_text(),
                 {names[record]: part for (record, _), (part, _) in tables.splits(folder).items()},
                 {names[record] for record, _ in tables.leaks(folder)},
-                [
-                    row | {"name": names[row["record_id"]]}
-                    for row in tables.read(folder / "gold/gold.parquet", name="gold").to_pylist()
-                ],
+                tables.read(folder / "gold/gold.parquet", name="gold").to_pylist(),
+                names,
             )
 
 
@@ -120,7 +114,7 @@ def test_table_8_is_reproduced_label_by_label(ran: Ran) -> None:
     found: dict[str, Counter[str]] = {name: Counter() for name in expected}
     for row in ran.gold:
         for label in row["labels"]:
-            found[ran.split[row["name"]]][codes[label]] += 1
+            found[ran.split[ran.names[row["record_id"]]]][codes[label]] += 1
     for name, part in expected.items():
         for code, count in part.by_label.items():
             if code in found[name]:
