@@ -41,7 +41,6 @@ PROFILE: dict[str, Any] = {
     "train": {"rows": {"memes": {"models": ["small-image"], "subsets": ["gold"], "seeds": [1]}}},
     "predict": {"rows": {"memes": []}},
     "models": {"small-image": {"tasks": ["severity"]}},
-    "registry": dict.fromkeys(("crisis-posts", "meme-severity", "meme-figurative", "meme-related")),
     "evaluate": {"resamples": 100},
 }
 

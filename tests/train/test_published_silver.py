@@ -1,4 +1,4 @@
-"""CRADLE's published silver through the commands: its two subsets tune all six models of Table 8, and nothing is asked."""
+"""CRADLE's published silver through the commands: two subsets tune the six models of Table 8, and nothing is asked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ PROFILE: dict[str, Any] = {
     "models": dict.fromkeys(MODELS, TINY),
     "train": {"rows": {"posts": {"ensemble": "theirs", "models": list(MODELS), "seeds": [1]}}},
     "predict": {"rows": {"posts": []}},
-    "registry": dict.fromkeys(("crisis-posts", "meme-severity", "meme-figurative", "meme-related")),
     "evaluate": {"resamples": 100},
 }
 
