@@ -31,7 +31,7 @@ class Release:
     copies: dict[str, str]
 
     def leaking(self) -> set[str]:
-        """Return the memes that share an author or a near-duplicate with an earlier split, and those in a group with one.
+        """Return the memes that share an author or a near-duplicate with an earlier split, and those grouped with one.
 
         A group is within a split: its memes are linked by authors and near-duplicates of that split alone.
         """
