@@ -186,7 +186,7 @@ def test_each_corpus_has_a_column_and_a_number_has_one_row() -> None:
     rows = [cells(line) for line in shown() if "│" in line or "┃" in line]
     assert rows[0] == ["part", "number", "memes", "posts", "all"]
     assert ["collect", "submissions", "1,300", "480", ""] in rows
-    assert ["", "dropped", "5", "", ""] in rows
+    assert ["", "dropped: deleted", "2", "", ""] in rows and ["", "dropped: gone", "3", "", ""] in rows
     assert ["split", "sizes: train", "6", "", ""] in rows
     assert ["", "severity: tiny", "61.2 [50.0, 70.0]", "", ""] in rows
     assert ["votes", "cost", "", "1.500", ""] in rows

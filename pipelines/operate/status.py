@@ -283,8 +283,8 @@ ALL = "all"
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"
-# The table shows only the sum of drop reasons, and nothing of how it was made; `--json` has all.
-SUMMED, LEFT_OUT = {("collect", "dropped")}, {"max_deviation", "mean_deviation", "unused", "engine"}
+# The table shows nothing of how it was made; `--json` has all.
+LEFT_OUT = {"max_deviation", "mean_deviation", "unused", "engine"}
 
 
 def table(status: Mapping[str, Any]) -> Table:
@@ -319,9 +319,7 @@ def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
         if key in LEFT_OUT:
             continue
-        if (part, key) in SUMMED:
-            yield key, text_of(sum(inner.values()))
-        elif isinstance(inner, Mapping) and not inner.keys() >= CELL:
+        if isinstance(inner, Mapping) and not inner.keys() >= CELL:
             for name, text in _rows(part, inner):
                 yield f"{key}: {name}" if name else key, text
         else:
