@@ -176,9 +176,13 @@ def test_the_page_and_the_journal_of_a_refused_version_have_no_score_of_it(conte
         text = summary(verdict)
         assert "scores are not shown" in text and "p above the level" in text and "p = " not in text
     one, other = (gate.judge(NAME, version, context=context).reasons[0] for version in (2, 3))
-    assert one == other == (
-        "better: its macro-F1 is not shown to be higher: p is above 0.1, the level of this look, on 72 items by"
-        " 36 authors or groups, 12 of them with None, the rarest label"
+    assert (
+        one
+        == other
+        == (
+            "better: its macro-F1 is not shown to be higher: p is above 0.1, the level of this look, on 72 items by"
+            " 36 authors or groups, 12 of them with None, the rarest label"
+        )
     )
 
 
