@@ -289,7 +289,9 @@ LEFT_OUT = {"max_deviation", "mean_deviation", "unused", "engine"}
 
 def table(status: Mapping[str, Any]) -> Table:
     """Format the numbers of :func:`gather` as a table."""
-    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
+    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left", caption_justify="left")
+    if (status.get("takedowns") or {}).get("done"):
+        made.caption = "dedupe, split: as of their last run; a later takedown has removed more"
     cells: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
     for corpus, parts in status["corpora"].items():
         for part, value in parts.items():
