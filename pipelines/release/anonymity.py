@@ -18,6 +18,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,7 +240,7 @@ def _first(here: _Kinds, there: _Kinds, *, by_name: bool) -> NDArray[np.float32]
 
 
 def _best(
-    scores: NDArray[np.float32], mine: NDArray[np.int64], theirs: NDArray[np.int64], *, optimal: bool
+    scores: NDArray[np.floating[Any]], mine: NDArray[np.int64], theirs: NDArray[np.int64], *, optimal: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the assigned pairs of kinds: those of the highest sum, or in passes those that are each other's best."""
     if optimal:

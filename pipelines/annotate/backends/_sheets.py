@@ -22,6 +22,7 @@ from pipelines.annotate.backends.files import Files, usable, write
 from pipelines.annotate.form import Form
 from pipelines.annotate.imports.grid import Fault, Layout, grid_of
 from pipelines.annotate.imports.published_files import content_of
+from pipelines.core import untrusted
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.scheme import normal
 
@@ -108,7 +109,7 @@ class Sheets(Files):
         return {"table": f"{queue.name.replace('/', '-')}-{queue.annotator}-{number}{self.suffix}"}
 
     def _form(self, queue: Queue) -> Form:
-        return Form.of_json((self._folder(queue) / "form.json").read_bytes())
+        return Form.of_json(untrusted.read(self._folder(queue) / "form.json"))
 
     def _tables(self, folder: Path) -> dict[Path, list[dict[str, Any]]]:
         tables: dict[Path, list[dict[str, Any]]] = {}
@@ -225,7 +226,9 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """
     try:
         grid = grid_of(
-            content_of(path), layout=Layout(format="xlsx" if path.suffix == ".xlsx" else "csv"), needs="item"
+            content_of(path, links=False),
+            layout=Layout(format="xlsx" if path.suffix == ".xlsx" else "csv"),
+            needs="item",
         )
     except Fault as fault:
         raise _UnreadableTable(str(fault)) from None
