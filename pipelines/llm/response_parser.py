@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.core.taxonomy.scheme import Category, Scheme
     from pipelines.llm.prompts import Prompt
 
-FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)
+FENCE = re.compile(r"\A```[\w-]*+(.*)\Z", re.DOTALL)
 THINKING = re.compile(r"\A<(think(?:ing)?)>(.*?)</\1>\s*", re.DOTALL | re.IGNORECASE)
 # prose that declines; only tested on text that is not JSON, so a miss changes a word in a report and never a vote
 APOLOGY = r"\A\W*(?:(?:i(?:['\u2019]m| am)(?: really| so| very)? sorry)|sorry\b|i apologi[sz]e"
@@ -79,7 +79,7 @@ def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
         rest = without
     if rest.startswith("```") and (fenced := FENCE.match(rest)):
         repairs.append("fence")
-        rest = fenced[1].strip()
+        rest = fenced[1].strip().removesuffix("```").strip()
     if not rest:
         return None, (), "empty"
     try:
