@@ -22,7 +22,7 @@ from pipelines.annotate.backends.files import Files, usable, write
 from pipelines.annotate.form import Form
 from pipelines.annotate.imports.grid import Fault, Layout, grid_of
 from pipelines.annotate.imports.published_files import content_of
-from pipelines.core import untrusted
+from pipelines.core import spreadsheet, untrusted
 from pipelines.core.errors import DataError
 from pipelines.core.taxonomy.scheme import normal
 
@@ -31,9 +31,6 @@ Table = list[list[str]]
 TIMES = 3
 # Excel: a cell has at most 32,767 characters, and a post at most 40,000 (Reddit).
 LONGEST = 32_000
-# A program with another separator or quotes than ours sees further cells, so it is every place where one may begin.
-FORMULA = re.compile(r"""(^|[;,|"'\t\r\n])(?=\s*[=+\-@＝＋－＠])""")
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 NOT_SKIPPED = {"", "0", "no", "n", "false"}
 HOW = """How to fill in the table
 Write labels into the columns {keys}; each has a list to choose from. Several labels of one column: use its further
@@ -169,7 +166,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
     cells |= {"to decide": ", ".join(row["disputed"])} if row["disputed"] else {}
     for number, side in enumerate(row["sides"], start=1):
         cells[f"answer {number}"] = "; ".join(f"{key}: {', '.join(labels)}" for key, labels in side.items())
-    return {name: FORMULA.sub(r"\1'", CONTROLS.sub(" ", text)) for name, text in cells.items()}
+    return {name: spreadsheet.cell(text) for name, text in cells.items()}
 
 
 def _answers(path: Path, *, form: Form, annotator: str, table: int) -> Iterator[AnnotatorAnswer]:
