@@ -244,7 +244,7 @@ def _hosts(text: str) -> list[tuple[int, int]]:
         # only its beginning: of a host that is none, the rest is read again for the next one
         rest = _REST.match(text, at, at + 2)
         if is_address(host, alone=not rest or rest.group()[0] in "?#"):
-            at = _REST.match(text, at).end() if rest else at
+            at = whole.end() if (whole := _REST.match(text, at)) else at
             address = text[match.start() : at].rstrip(_AFTER_URL + ")")
             spans.append((match.start(), match.start() + len(address)))
         else:

@@ -42,7 +42,8 @@ DECLINES_TASK = re.compile(
     r"|(?:not|n['\u2019]t)(?: be)? (?:allowed|permitted)|(?<=rather )not\b)"
     r"|\b(?:my|our|the|content|safety|usage) (?:polic(?:y|ies)|guidelines|rules) (?:forbids?|prohibits?|prevents?"
     r"|(?:do|does)(?: not|n['\u2019]t) (?:allow|permit))"
-    r"|\b(?:violat\w{1,4}|breach\w{0,3}|against) (?:my|our|the|content|usage)[^.!?\n]{0,30}\b(?:polic(?:y|ies)|guidelines)\b"
+    r"|\b(?:violat\w{1,4}|breach\w{0,3}|against) (?:my|our|the|content|usage)"
+    r"[^.!?\n]{0,30}\b(?:polic(?:y|ies)|guidelines)\b"
     r"|\bnot something (?:i|we) can\b"
     r"|\b(?:harmful|inappropriate|unsafe) (?:request\b"
     r"|(?:for me )?to (?:label|answer|judge|classify|annotate|process)\b)",

@@ -231,6 +231,21 @@ def test_lists_that_grow_at_the_same_time_do_not_show_whose_id_is_whose(world: W
     assert removal.refresh(**given, now=fixed + timedelta(days=57))["m1"]["waiting"] == 0
 
 
+def test_a_takedown_does_not_join_the_ids_of_a_retired_release_and_its_successor(world: World) -> None:
+    for name in ("m1", "m2"):
+        world.approved("memes", name)
+    given: dict[str, Any] = {"settings": world.settings, "vault": world.vault}
+    access.retire("m1", settings=world.settings, **WHO)
+    removal.refresh(**given, now=NOW)
+    whole = listed(world.folder("m1") / "removal.json")
+    assert whole == ReleaseEntry.of(world.settings, "m1").ids()
+    assert not table(world.folder("m1") / "package" / "annotations.csv")
+    world.vault.destroy([world.record("t3_m001")], reason="test", now=NOW)
+    removal.refresh(**given, now=NOW + timedelta(days=60))
+    assert listed(world.folder("m2") / "removal.json") == {world.of("m2", "t3_m001")}
+    assert listed(world.folder("m1") / "removal.json") == whole
+
+
 @given(
     days=st.lists(st.integers(0, 200), max_size=30),
     every=st.integers(1, 40),
