@@ -203,8 +203,8 @@ def resolve(params: Params, *, root: Path) -> Rows:
     answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
     splits = {corpus: params.split[corpus].published or f"data/{corpus}" for corpus in params.matrix.corpora}
     keyed: dict[str, Any] = {"corpora": {name: Corpus(corpus=name, published=path) for name, path in splits.items()}}
-    for section, rows in {"votes": votes, "silver": silver, "fits": fits, "answers": answers}.items():
-        keyed[section] = _keyed(rows, corpora=params.corpora)
+    sections: dict[str, Sequence[Any]] = {"votes": votes, "silver": silver, "fits": fits, "answers": answers}
+    keyed |= {section: _keyed(rows, corpora=params.corpora) for section, rows in sections.items()}
     return Rows(**keyed)
 
 
