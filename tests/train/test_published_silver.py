@@ -26,9 +26,13 @@ pytestmark = pytest.mark.faults
 MODELS = ("qwen3-14b", "llama-70b", "qwen2-72b")
 SIZES = {"dev": 12, "test": 12, "train_consensus": 24}
 TINY = {
-    "base": "tiny:qwen3", "revision": None, "epochs": 1, "accumulation": 1, "learning_rate": 0.003,
+    "base": "tiny:qwen3",
+    "revision": None,
+    "epochs": 1,
+    "accumulation": 1,
+    "learning_rate": 0.003,
     "evaluation": {"max_length": 2048, "max_new_tokens": 24},
-}  # fmt: skip
+}
 PROFILE: dict[str, Any] = {
     "corpora": {"memes": None},
     "sample": {"posts": {"size": 48}},
