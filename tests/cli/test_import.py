@@ -24,16 +24,8 @@ from tests.commands import answered, output
 from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = (
-    "pipelines/stages.yaml",
-    "params.yaml",
-    "catalogue.yaml",
-    "rows.yaml",
-    "dvc.yaml",
-    ".dvc/config",
-    ".dvc/.gitignore",
-    "data/.gitignore",
-)
+CODE = ("params.yaml", "catalogue.yaml", "rows.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
+CODE += ("pipelines/stages.yaml", "pipelines/libraries.yaml")
 REGISTERED = ("crisis-posts", "meme-severity", "meme-figurative", "meme-related")
 MOODS_ALONE = {
     **{"content": "texts", "scheme": "mood", "subreddits": ["lonely"], "source": "dump"},
