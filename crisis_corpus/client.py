@@ -230,7 +230,10 @@ def _loaded(version: Version, folder: Path) -> Any:
             # the model's own code raises it, so the name may be anything
             if not re.fullmatch(r"[A-Za-z_][\w.]{0,99}", error.name or "", re.ASCII):
                 raise NotLoaded(name=version.name, version=version.version, detail=type(error).__name__) from None
-            what, packages = f"Version {version.version} of '{version.name}'", ["-r", str(folder / "requirements.txt")]
+            # of MLflow, the client has the part that loads a model
+            pins = (folder / "requirements.txt").read_text().splitlines()
+            packages = [pin for pin in pins if not pin.startswith("mlflow==")]
+            what = f"Version {version.version} of '{version.name}'"
             raise _missing(str(error.name), what=what, packages=packages) from None
         except Exception as error:
             # the model's own code runs during loading, and its message may contain anything

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -365,8 +366,11 @@ def test_a_dag_that_missed_the_end_of_its_request_gets_the_receipt_again(
     receipt, requests = house.take_down(house.posts()), house.settings.home / "requests"
     monkeypatch.setenv("CORPUS_HOME", str(house.settings.home))
     commands.takedown(SimpleNamespace(invoked_subcommand=None), file=[requests / "request-7.txt"], reason="request-7")
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
     assert (told["request"], told["ended"]) == (receipt.request, receipt.ended)
+    assert (told["retrain"], told["measure"]) == ([], ["memes", "posts"]), "no model learnt from them"
+    assert re.findall(r"Next: corpus run (\w+)", printed.err) == told["measure"]
 
 
 def test_of_two_at_once_one_is_refused(house: House) -> None:

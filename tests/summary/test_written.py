@@ -79,6 +79,7 @@ def test_every_number_has_its_commit_and_its_run(settings: Settings, work: Path)
     assert made["origin"]["data/memes/2022-12"] == newest and made["commits"][newest]["run"] == RUN
     assert made["origin"]["metrics/memes/quality.json"] == middle and made["commits"][middle]["run"] is None
     assert made["takedowns"]["swept"]["memes"]["last"] is None and made["takedowns"]["tombstones"] == 1
+    assert made["last_run"] is None, "no takedown has ended"
 
 
 def test_the_file_names_no_record(settings: Settings) -> None:
