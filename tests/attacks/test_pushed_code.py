@@ -26,7 +26,7 @@ from pipelines.workspace.git import git, write_signed_tag
 from pipelines.workspace.inventory import check_handed_over, hand_over, pointer_text, received
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 from tests.refusals import refused
-from tests.small_corpus import SHELL, begin, code_of
+from tests.small_corpus import SHELL, begin, code_of, sign
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("params.yaml", "catalogue.yaml", "rows.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
@@ -93,7 +93,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path) -> None:
     commit, victim = push(settings, CHANGES[change], tmp_path / "attacker"), tmp_path / "victim"
-    with workspace(settings) as clone:
+    with workspace(settings, signed=False) as clone:
         with pytest.raises(CodeNotSigned, match=commit[:12]):
             clone.step(f"touch {victim}")
         with pytest.raises(CodeNotSigned):
@@ -103,7 +103,7 @@ def test_pushed_code_is_not_run(settings: Settings, change: str, tmp_path: Path)
 
 def test_a_commit_of_data_runs_the_signed_code(settings: Settings, tmp_path: Path) -> None:
     push(settings, write("data/memes/2022-11/records.parquet.dvc", POINTER), tmp_path / "publisher")
-    with workspace(settings) as clone:
+    with workspace(settings, signed=False) as clone:
         clone.step(f"touch {tmp_path}/ran")
     assert (tmp_path / "ran").exists()
 
@@ -126,7 +126,7 @@ def test_a_forged_signature_is_refused(settings: Settings, tmp_path: Path, how: 
         case _:
             made = commit
     git("push", "--quiet", "--force", "origin", f"{made}:refs/tags/{tag}", cwd=folder)
-    with workspace(settings) as clone, pytest.raises(CodeNotSigned):
+    with workspace(settings, signed=False) as clone, pytest.raises(CodeNotSigned):
         clone.step("true")
 
 
@@ -225,6 +225,7 @@ def test_a_value_of_params_or_of_a_row_starts_no_shell(
         (folder / name).write_text(yaml.safe_dump(values))
 
     base = push(settings, change, tmp_path / "attacker")
+    sign(settings)
     for stage in ("train@posts-labels-knn-consensus-20251001", f"train@posts-x; touch {victim} #"):
         done = corpus("task", "stage", stage, "--base", base, "--run", "r")
         assert done.returncode == 78 and name in done.stderr, done.stderr
