@@ -23,7 +23,7 @@ from pipelines.core import formats, rows
 from pipelines.core.config.params import CATALOGUE, FILES
 from pipelines.llm import vendor
 from pipelines.models import kind
-from pipelines.store.stage import SCHEME, Stage
+from pipelines.store.stage import PUBLISHED, SCHEME, Stage
 
 ROOT = Path(__file__).resolve().parents[1]
 GRAPH, CODE, LIBRARIES = "dvc.yaml", "pipelines/stages.yaml", "pipelines/libraries.yaml"
@@ -281,6 +281,8 @@ def described(name: str, slots: int) -> dict[str, Any]:
     }
     if stage.rows:
         return {"foreach": f"${{rows.{stage.rows}}}", "do": entry}
+    if PUBLISHED in stage.reads:
+        return {"foreach": "${rows.corpora}", "do": entry}
     return {"matrix": {"corpus": "${matrix.corpora}"}, **entry}
 
 

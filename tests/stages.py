@@ -39,7 +39,8 @@ def run_commands(target: str, *, clone: Workspace) -> tuple[str, ...]:
     A process for each, as `dvc repro` has it, would import the libraries once for each stage.
     """
     done = []
-    clone.checkout(f"data/{target.partition('@')[2]}")
+    corpus = target.partition("@")[2]
+    clone.checkout(f"data/{corpus}", f"annotations/{corpus}")
     with contextlib.chdir(clone.path):
         last = next(stage for stage in clone.repo.index.stages if getattr(stage, "name", None) == target)
         for stage in nx.dfs_postorder_nodes(clone.repo.index.graph, last):

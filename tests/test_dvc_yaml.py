@@ -52,6 +52,15 @@ def test_a_stage_has_the_name_of_its_module_its_command_and_its_section(name: st
     assert {section, f"{section}s"} & {key.split(".")[0] for key in keys}
 
 
+def test_what_keeps_a_published_split_depends_on_its_file_and_on_no_round() -> None:
+    for name in ("dedupe", "sample"):
+        deps = GRAPH[name]["do"]["deps"]
+        assert "${item.published}" in deps and "annotations/${item.corpus}" not in deps, "a round would run it again"
+    corpora = {name: rows.resolve(params, root=ROOT).corpora for name, params in PROFILES.items()}
+    assert corpora["figsim"]["memes"].published == "annotations/memes/figsim/splits.csv"
+    assert corpora["cradle"]["memes"].published == "data/memes"
+
+
 @pytest.mark.parametrize("name", MOST_MODULES)
 def test_all_rows_depend_on_few_modules(name: str) -> None:
     assert len(MADE["shared"](name)) <= MOST_MODULES[name], "move what one small function needs"

@@ -16,11 +16,13 @@ from rich.console import Console
 from pipelines.core.config.models import Subset
 from pipelines.core.config.params import FILES
 from pipelines.core.config.settings import Settings
+from pipelines.core.process import now
 from pipelines.core.rows import FILE as ROWS
 from pipelines.core.rows import Fit, Rows
 from pipelines.operate import status
 from pipelines.operate.status import table
 from pipelines.registry import versions
+from pipelines.store.vault import checks
 from pipelines.store.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
@@ -64,7 +66,14 @@ def published(settings: Settings, *, work: Path, **metrics: object) -> None:
 def test_each_part_appears_when_it_exists(settings: Settings, tmp_path: Path) -> None:
     work = tmp_path / "work"
     published(settings, work=work, split=SPLIT)
+    with Vault.existing(settings) as vault:
+        vault.admit([("a" * 32, "t3_a"), ("b" * 32, "set/b")], corpus="memes", month="2022-12", now=now())
+        with vault.database.writing() as connection:
+            [known, _] = checks.known(connection, corpus="memes")
+            checks.begin(connection, corpus="memes", now=now())
+            checks.note(connection, {known: checks.SEEN}, corpus="memes", now=now())
     found = status.gather(settings)
+    assert found["corpora"]["memes"]["deletions"] == {"never_checked": 1}
     assert not list((settings.home / "scratch").iterdir())
     assert found["commit"] == publish.head(settings) == git("rev-parse", "HEAD", cwd=work)
     [(corpus, memes), (other, nothing)] = found["corpora"].items()

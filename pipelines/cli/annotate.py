@@ -102,8 +102,8 @@ def imported(
             # one that no backfill writes
             before = f"{Window.from_key(section.first_month).start - timedelta(days=1):%Y-%m}"
             text = propose.mapping_text(files, scheme=scheme, content=section.content, month=before)
-            with path.open("x") as file:
-                file.write(text)
+            if not path.exists():  # one that is edited already
+                path.write_text(text)
             raise ConfigError("NoMapping", corpus=corpus, path=path, files=" ".join(map(shlex.quote, map(str, files))))
         options |= {"files": files, "mapping": mapping, "params": params, "settings": settings, "vault": vault}
         report = imports.run(corpus, **options, now=now(), root=root)

@@ -211,11 +211,11 @@ class _PictureReader:
         """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
         if picture.sha256 in self.placeholders:
             return "placeholder"
-        text = self.given.texts.get(job.addresses[0], "") if self.given else ""
+        published = self.given.texts.get(job.addresses[0], "") if self.given else ""
         try:
-            if self.given and text.strip():
-                reading = OcrReading(text, confidence=1.0, engine=self.given.source)
-                verdict = self.gate.judge(text, title=job.title, confidence=1.0)
+            if self.given and published.strip():
+                reading = OcrReading(published, confidence=1.0, engine=self.given.source)
+                verdict = self.gate.judge(published, title=job.title, confidence=1.0)
             else:
                 reading, verdict = self.captions.read(picture.data, title=job.title)
         except OcrFailed as failed:
@@ -242,5 +242,5 @@ class _PictureReader:
             "outer_fingerprint": hashes.outer,
             "fingerprint_id": FINGERPRINT_ID,
             "energy": hashes.energy,
-            "text_area": None if text.strip() else reading.area,
+            "text_area": None if published.strip() else reading.area,
         }

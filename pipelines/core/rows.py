@@ -1,4 +1,4 @@
-"""Resolve the rows of the stages ``votes``, ``silver``, ``train`` and ``predict`` from the parameters.
+"""Resolve the rows of the stages ``votes``, ``silver``, ``train`` and ``predict``, and corpora, from the parameters.
 
 ``rows.yaml`` beside ``params.yaml`` has them, committed: the stages of ``dvc.yaml`` are a ``foreach`` over its
 sections. A row's key says what it is, so that a new row renames and reruns no other (the values of a DVC matrix are a
@@ -37,8 +37,15 @@ OWN = "pipelines/core/rows.py"
 R = TypeVar("R")
 # a pushed commit can change the file, and DVC makes commands and paths of it: no space, no option, no path out of it
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+@-]*$")]
-ROOMS = "snapshot|annotations|pipelines|crisis_corpus"
+ROOMS = "data|snapshot|annotations|pipelines|crisis_corpus"
 Place = Annotated[str, Field(pattern=rf"^({ROOMS})(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*$")]
+
+
+class Corpus(Section):
+    """A corpus; ``published`` is the file of its published split, or its data without one."""
+
+    corpus: Name
+    published: Place
 
 
 class Ask(Section):
@@ -116,6 +123,7 @@ class Answer(_Row):
 class Rows(Section):
     """All rows by key; see :mod:`pipelines.core.rows`."""
 
+    corpora: dict[Name, Corpus] = Field(default_factory=dict)
     votes: dict[Name, Ask]
     silver: dict[Name, Aggregate]
     fits: dict[Name, Fit]
@@ -186,7 +194,9 @@ def resolve(params: Params, *, root: Path) -> Rows:
         raise BadParams(where="train.keep", detail=f"there is no row {unknown}")
     answers = [_fitted(row, params=params) for row in fits]
     answers += [row for corpus in params.predict.rows for row in _unfitted(corpus, params=params, root=root)]
+    splits = {corpus: params.split[corpus].published or f"data/{corpus}" for corpus in params.matrix.corpora}
     return Rows(
+        corpora={corpus: Corpus(corpus=corpus, published=path) for corpus, path in splits.items()},
         votes={f"{row.corpus}-{row.name}": row for row in votes},
         silver={f"{row.corpus}-{row.name}": row for row in silver},
         fits={f"{row.corpus}-{row.name}": row for row in fits},

@@ -186,6 +186,9 @@ def read_tracked(path: Path, *, root: Path) -> str:
 
 def read_csv(path: Path, *, root: Path, header: Sequence[str], where: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each line of a CSV file in a checkout after the header, with its place (``where line n``) for errors."""
+    if not tracked(path):
+        detail = "the corpus has no such file. `corpus import` writes it; `corpus params set` with null does without it"
+        raise BadParams(where=where, detail=detail)
     try:
         lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
         if next(lines, None) != header:

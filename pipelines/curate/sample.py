@@ -18,10 +18,10 @@ import pyarrow as pa
 from pipelines.curate.items import kept_items, split_members
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
-from pipelines.store.stage import CONTENT, Context, Stage
+from pipelines.store.stage import CONTENT, PUBLISHED, Context, Stage
 from pipelines.store.tables import Item
 
-STAGE = Stage(reads=("data", "dedupe"), params=("sample.{corpus}", CONTENT, "split.{corpus}"))
+STAGE = Stage(reads=("data", "dedupe", PUBLISHED), params=("sample.{corpus}", CONTENT, "split.{corpus}"))
 
 
 def run(ctx: Context) -> dict[str, Any]:

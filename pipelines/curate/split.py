@@ -94,9 +94,10 @@ def run(ctx: Context) -> dict[str, Any]:
     within = np.flatnonzero(sampled & ~units.excluded & ~withheld)
     split = balance.place(units, within)
     if leaks := leakage(links, split=split, imported=begun >= 0):
-        raise DataError(
-            "SplitConflict", corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits"
-        )
+        # a split of ours separates none, and neither does one that is still imported
+        detail = f"{leaks} near-duplicate pairs or authors are in two splits. A published split had them so, and no "
+        detail += f"item moves: name its file again (`corpus params set split.{corpus}.published FILE --reason TEXT`)"
+        raise DataError("SplitConflict", corpus=corpus, detail=detail)
 
     _require_useful(split[within], units.unit[within], section=section, corpus=corpus)
 

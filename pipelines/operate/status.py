@@ -22,6 +22,7 @@ from pipelines.registry import show as show_models
 from pipelines.registry import versions
 from pipelines.registry.journal import Journal
 from pipelines.store.metrics_file import read_metrics
+from pipelines.store.vault import checks
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.workspace.clone import Workspace, workspace
@@ -40,6 +41,10 @@ def gather(settings: Settings) -> dict[str, Any]:
         status: dict[str, Any] = {"commit": clone.head, "corpora": corpora}
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
+        with vault.database.reading() as connection:
+            for corpus, parts in corpora.items():
+                if unchecked := checks.never_checked(connection, corpus=corpus):
+                    parts["deletions"] = {"never_checked": unchecked}
     with Journal.of(settings) as journal:
         status["registry"] = {model.pop("name"): model for model in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())

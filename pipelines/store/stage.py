@@ -21,7 +21,7 @@ from pipelines.store.vault.vault import Vault
 Described = TypeVar("Described")
 
 
-CONTENT, SCHEME = "corpora.{corpus}.content", "corpora.{corpus}.scheme"
+CONTENT, SCHEME, PUBLISHED = "corpora.{corpus}.content", "corpora.{corpus}.scheme", "{published}"
 # What a request to a labeller is made with, and about.
 ASKED = (
     *(f"votes.{key}" for key in ("mode", "constrained", "max_output_tokens", "context_tokens", "max_failed", "seed")),
@@ -36,7 +36,8 @@ class Stage:
     Metrics are written to ``metrics/<corpus>/<stage>.json`` or, of a row, ``<stage>-<name>.json``.
 
     Args:
-        reads: other stages, whose results for the corpus it reads; other folders; files of metrics.
+        reads: other stages, whose results for the corpus it reads; other folders; files of metrics; ``{published}``,
+            the file of the corpus's published split.
         params: keys of the parameters, and of ``rows.yaml``.
         parameters: the model of its section of ``params.yaml``, unless :class:`Params` has it.
         writes: folders below ``snapshot/<corpus>``, and other paths of metrics; ``None`` for the stage's name, and of a

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from pipelines.collect.images import (
+    GivenPictures,
     ImageJob,
     _decoded,
     _fetched,
@@ -58,9 +59,9 @@ def test_pictures_that_wait_to_be_read_stay_within_the_limit() -> None:
     assert peak < 8 * MIB
 
 
-def picture() -> bytes:
+def picture(drawn: Image.Image | None = None) -> bytes:
     out = io.BytesIO()
-    Image.new("RGB", (8, 8), "green").save(out, "PNG")
+    (drawn or Image.new("RGB", (8, 8), "green")).save(out, "PNG")
     return out.getvalue()
 
 
@@ -103,6 +104,23 @@ def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
     reader = _PictureReader.__new__(_PictureReader)
     reader.placeholders = sandbox_params(placeholders=(decoded.sha256.upper(),)).images.fetch.placeholder_digests
     assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
+
+
+@pytest.mark.parametrize("published", [None, "", "what the publisher read"])
+def test_the_share_of_words_in_a_picture_is_unknown_only_if_its_publisher_read_them(published: str | None) -> None:
+    params = sandbox_params()
+    text = Image.new("RGB", (480, 320), "white")
+    ImageDraw.Draw(text).text((20, 120), "the garden is quiet", "black", ImageFont.load_default(48))
+    with Decoder(params.images.decode) as decoder:
+        decoded = decoder.decode(picture(text))
+    assert isinstance(decoded, DecodedPicture)
+    given = None if published is None else GivenPictures("published/x", lambda _: "no", {"a": published})
+    row = _PictureReader(params, given=given).row(ImageJob("0" * 32, 0, ("a",)), decoded)
+    assert isinstance(row, dict)
+    if published:
+        assert (row["text"], row["text_area"]) == (published, None)
+    else:
+        assert row["words"] and 0 < row["text_area"] < 1
 
 
 def outage(path: str, number: int) -> tuple[int, bytes]:

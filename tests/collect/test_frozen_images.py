@@ -20,7 +20,7 @@ PICTURES, LIMIT_SECONDS, STOPPED_SECONDS = 40, 1.5, 4.0
 READ = """
 import json, sys
 from pathlib import Path
-from pipelines.collect.images import ImageJob, _PictureReader, _read
+from pipelines.collect.images import ImageJob, _fetching, _PictureReader, _read
 from pipelines.core.config.params import load
 from pipelines.collect.read.decode import Decoder
 address, count, limit = sys.argv[1:]
@@ -31,7 +31,7 @@ reader = _PictureReader.__new__(_PictureReader)
 reader.row = lambda job, picture: {"width": picture.width}
 jobs = [ImageJob("0" * 32, n, (f"{address}/{n}",)) for n in range(int(count))]
 with Decoder(params.images.decode) as decoder:
-    found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
+    found = list(_read(jobs, reader=reader, decoder=decoder, params=params, fetch=_fetching(params)))
 print(json.dumps([row if isinstance(row, str) else "read" for _, row in found]))
 """
 

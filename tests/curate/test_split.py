@@ -213,6 +213,24 @@ def test_a_published_split_keeps_what_leaks_and_counts_it_and_ours_give_way(tmp_
     assert (test["deleted"], test["missing"]) == (1, 0)
 
 
+def test_a_published_split_that_is_withdrawn_moves_nothing_and_never_leaks(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, [0, 0, *range(2, 20)], pairs=[(2, 3)])
+    names = ("train", "test", "train", "test", "test")
+    run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(i)},0,{s}" for i, s in enumerate(names)]))
+    own = corpus.params(size=10)
+    with refused("SplitConflict", match=r"1 near-duplicate.*corpus params set split\.memes\.published FILE"):
+        run(tmp_path, vault, own)
+    vault.destroy([corpus.record_id(1)], reason="test", now=NOW)
+    corpus.write(tmp_path, [0, 1, *range(2, 20)], pairs=[(2, 3)])
+    report = run(tmp_path, vault, own)
+    found = corpus.splits(tmp_path)
+    assert (found[0], found[2], found[4]) == ("train", "train", "test") and 3 not in found, "a copy of train in test"
+    assert (report["leakage"], report["withheld"]) == (0, 1) and "published" not in report
+    (tmp_path / "published.csv").unlink()
+    with pytest.raises(BadParams, match="`corpus import` writes it"):
+        run(tmp_path, vault, corpus.params(size=10, published="published.csv"))
+
+
 def test_of_an_author_in_two_published_splits_the_items_of_each_are_one_group(tmp_path: Path, vault: Vault) -> None:
     corpus.write(tmp_path, [0, 0, 0, *range(3, 20)])
     lines = [f"{corpus.record_id(i)},0,{s}" for i, s in enumerate(("train", "test", "test"))]

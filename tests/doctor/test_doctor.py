@@ -127,7 +127,9 @@ too_little_memory: memory | warning | less than doctor.memory_gb | Lower the slo
 a_base_model_that_can_change: bases | warning |
     without a revision, which are refused: mentalbert | corpus params set models
 another_version: versions | failure | not 9.9.9 | requirements.lock
-a_sweep_that_never_ran: sweep posts | failure | never swept in 240 h | corpus sweep posts
+a_sweep_that_never_ran: sweep posts | failure | never swept in 240 h; 1 records were never checked | corpus sweep posts
+!records_that_no_source_knows: sweep posts | warning |
+    no source knows which posts still exist; 2 records were never checked | corpus takedown --file
 a_sweep_that_fails_since: sweep memes | failure | the last successful sweep was 96 h ago | deletion_sweep
 a_listing_that_is_read_no_more: refresh posts | failure | a subreddit was due 70 h ago | corpus refresh posts
 a_takedown_that_does_not_end: takedowns | failure |
@@ -348,6 +350,16 @@ def another_version(place: Place) -> None:
 def a_sweep_that_never_ran(place: Place) -> None:
     with place.vault() as vault:
         vault.admit([("0" * 32, "t3_x")], corpus="posts", month="2022-12", now=place.now - timedelta(days=10))
+
+
+def records_that_no_source_knows(place: Place) -> None:
+    for corpus in ("posts", "memes"):
+        place.params("corpora", corpus, "source", to="dump")
+    assert place.held
+    place.params("sources", to={"dump": place.held["sources"]["dump"]})
+    with place.vault() as vault:
+        rows = [(f"{n:032x}", f"set/{n}") for n in range(2)]
+        vault.admit(rows, corpus="posts", month="2017-12", now=place.now - timedelta(hours=1))
 
 
 def a_sweep_that_fails_since(place: Place) -> None:

@@ -212,7 +212,8 @@ class Split(Section):
     strata: tuple[Literal["month", "kind", "has_text", "subreddit"], ...]
     seed: int
     proposals: Positive
-    published: str | None = None
+    # DVC makes a dependency of it
+    published: Annotated[str, Field(pattern=r"^annotations(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)+$")] | None = None
 
     @model_validator(mode="after")
     def _same_names(self) -> Split:

@@ -27,7 +27,7 @@ from pipelines.curate.items import among, read_items, read_posts, split_members
 from pipelines.store import tables
 from pipelines.store.metrics_file import write_metrics
 from pipelines.store.seal import open_column, opener
-from pipelines.store.stage import CONTENT, Context, Stage
+from pipelines.store.stage import CONTENT, PUBLISHED, Context, Stage
 from pipelines.store.tables import Item
 from pipelines.store.vault.vault import Vault
 
@@ -35,7 +35,7 @@ STEP, REASON = "dedupe", "near_duplicate"
 
 
 STAGE = Stage(
-    reads=("data",), params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published")
+    reads=("data", PUBLISHED), params=("dedupe", "texts", CONTENT, "split.{corpus}.version", "split.{corpus}.published")
 )
 
 

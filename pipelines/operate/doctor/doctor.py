@@ -11,7 +11,6 @@ from typing import Any
 from pipelines.core.config.settings import Settings
 from pipelines.operate.doctor import machine, servers, stores
 from pipelines.operate.doctor.deployment import Check, Deployment, Finding, opened, run
-from pipelines.takedown.sweep import lookups
 
 Found = list[tuple[str, Finding]]
 # Times the time-out for a check that reads every object of a cache: a day, with the usual one.
@@ -53,7 +52,7 @@ def checks(deployment: Deployment, *, deep: bool) -> list[Check]:
         *(of(stores.refreshes) if listed else []),
         *each(stores.refresh, listed),
         *of(stores.takedowns, stores.budget, stores.permissions),
-        *each(stores.sweep, (name for name in params.corpora if lookups(params, corpus=name))),
+        *each(stores.sweep, params.corpora),
         *of(machine.versions, machine.variables),
         *each(machine.disk, machine.places(deployment)),
         *of(machine.memory, machine.bases, machine.gpu),

@@ -26,6 +26,7 @@ from pipelines.store.vault.engine import database_file, file_missing
 from pipelines.store.vault.vault import Vault
 from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
+from pipelines.takedown.sweep import lookups
 from pipelines.workspace.clone import BRANCH
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectStore, configure, is_whole
@@ -131,21 +132,30 @@ def refreshes(deployment: Deployment) -> Finding:
 
 
 def sweep(deployment: Deployment, corpus: str) -> Finding:
-    """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
+    """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit.
+
+    The finding counts the records that no sweep has checked.
+    """
     try:
         if _absent(deployment):
             return ok("no record to sweep")
         with _open(deployment) as opened, opened.database.reading() as connection:
             last = checks.last_success(connection, corpus=corpus)
             since = last or checks.first_seen(connection, corpus=corpus)
+            unchecked = checks.never_checked(connection, corpus=corpus)
     except CorpusError:
         return warning("not examined: the vault does not open", fix="See the check 'vault'.")
     if since is None:
         return ok("no record to sweep")
+    more = f"; {unchecked:,} records were never checked" if unchecked else ""
+    if not lookups(deployment.params, corpus=corpus):
+        fix = "Ask who published them which were deleted, and run `corpus takedown --file FILE --reason CODE`."
+        return warning(f"no source knows which posts still exist{more}", fix=fix)
     age = (deployment.now - since) / timedelta(hours=1)
-    found = f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h"
-    fix, fine = f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.", f"{age:.0f} h ago"
-    return within(deployment, "sweep_hours", age, found=found, fix=fix, fine=fine if last else "not due yet")
+    found = (f"the last successful sweep was {age:.0f} h ago" if last else f"never swept in {age:.0f} h") + more
+    fix = f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`."
+    fine = (f"{age:.0f} h ago" if last else "not due yet") + more
+    return within(deployment, "sweep_hours", age, found=found, fix=fix, fine=fine)
 
 
 def refresh(deployment: Deployment, corpus: str) -> Finding:

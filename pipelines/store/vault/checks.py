@@ -129,6 +129,13 @@ def first_seen(connection: sa.Connection, *, corpus: str) -> datetime | None:
     return seen
 
 
+def never_checked(connection: sa.Connection, *, corpus: str) -> int:
+    """Count the live records of a corpus that no sweep has checked, such as imported ones that no source knows."""
+    checked = sa.select(checks.c.record_id)
+    query = sa.select(sa.func.count()).where(_live(corpus), records.c.record_id.not_in(checked))
+    return int(connection.scalar(query) or 0)
+
+
 def _mark(corpus: str) -> str:
     return f"swept/{corpus}"[:32]
 

@@ -29,10 +29,10 @@ from pipelines.models.base_files import identified, on_hub
 from pipelines.models.fitting import inference
 from pipelines.models.fitting.asking import ask
 from pipelines.models.fitting.generate import Generator
-from pipelines.models.fitting.prompts import pictured
 from pipelines.models.kind import Answers, Desk
 from pipelines.models.kinds.checkpoint import Causal, Checkpoint
 from pipelines.models.label_map import LabelMap
+from pipelines.models.label_prompts import pictured
 from pipelines.models.prediction import VOTE, Prediction, Predictor, Progress
 
 # of the post; a title that spells one out is not expanded
